@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.budgets.store import counted_prices
 from cloudgpu.core.budgets.admission import Billed, admission_request
-from cloudgpu.core.budgets.budget import Budget, Scope, Span
+from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -37,9 +37,9 @@ OF_LIST = {"source": "AWS price list", "as_of": iso(NOW), "basis": "listed", "wh
 NETWORK = {"ssh_from": ["203.0.113.7/32"], "subnet": None, "security_group": None, "public_ip": True, "jump": None}
 SETUP = {"image": None, "disk_gb": 100, "volume": None, "persistent": False, "network": NETWORK, "keep_disk": True}
 _BUDGETS = (
-    ("a month", Budget("lab", Money.usd(10**6), Span("month"), Scope(provider="aws"))),
-    ("rolling:30d", Budget("lab", Money.usd(10**6), Span("rolling", 30), Scope(provider="aws"))),
-    ("in total", Budget("lab", Money.usd(10**6), Span("total"), Scope(provider="aws"))),
+    ("a month", Budget("lab", Money.usd(10**6), BudgetPeriod("month"), Scope(provider="aws"))),
+    ("rolling:30d", Budget("lab", Money.usd(10**6), BudgetPeriod("rolling", 30), Scope(provider="aws"))),
+    ("in total", Budget("lab", Money.usd(10**6), BudgetPeriod("total"), Scope(provider="aws"))),
 )
 
 
@@ -64,7 +64,9 @@ def _write(place: Path, machines: int, runs: int) -> None:
 def _admission(place: Path, budget: Budget) -> float:
     """Return the CPU seconds of an admission by somebody who has read nothing before, as a new command has not."""
     with closing(open_ledger(None, place, actor="somebody", clock=lambda: NOW)) as ledger:
-        wanted = ledger.there()[0]._replace(id="cg-wanted", name="wanted", open_usage=(), launch_status="open")
+        wanted = ledger.present_machines()[0]._replace(
+            id="cg-wanted", name="wanted", open_usage=(), launch_status="open"
+        )
         prices = counted_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
 
         def ended(since: datetime | None) -> Billed:

@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import ledger_life
 
-from cloudgpu.control.cost.report import reported
+from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.log import Draft
@@ -73,7 +73,7 @@ def in_turns(home: str, turns: int) -> tuple[list[float], list[float], int, int]
         read, seconds = timed(
             lambda: opened(home).ledger.read(lambda view: (view.billable_machines(), list(view.uses(""))))
         )
-        page, took = timed(lambda: to_html(reported(opened(home))))
+        page, took = timed(lambda: to_html(report_document(opened(home))))
         size, number = len(page.encode()), len(read[1]) + sum(len(row.open_usage) for row in read[0])
         if turn:  # the first imports, and reads the catalogue
             ours.append(took)

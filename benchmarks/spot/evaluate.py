@@ -14,7 +14,7 @@ The starts lie evenly in each trace. Nothing is random but the paired bootstrap 
 With `--together` the traces of one month, GPU and size are zones of one job. `--history 168` gives the policy so many
 hours before the start. A policy runs without the safety net: a missed deadline is counted.
 
-With `--live`, both are told no more of spot than a live job knows (cloudgpu/core/spot/sight.py). The optimum still
+With `--live`, both are told no more of spot than a live job knows (core/spot/known_availability.py). The optimum still
 knows everything.
 """
 

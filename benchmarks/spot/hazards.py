@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cloudgpu.core.spot.replay.generated import fitted
+from cloudgpu.core.spot.replay.generated import fit_rates
 from cloudgpu.core.spot.replay.traces import parse_trace
 
 GROUPS = {"scarce": (0.0, 0.4), "mixed": (0.4, 0.7), "plenty": (0.7, 1.01)}  # by the share of time with spot
@@ -26,7 +26,7 @@ def main() -> None:
     for trace in traces:
         print(f"# {trace.name}: {trace.seconds / 86_400:.1f} days, spot {trace.share:.0%} of the time")
     for name, (low, high) in GROUPS.items():
-        print(f"{fitted(name, [trace for trace in traces if low <= trace.share < high])},")
+        print(f"{fit_rates(name, [trace for trace in traces if low <= trace.share < high])},")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from cloudgpu.core.catalog.catalog import (
     ListedQuota,
     meant_by,
 )
-from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, faster
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, speed_ratio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Accelerator, Basis, Market, Price, Trust
 from cloudgpu.core.values.money import Money
@@ -35,7 +35,7 @@ __all__ = ["catalogue"]  # beside what is defined here
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.clusters.worth import TypeNetwork
+    from cloudgpu.core.clusters.scaling import TypeNetwork
 
 
 GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()
@@ -199,7 +199,7 @@ def network_of(provider: str, name: str) -> TypeNetwork | None:
     row = catalogue()["networks"].get(provider, {}).get(name)
     if row is None:
         return None
-    from cloudgpu.core.clusters.worth import TypeNetwork  # most questions need none
+    from cloudgpu.core.clusters.scaling import TypeNetwork  # most questions need none
 
     gbit, up_to, fabric, note, source, as_of = row
     return TypeNetwork(gbit, up_to, fabric, note, catalogue()["sources"][source], as_of)
@@ -357,7 +357,7 @@ def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:
     @cache
     def speed(name: str, memory_gib: float | None) -> Faster:
         other = spec_of(name, memory_gib)
-        found = faster(its, other, work) if its and other else None
+        found = speed_ratio(its, other, work) if its and other else None
         return found or EQUAL
 
     return lambda gpu: speed(gpu.name, gpu.memory_gib)

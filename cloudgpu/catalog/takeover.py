@@ -9,7 +9,16 @@ from cloudgpu.catalog.read import catalogue, embedded, listed_price, regions
 from cloudgpu.catalog.refreshed import Stored, StoredPart
 from cloudgpu.catalog.storage import embedded_storage, storage_kinds
 from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Move, PriceList, PricePart, PriceRow, Refused, RowKey, move
+from cloudgpu.core.catalog.pricelist import (
+    PER_HOUR,
+    PriceList,
+    PriceMove,
+    PricePart,
+    PriceRow,
+    RefusedRow,
+    RowKey,
+    price_move,
+)
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market
 
@@ -24,8 +33,8 @@ class Takeover:
 
     kept: Stored
     prices: int
-    moves: tuple[Move, ...]
-    refused: tuple[Refused, ...]
+    moves: tuple[PriceMove, ...]
+    refused: tuple[RefusedRow, ...]
     silent: tuple[Unanswered, ...]
     unknown: tuple[str, ...]
     unnamed: tuple[str, ...]
@@ -38,7 +47,7 @@ def merge_prices(before: Stored, answer: PriceList, most: float, *, accept: bool
     back and the last one stands with its date, unless `accept` says to take it.
     """
     known = {machine.key: machine for machine in before.rows()}
-    parts, moves, held, silent = dict(before.parts), list[Move](), list[PriceRow](), list(answer.unanswered)
+    parts, moves, held, silent = dict(before.parts), list[PriceMove](), list[PriceRow](), list(answer.unanswered)
     names = set(catalogue()["types"][answer.provider])
     unknown = set[str]()
     for part in answer.parts:
@@ -70,12 +79,12 @@ def merge_prices(before: Stored, answer: PriceList, most: float, *, accept: bool
     )
 
 
-def _moved(known: PriceRow | None, row: PriceRow, provider: str, most: float, *, accept: bool) -> Move | None:
+def _moved(known: PriceRow | None, row: PriceRow, provider: str, most: float, *, accept: bool) -> PriceMove | None:
     was = known or embedded_row(provider, row.key)
-    return None if was is None else move(was, row, most, accept=accept)
+    return None if was is None else price_move(was, row, most, accept=accept)
 
 
-def _standing(moved: list[tuple[PriceRow, Move | None]], known: dict[RowKey, PriceRow]) -> Iterator[PriceRow]:
+def _standing(moved: list[tuple[PriceRow, PriceMove | None]], known: dict[RowKey, PriceRow]) -> Iterator[PriceRow]:
     """Yield what is used from now on: of a price that was held back, the last refreshed one (or the embedded one)."""
     for row, one in moved:
         if one is None or one.taken:

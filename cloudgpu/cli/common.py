@@ -11,7 +11,7 @@ import typer
 
 from cloudgpu.cli.output import Format, emit, shown, tell
 from cloudgpu.cli.terminal import steps
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _warn_overdue(session: Session) -> None:
             tell(said)
 
 
-def exit_if_unanswered(gaps: Sequence[Gap], says: Callable[[str, str], str] = gap_text) -> None:
+def exit_if_unanswered(gaps: Sequence[Gap], says: Callable[[str, str], str] = unanswered_text) -> None:
     """Say who did not answer and why, and leave with the exit code of that; return where everybody has answered."""
     for gap in gaps:
         tell(says(gap["scope"], gap["why"]))

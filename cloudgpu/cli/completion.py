@@ -48,10 +48,10 @@ def _completed(names: Names, ctx: Any, param: Any, incomplete: str) -> list[Any]
 def machine_names(incomplete: str) -> list[str]:
     """Return the names of living machines in the ledger; nothing when it cannot be read."""
     from cloudgpu.control.outage.opening import open_session
-    from cloudgpu.control.session.session import living
+    from cloudgpu.control.session.session import living_machines
 
     try:
-        machines = living(open_session(os.environ).ledger.machines())
+        machines = living_machines(open_session(os.environ).ledger.machines())
     except CloudgpuError:
         return []
     clusters = dict.fromkeys(machine.gang.name for machine in machines if machine.gang)

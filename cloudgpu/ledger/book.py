@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     from cloudgpu.core.events.log import Draft, Event
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.ledger.log.base import Copy, View
-    from cloudgpu.ledger.log.head import HeldHead, Record
+    from cloudgpu.ledger.log.head import LockedHead, Record
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.store import Store
@@ -63,7 +63,7 @@ class Book(Reader):
         with self._writing() as (connection, held, record, start):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with self._store.translated():
-                ledger = undoubted_id(connection, self.place, record, start)
+                ledger = undoubted_id(connection, self.location, record, start)
                 written, end = self._write(connection, drafts, start)
                 self._store.commit(end)
                 self._states_at = end[1]
@@ -75,11 +75,11 @@ class Book(Reader):
 
     def settle(self, why: str) -> Event:
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
-        from cloudgpu.core.events import lab_lines
+        from cloudgpu.core.events import general_lines
 
         found = self.suspect()
         with self._writing(anew=True) as (connection, held, _, start), self._store.translated():
-            draft = lab_lines.ledger_settled(found, why, self._clock(), start[0])
+            draft = general_lines.ledger_settled(found, why, self._clock(), start[0])
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
             self._store.commit(end)
@@ -107,7 +107,7 @@ class Book(Reader):
         The head record stays. Where there was none, a line says that what came after the copy is not known.
         Raises LedgerMoved where the ledger has moved away: it is not brought back to life under those who left.
         """
-        from cloudgpu.core.events import lab_lines
+        from cloudgpu.core.events import general_lines
         from cloudgpu.ledger.log import marks
 
         def checked(present: Connection | None) -> None:
@@ -125,7 +125,7 @@ class Book(Reader):
                 held.let_go()
         if record is None:
             why = f"It was restored from a backup that ends at line {copy.lines}, recorded at {copy.recorded_at}."
-            self.append([lab_lines.ledger_restored(why, copy.lines, copy.head_hash, now)])
+            self.append([general_lines.ledger_restored(why, copy.lines, copy.head_hash, now)])
         return aside
 
     @contextmanager
@@ -134,7 +134,7 @@ class Book(Reader):
         with self._own, self._store.translated():
             connection = self._reader(missing_ok=False)
             if connection is None:
-                raise faults.empty(self.place)
+                raise faults.empty(self.location)
             with self._store.snapshot():
                 yield connection
 
@@ -166,13 +166,13 @@ class Book(Reader):
                 held.let_go()
                 self._parsed.forget()
         if not filled:  # another client has made it meanwhile
-            raise faults.vanished(self.place)
+            raise faults.vanished(self.location)
         return filled[0]
 
     @contextmanager
     def leaving(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
         """Hold off every writer; give the lines, and what writes the last one, which says where the ledger stands."""
-        from cloudgpu.core.events.lab_lines import ledger_moved
+        from cloudgpu.core.events.general_lines import ledger_moved
 
         with self._writing() as (connection, _held, _record, start):
 
@@ -190,7 +190,7 @@ class Book(Reader):
         `check` is given the lines, their end and their mark, raises where this is not the ledger that has moved, and
         returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
         """
-        from cloudgpu.core.events import lab_lines
+        from cloudgpu.core.events import general_lines
         from cloudgpu.ledger import suspect as doubt
         from cloudgpu.ledger.log import marks
 
@@ -200,10 +200,10 @@ class Book(Reader):
             came_from = check(connection, start, mark)
             with self._store.translated():
                 if mark is not None:
-                    draft = lab_lines.ledger_arrived(came_from, self._clock(), end[0])
+                    draft = general_lines.ledger_arrived(came_from, self._clock(), end[0])
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
-                if marks.mark_of(record) or doubt.of_past(connection, self.place, record) is None:
+                if marks.mark_of(record) or doubt.of_past(connection, self.location, record) is None:
                     held.replace(lines.id_of(connection), *end)
 
     def retire(self, ledger: str, mark: Mark) -> None:
@@ -216,11 +216,11 @@ class Book(Reader):
                 held.let_go()
 
     def share(self, request: TeamRequest) -> Sharing:
-        """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then."""
+        """Make the ledger a team's, or a team as is requested, as far as this user may; return how it stands then."""
         from cloudgpu.ledger.log.teams import not_shareable
 
         if not self._store.takes_teams:
-            raise not_shareable(self.place)
+            raise not_shareable(self.location)
         self.append(())  # makes the tables where there are none
         found = self._read(lambda _: self._store.give(request))
         team = found.team
@@ -232,7 +232,7 @@ class Book(Reader):
 
     def _begun_by(self, team: Team, view: View) -> list[Draft]:
         """Write down the team under the append lock, and return the line that says so, where it is another one."""
-        from cloudgpu.core.events.lab_lines import team_set
+        from cloudgpu.core.events.general_lines import team_set
 
         self._store.restore_guards()
         if not self._store.put_team(team):
@@ -242,7 +242,7 @@ class Book(Reader):
     @contextmanager
     def _writing(
         self, *, anew: bool = False, marked: bool = False
-    ) -> Iterator[tuple[Connection, HeldHead, Record, lines.End]]:
+    ) -> Iterator[tuple[Connection, LockedHead, Record, lines.End]]:
         """Hold the head record and the database's lock inside a transaction; what is not committed is undone.
 
         Raises LedgerMoved for a ledger that is not in use at this place, unless it may be `marked`.
@@ -251,7 +251,7 @@ class Book(Reader):
 
         with self._own:
             if self._store.is_writing or self._is_looking:
-                raise faults.nested(self.place)
+                raise faults.nested(self.location)
             with self._store.translated():
                 self._store.reader()  # the place is judged before a file is made
                 held = self._hold_head()
@@ -277,11 +277,11 @@ class Book(Reader):
             connection = self._store.begin()
         if connection is None:
             self._miss(record)
-            raise faults.vanished(self.place)
+            raise faults.vanished(self.location)
         return connection
 
     def _make(self, record: Record, *, anew: bool) -> None:
-        from cloudgpu.core.events.lab_lines import ledger_opened
+        from cloudgpu.core.events.general_lines import ledger_opened
 
         if not anew:
             self._miss(record)

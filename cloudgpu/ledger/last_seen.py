@@ -19,9 +19,9 @@ _ENDINGS = ("stop", "park", "terminate")
 
 
 def last_seen_at(ledger: Ledger, machine: Machine) -> str | None:
-    """Return the latest time at which a machine or a kept thing is proved to have been there; None: no look saw it.
+    """Return when a machine or a retained resource was last proved to be there; None: no sync saw it.
 
-    A look proves it for all that it does not name as unseen. The machine's own word counts too.
+    A sync proves it for all that it does not name as unseen. The machine's own word counts too.
     """
     proved = _latest_proof(ledger, machine, resources=machine.is_named_resource, before=None)
     return max(filter(None, (proved, machine.last_active, machine.seen_at)), default=None)
@@ -30,7 +30,7 @@ def last_seen_at(ledger: Ledger, machine: Machine) -> str | None:
 def retained_last_seen_at(ledger: Ledger, machine: Machine, before: datetime) -> str | None:
     """Return when all that is kept of a machine was last known to be there; None unknown.
 
-    By a look before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
+    By a sync before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
     """
     told = (line.occurred_at for line in ledger.events(machine.id) if line.kind == "resources_retained")
     return max(filter(None, (_latest_proof(ledger, machine, resources=True, before=iso(before)), *told)), default=None)
@@ -42,7 +42,7 @@ def before_its_end(ledger: Ledger, machine: Machine, instance: Instance, *, watc
     `alive_at` is when it was last known to be there, where nobody says since when it is billed no more; so too of one
     that runs as before, but only since later: it was stopped in between, unseen. `billed_at` is when it was last known
     to be billed, and `asked_at` when we asked for its end where no other cause is told: an end that its cloud tells is
-    measured by them. `watched`: it was seen to be there just before we asked. `pending_at` is when a look last saw one
+    measured by them. `watched`: it was seen to be there just before we asked. `pending_at` is when a sync last saw one
     only start that has started, or ended, by now.
     """
     return {**_of_its_end(ledger, machine, instance, watched=watched), **_started(ledger, machine, instance)}

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.events.lab_lines import ledger_moving
+from cloudgpu.core.events.general_lines import ledger_moving
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines, marks
 from cloudgpu.ledger.log.head import Head
@@ -66,15 +66,15 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
 
         def poured(there: Connection, unmark: Callable[[], None]) -> Draft:
             with source.looked_at() as here:
-                _check_same(here, there, target.place)
+                _check_same(here, there, target.location)
                 if marks.end_and_mark(there)[1] is not None:
                     unmark()
-                _poured(here, there, source.place)
+                _poured(here, there, source.location)
             here, leave = alone.enter_context(source.leaving())
             closing.append(leave)
             check()
             _rest(here, there)
-            return ledger_moving(source.place, places.to, now, lines.end_of(here)[0])
+            return ledger_moving(source.location, places.to, now, lines.end_of(here)[0])
 
         goes_on = target.fill(poured)
         for leave in closing:
@@ -91,9 +91,9 @@ def follow(places: Places) -> None:
     source, target = places.source, places.target
     record = _known(source)
     if record is None:
-        raise _never_seen(source.place, target.place)
+        raise _never_seen(source.location, target.location)
     if target.head()[0] == 0:  # nothing is made there by looking
-        raise _not_there(source.place, target.place)
+        raise _not_there(source.location, target.location)
     with target.looked_at() as there:
         mark = _proved(there, record, places)
     if not places.is_one:
@@ -101,7 +101,7 @@ def follow(places: Places) -> None:
 
     def check(there: Connection, _end: End, _found: Mark | None) -> str:
         _proved(there, record, places)
-        return source.place
+        return source.location
 
     target.arrive(check)
 
@@ -127,10 +127,10 @@ def _proved(there: Connection, record: Head, places: Places) -> Mark:
     begun = there.execute(_MOVING, last[:1]).fetchone()
     is_same = lines.id_of(there) == record.ledger and there.execute(_HASH, last[:1]).fetchone() == (last[1],)
     if not is_same or begun is None or (goes_on and begun[1] != goes_on):
-        raise _not_there(places.source.place, places.target.place)
+        raise _not_there(places.source.location, places.target.location)
     end, found = marks.end_and_mark(there)
     if found is not None and not (goes_on and end[:2] == tuple(begun[:2])):
-        raise marks.refusal(found, places.target.place)
+        raise marks.refusal(found, places.target.location)
     _check_no_copy(there, places)
     before = there.execute(_HASH, (begun[0] - 1,)).fetchone()
     return marks.Mark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), goes_on=begun[1])
@@ -143,8 +143,8 @@ def _check_no_copy(there: Connection, places: Places) -> None:
     is_elsewhere = stands == places.old or stands.startswith("sqlite:") != places.to.startswith("sqlite:")
     if is_elsewhere and not places.is_one:
         raise _refused(
-            f"{places.target.place} holds a copy: its entries say that the ledger is at {stands}.",
-            places.target.place,
+            f"{places.target.location} holds a copy: its entries say that the ledger is at {stands}.",
+            places.target.location,
             "Name the place where it is.",
         )
 

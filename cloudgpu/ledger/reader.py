@@ -20,11 +20,11 @@ from cloudgpu.ledger.log import storage_errors as faults
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
-    from cloudgpu.core.events.log import Event, Said
+    from cloudgpu.core.events.log import Event, EventSummary
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.log.base import Verification, View
-    from cloudgpu.ledger.log.head import HeldHead, Record
+    from cloudgpu.ledger.log.head import LockedHead, Record
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
@@ -50,15 +50,15 @@ class Reader:
         self._is_looking = False  # inside `read`: what is found over another connection is of another moment
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the ledger stands: a file, or a database without its password."""
-        return self._store.place
+        return self._store.location
 
     def is_at(self, other: Reader) -> bool:
         """Say whether both stand in one place, whatever it is called, as far as this client can tell."""
         if self._head_path == other._head_path:
             return True
-        here, there = Path(self.place), Path(other.place)
+        here, there = Path(self.location), Path(other.location)
         if not (here.is_absolute() and there.is_absolute()):
             return False
         return here == there or (here.exists() and there.exists() and here.samefile(there))
@@ -95,7 +95,7 @@ class Reader:
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
         if not isinstance(record, Head):
             return False
-        return self._read(lambda found: found is not None and of_past(found, self.place, record) is None)
+        return self._read(lambda found: found is not None and of_past(found, self.location, record) is None)
 
     def remembered(self) -> Record:
         """Return this client's head record."""
@@ -109,8 +109,8 @@ class Reader:
         """Return every machine's current row, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.machines(connection))
 
-    def there(self) -> list[Machine]:
-        """Return the rows of the machines that live or of which something is kept, and the oldest; oldest first."""
+    def present_machines(self) -> list[Machine]:
+        """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.there(connection))
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
@@ -118,7 +118,7 @@ class Reader:
         return self._read(lambda connection: None if connection is None else self._parsed.machine(connection, id))
 
     def launched(self, key: str) -> list[Machine]:
-        """Return the rows of the machines that were launched by this key."""
+        """Return the records of the machines that were launched by this key."""
         return self._read(lambda connection: [] if connection is None else projection.launched(connection, key))
 
     def names(self) -> list[tuple[str, str]]:
@@ -142,7 +142,7 @@ class Reader:
         return self._read(lambda connection: [] if connection is None else projection.exposures(connection))
 
     def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
-        """Return what has ended and was billed after `since`, as strands, or as a use where it has no price."""
+        """Return what has ended and was billed after `since`, as rate intervals, or as a use where it has no price."""
         return self._read(lambda connection: [] if connection is None else projection.billed(connection, since))
 
     def read(self, look: Callable[[View], T]) -> T:
@@ -177,7 +177,7 @@ class Reader:
             yield from page
             after = page[-1].seq
 
-    def said(self, kinds: Collection[str]) -> list[Said]:
+    def said(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says, by seq."""
         return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
 
@@ -189,8 +189,8 @@ class Reader:
 
         def judged(connection: Connection | None) -> str | None:
             if connection is None:
-                return doubt.of_missing(self.place, record)
-            return doubt.of_past(connection, self.place, record) or doubt.of_clock(connection, self._clock())
+                return doubt.of_missing(self.location, record)
+            return doubt.of_past(connection, self.location, record) or doubt.of_clock(connection, self._clock())
 
         return self._read(judged, missing_ok=True)
 
@@ -230,7 +230,7 @@ class Reader:
                 return
             held = self._hold_head()
             try:
-                if despite_problem or doubt.of_past(connection, self.place, held.read()) is None:
+                if despite_problem or doubt.of_past(connection, self.location, held.read()) is None:
                     note(held, lines.id_of(connection), mark)
             finally:
                 held.let_go()
@@ -254,25 +254,25 @@ class Reader:
 
         def judged(connection: Connection | None) -> Verification:
             if connection is None:
-                missing = doubt.of_missing(self.place, record)
+                missing = doubt.of_missing(self.location, record)
                 return Verification(0, "", (missing,) if missing else ())
             with self._store.snapshot():
-                return doubt.verification(connection, self.place, record, self._store.missing_guards())
+                return doubt.verification(connection, self.location, record, self._store.missing_guards())
 
         return self._read(judged, missing_ok=True)
 
-    def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
-        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.log.locks.hold` here."""
-        return self._store.hold(name, wait)
+    def lock(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
+        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.log.locks.lock` here."""
+        return self._store.lock(name, wait)
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living client of this ledger on another machine holds the lock `name`."""
         with self._own, self._store.translated():
-            return self._store.held(name)
+            return self._store.is_locked(name)
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` by `hold` and has lost it unawares."""
-        self._store.check_hold(name)
+        self._store.check_lock(name)
 
     def role(self) -> Role:
         """Return what this client's user may do here; ALONE where no team shares the ledger."""
@@ -317,7 +317,7 @@ class Reader:
         mark = None
         with suppress(LedgerUnavailable):
             mark = mark_of(self.remembered())
-        return error if mark is None else left(mark, self.place)
+        return error if mark is None else left(mark, self.location)
 
     def _looked(self, look: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
         with self._own, self._store.translated():
@@ -345,9 +345,9 @@ class Reader:
         if mark is not None:
             from cloudgpu.ledger.log.marks import refusal
 
-            raise refusal(mark, self.place)
+            raise refusal(mark, self.location)
 
-    def _hold_head(self) -> HeldHead:
+    def _hold_head(self) -> LockedHead:
         from cloudgpu.ledger.log.head import hold_head
 
         return hold_head(self._head_path, self._patience)
@@ -367,12 +367,12 @@ class Reader:
 
         mark = mark_of(record)
         if mark is not None:
-            raise left(mark, self.place)
-        sentence = of_missing(self.place, record)
+            raise left(mark, self.location)
+        sentence = of_missing(self.location, record)
         if sentence is not None:
-            raise faults.missing(self.place, sentence)
+            raise faults.missing(self.location, sentence)
 
 
-def note(held: HeldHead, ledger: str, mark: Mark) -> None:
+def note(held: LockedHead, ledger: str, mark: Mark) -> None:
     """Have a head record say where the ledger stands now, by its mark of a move."""
     held.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.policies.schedule import next_off
-from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Known, Seen
-from cloudgpu.core.reaper.evidence import known, up_since
+from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView
+from cloudgpu.core.reaper.evidence import activity_evidence, up_since
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.views.machines import reason_of
 
@@ -36,7 +36,7 @@ AGES = "seconds"  # the unit of every other signal: how long ago it showed life
 
 
 def why_value(
-    seen: Seen,
+    seen: MachineView,
     decision: Decision,
     now: datetime,
     *,
@@ -52,7 +52,7 @@ def why_value(
     not run was asked to stop. Times are UTC text, spans seconds.
     """
     machine = seen.machine
-    found = known(seen, now) if runs_on(machine) else Known(UNKNOWN, _rests(machine, over), asked=False)
+    found = activity_evidence(seen, now) if runs_on(machine) else Evidence(UNKNOWN, _rests(machine, over), asked=False)
     return {
         "machine": machine.id,
         "name": machine.name,
@@ -113,7 +113,7 @@ def decision_value(decision: Decision) -> ReapVerdict:
     }
 
 
-def _policy(seen: Seen) -> ActivityPolicy:
+def _policy(seen: MachineView) -> ActivityPolicy:
     policy = seen.policy
     if policy is None:
         return {"name": seen.machine.policy, "why": seen.why_policy, "idle": None}
@@ -131,7 +131,7 @@ def _warnings(machine: Machine) -> list[GivenWarning]:
     return [{"rule": rule, "at": one.at, "due": one.due, "count": one.times} for rule, one in given.items()]
 
 
-def _ends(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
+def _ends(seen: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things are; null where it would not."""
     row, policy = seen.machine, seen.policy
     off = None if policy is None else next_off(policy.schedules, now)
@@ -144,7 +144,7 @@ def _ends(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> 
     }
 
 
-def _idle_end(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> str | None:
+def _idle_end(seen: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> str | None:
     """Return the earliest moment at which idle time could end it, were it used no more from now on."""
     policy = seen.policy
     if policy is None or policy.idle.do != "stop" or activity == UNKNOWN:

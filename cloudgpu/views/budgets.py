@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.budgets.credit import carries, hourly_now, left_at
+from cloudgpu.core.budgets.credit import hourly_now, lasts_for, left_at
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
@@ -50,7 +50,7 @@ def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocu
     What was spent since it was read is counted at the higher of that rate and the rate of then.
     """
     left, credit = left_at(known.credit, max(known.hourly, hourly), now), known.credit
-    lasts = carries(left, hourly)
+    lasts = lasts_for(left, hourly)
     return {
         "account": known.account,
         "provider": known.provider,

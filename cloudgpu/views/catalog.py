@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.catalog.catalog import CatalogOffer, DiskPrice, ListedPrice, PastPrice, Speed
-    from cloudgpu.core.catalog.pricelist import Move, PriceRow
+    from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow
     from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, GpuOffer, PriceChange
 
 NOW, EARLIER, HISTORIC = "current", "superseded", "historic"
@@ -75,7 +75,7 @@ def past_price(one: PastPrice, state: str, now: datetime) -> CatalogPrice:
     }
 
 
-def move_value(provider: str, one: Move) -> PriceChange:
+def move_value(provider: str, one: PriceMove) -> PriceChange:
     """Return a price that is another one now; `accepted` says whether the new one is in use."""
     return {
         "provider": provider,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.model.machine import Machine, comes_back, command_name, has_retained_resources, not_none
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
@@ -30,8 +30,8 @@ def cost_text(machine: Machine, now: datetime) -> str:
     """Return what a machine has cost, as a sentence without its full stop."""
     missing = unpriced_of(machine)
     if not missing:
-        return f"It cost {spent(machine, now).text(4)}"
-    known = spent(machine, now)
+        return f"It cost {spent_until_now(machine, now).text(4)}"
+    known = spent_until_now(machine, now)
     return f"It cost {known.text(4) + ' and ' if known.nanos else ''}an unknown amount for its {' and '.join(missing)}"
 
 

@@ -14,7 +14,7 @@ from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
-    from cloudgpu.core.jobs.notice import Fit
+    from cloudgpu.core.jobs.notice import SpotNoticeFit
     from cloudgpu.core.launch.traffic import JobTraffic
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import (
@@ -134,7 +134,7 @@ def job_value(
     }
 
 
-def notice_value(fit: Fit) -> NoticeFit:
+def notice_value(fit: SpotNoticeFit) -> NoticeFit:
     """Return what fits the notice of a spot machine."""
     return {
         "seconds": fit.notice.seconds,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.endings import is_spared
@@ -144,7 +144,7 @@ def machine_value(
         "gpus": [_gpu(gpu) for gpu in machine.accelerators or ()],
         "gpu_users": list(gpus_now),
         "price": _row_price(machine.price),
-        "spent_usd": None if machine.unpriced else usd(spent(machine, now)),
+        "spent_usd": None if machine.unpriced else usd(spent_until_now(machine, now)),
         "unpriced": unpriced_of(machine),
         "launch_uncertain": machine.launch_status == "open",
         "pending_action": machine.pending_action,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.resources.orphan import Do
+from cloudgpu.core.resources.orphan import Cleanup
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
@@ -33,7 +33,7 @@ def orphans_value(
     return {
         "orphans": [orphan_value(one, images.get(one.id)) for one in found],
         "usd_per_month": _sum(found),
-        "removable_usd_per_month": _sum([one for one in found if one.do is not Do.STAY]),
+        "removable_usd_per_month": _sum([one for one in found if one.do is not Cleanup.STAY]),
         "unpriced": sum(one.cost.per_month is None for one in found),
         "removed": [],
         "failed": [],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan
-    from cloudgpu.core.policies.description import Says
+    from cloudgpu.core.policies.description import DescribedRule
     from cloudgpu.core.policies.policy import Idle, MachineBudget, Policy, Retention, Unlabelled
     from cloudgpu.core.policies.runs import ScheduledRun
     from cloudgpu.core.policies.schedule import Schedule
@@ -36,7 +36,7 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 def policy_value(
     policy: Policy,
-    rules: Iterable[Says],
+    rules: Iterable[DescribedRule],
     *,
     source: str,
     published: Publication | None,
@@ -124,7 +124,7 @@ def limits_value(limits: Limits) -> PolicyLimits | None:
     }
 
 
-def rule_values(rules: Iterable[Says]) -> list[RuleText]:
+def rule_values(rules: Iterable[DescribedRule]) -> list[RuleText]:
     """Return each rule with its sentence, and when it acts next."""
     return [{"rule": str(one.rule), "text": one.text, "at": None if one.at is None else iso(one.at)} for one in rules]
 

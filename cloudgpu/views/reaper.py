@@ -9,8 +9,8 @@ from cloudgpu.views.activity import decision_value, why_value
 from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
-    from cloudgpu.core.reaper.decisions import Decision, Seen
-    from cloudgpu.core.reaper.result import Done, Left, Notice, Pass
+    from cloudgpu.core.reaper.decisions import Decision, MachineView
+    from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded, Pass
     from cloudgpu.views.documents.automation.activity import WhyDocument
     from cloudgpu.views.documents.automation.reap import (
         DoneEnd,
@@ -54,7 +54,7 @@ def explained(found: Pass) -> list[WhyDocument]:
     ]
 
 
-def _decision(seen: Seen, one: Decision) -> MachineDecision:
+def _decision(seen: MachineView, one: Decision) -> MachineDecision:
     machine = seen.machine
     return {
         "machine": one.machine,
@@ -68,7 +68,7 @@ def _decision(seen: Seen, one: Decision) -> MachineDecision:
     }
 
 
-def _done(one: Done) -> DoneEnd:
+def _done(one: Ended) -> DoneEnd:
     return {
         "machine": one.machine,
         "name": one.name,
@@ -79,7 +79,7 @@ def _done(one: Done) -> DoneEnd:
     }
 
 
-def _renewed(one: Done) -> Renewal:
+def _renewed(one: Ended) -> Renewal:
     return {
         "machine": one.machine,
         "name": one.name,
@@ -90,7 +90,7 @@ def _renewed(one: Done) -> Renewal:
     }
 
 
-def _told(one: Notice) -> GivenNotice:
+def _told(one: GivenWarning) -> GivenNotice:
     return {
         "machine": one.machine,
         "name": one.name,
@@ -101,5 +101,5 @@ def _told(one: Notice) -> GivenNotice:
     }
 
 
-def _left(one: Left) -> UnfinishedEnd:
+def _left(one: NotEnded) -> UnfinishedEnd:
     return {"machine": one.machine, "name": one.name, "do": str(one.do), "why": one.why}

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.reconciliation.reconcile import Gap, LedgerTotal, Side
+from cloudgpu.core.reconciliation.reconcile import GapReason, LedgerTotal, ResourceTotal
 from cloudgpu.core.values.money import NANO, Money, usd
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ def reconciled_value(
     head: ReconcileHead,
     machines: Mapping[str, Machine],
     ours: Mapping[str, LedgerTotal],
-    theirs: Mapping[str, Side],
-    found: Mapping[str, list[Gap]],
-    others: tuple[Side, Side],
+    theirs: Mapping[str, ResourceTotal],
+    found: Mapping[str, list[GapReason]],
+    others: tuple[ResourceTotal, ResourceTotal],
 ) -> ReconcileDocument:
     """Return the document: money as decimal text in USD; resources by the size of their gap.
 
@@ -30,7 +30,7 @@ def reconciled_value(
     without a price lacks what that costs; `unpriced` says so.
     """
     values = [
-        _resource(one, machines.get(one), ours.get(one, LedgerTotal()), theirs.get(one, Side()), reasons)
+        _resource(one, machines.get(one), ours.get(one, LedgerTotal()), theirs.get(one, ResourceTotal()), reasons)
         for one, reasons in found.items()
     ]
     values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
@@ -51,8 +51,8 @@ def _resource(
     id: str,  # noqa: A002
     machine: Machine | None,
     ours: LedgerTotal,
-    theirs: Side,
-    reasons: list[Gap],
+    theirs: ResourceTotal,
+    reasons: list[GapReason],
 ) -> ReconciledResource:
     return {
         "id": id,
@@ -71,11 +71,11 @@ def _resource(
     }
 
 
-def _parts(side: Side) -> dict[str, str]:
+def _parts(side: ResourceTotal) -> dict[str, str]:
     return {str(part): _usd(amount) for part, amount in side.parts.items()}
 
 
-def _sum(sides: Iterable[Side]) -> Fraction:
+def _sum(sides: Iterable[ResourceTotal]) -> Fraction:
     return sum((one.total for one in sides), Fraction(0))
 
 

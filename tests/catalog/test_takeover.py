@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, file_of, index, stored, write
 from cloudgpu.catalog.takeover import merge_prices
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, Refused, RowKey
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, RefusedRow, RowKey
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -42,7 +42,7 @@ def answer(said, as_of):
                 for item, nanos in found[0].items()
                 if not (item == "gp3" and "spot" in scope)
             ),
-            (Refused("a row", "is free"),) if found[1] else (),
+            (RefusedRow("a row", "is free"),) if found[1] else (),
         )
         for scope, found in said.items()
         if found is not None

@@ -165,4 +165,4 @@ def test_a_run_of_the_reaper_loads_what_carries_jobs_on_only_where_there_is_one(
     (tmp_path / "config.toml").write_text('provider = "local"\n')
     _, told = seen(tmp_path, "reap")
     assert "cloudgpu.control.jobs.watch" in told["modules"]
-    assert not {"cloudgpu.control.jobs.carry", "cloudgpu.control.inputs.launch_request"} & set(told["modules"])
+    assert not {"cloudgpu.control.jobs.reconcile", "cloudgpu.control.inputs.launch_request"} & set(told["modules"])

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.config.budgets import load_budgets
-from cloudgpu.core.budgets.budget import Action, Scope, Span
+from cloudgpu.core.budgets.budget import Action, BudgetPeriod, Scope
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 
@@ -40,7 +40,7 @@ tz: Asia/Seoul
 allow_override: false
 """)
     assert (found.name, found.span, found.scope) == (
-        "lab", Span("rolling", 30), Scope(project="vision", owner="ada@example.org"),
+        "lab", BudgetPeriod("rolling", 30), Scope(project="vision", owner="ada@example.org"),
     )  # fmt: skip
     assert found.paid_in.amount == 400000
     assert (found.paid_in.currency.per_usd, str(found.paid_in.currency.as_of)) == (Decimal("1385.2"), "2026-11-20")

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charge_notes import NO_NOTE, noted
+from cloudgpu.core.billing.charge_notes import NO_NOTE, note_with_charge
 from cloudgpu.core.events import metering
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.machine import Machine
@@ -44,7 +44,7 @@ def row(*uses: Usage, id: str = "cg-1", **facts: Any) -> tuple[Machine, Ended]: 
     ended, totals, notes = [one for one in uses if one.end is not None], dict[str, list[int]](), dict[str, Any]()
     for one in ended:
         charge = metering.add_to(totals, record_of(one))
-        notes[one.resource] = noted(notes.get(one.resource, NO_NOTE), charge)
+        notes[one.resource] = note_with_charge(notes.get(one.resource, NO_NOTE), charge)
     usual |= {"usage_totals": {name: tuple(sums) for name, sums in totals.items()}, "charge_notes": notes}
     return machine(id=id, **usual | facts), [(id, one) for one in ended]
 

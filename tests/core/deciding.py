@@ -12,7 +12,7 @@ from cloudgpu.core.model import machine as model
 from cloudgpu.core.model.launch import Setup, setup_to_json
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import iso
 from tests.core.lives import START, intent, line, seen, settled
 
@@ -58,8 +58,8 @@ class Machine:
         assert found is not None
         return found
 
-    def known(self, judged: Judged | None = None, **more: Any) -> Seen:
-        return Seen(self.machine, self.policy, judged=judged, **more)
+    def known(self, judged: Judged | None = None, **more: Any) -> MachineView:
+        return MachineView(self.machine, self.policy, judged=judged, **more)
 
     def decided(self, at: float, judged: Judged | None = None, *, stops: Any = (), **more: Any) -> Decision:
         """Return what a pass decides; its warnings are written as a pass would."""

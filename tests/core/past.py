@@ -12,9 +12,9 @@ from cloudgpu.core.events.projection import folded
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.policies.policy import Policy
-from cloudgpu.core.reaper.backtest import Past, Tested, backtest, only_while_it_runs, runs_of
+from cloudgpu.core.reaper.backtest import BacktestResult, MachineHistory, backtest, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.decisions import MachineView
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.activity import why_value
@@ -53,7 +53,7 @@ def ended(minutes: float) -> Line:
     return stopped(minutes * 60, since=minutes * 60)
 
 
-def past(lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float, since: float = 0) -> Past:
+def past(lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float, since: float = 0) -> MachineHistory:
     every = list(lines)
     found = folded(every)
     assert found is not None
@@ -61,7 +61,7 @@ def past(lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float,
     ended = [usage_of_record(one) for one in found.closed]
     known = tuple(one for one in (*ended, *row.open_usage) if only_while_it_runs(row, one))
     runs = runs_of(known, minute(since), minute(until))
-    return Past(row, Recorded(every, runs, list(samples)), known)
+    return MachineHistory(row, Recorded(every, runs, list(samples)), known)
 
 
 def tried(
@@ -71,7 +71,7 @@ def tried(
     until: float = 300,
     since: float = 0,
     interval: timedelta = TEN,
-) -> Tested:
+) -> BacktestResult:
     known = past(lines, samples, until, since)
     return backtest(known, policy, minute(since), minute(until), interval=interval)
 
@@ -88,6 +88,6 @@ def a_why() -> dict[str, Any]:
     shown = {"gpu": 50.0, "busy": ["kernel 1"], "in": 5.0, "out": 6.0, "jup": 7.0}
     judged = judge([bucket(60, **shown)], Thresholds(), minute(60).timestamp(), minute(0).timestamp())
     known = past(life(), [], 60)
-    seen = Seen(known.machine, USUAL, "it was launched under default", judged, scratch=(("/mnt", 4096),))
+    seen = MachineView(known.machine, USUAL, "it was launched under default", judged, scratch=(("/mnt", 4096),))
     (decision,) = decide([seen], (), minute(60), interval=TEN)
     return why_value(seen, decision, minute(60), at=minute(60), how="live")

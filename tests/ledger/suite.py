@@ -254,10 +254,10 @@ class LedgerSuite:
         )
         rows = ledger.machines()
         there = [row for row in rows if row.terminated_at is None or row.retained or row.parked or row.id == "cg-old"]
-        assert ledger.there() == there
+        assert ledger.present_machines() == there
         assert {row.id for row in there} == {"cg-old", "cg-kept", "cg-parked"}
         ledger.append([intended("cg-new", seconds=40)])
-        assert [row.id for row in ledger.there()] == [*(row.id for row in there), "cg-new"]
+        assert [row.id for row in ledger.present_machines()] == [*(row.id for row in there), "cg-new"]
 
     def test_a_row_is_no_readers_to_change_and_a_new_one_when_it_has_changed(self, store: Store) -> None:
         ledger, other = store(), store()

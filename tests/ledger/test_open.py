@@ -80,7 +80,7 @@ def test_a_wrong_url_is_refused_with_the_way_out_and_without_its_password(
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "PostgreSQL", "postgresql+psycopg"])
 def test_a_database_is_named_without_its_password_and_no_connection_is_made(tmp_path: Path, scheme: str) -> None:
     ledger = open_ledger(f"{scheme}://ada:secret@127.0.0.1:1/lab", tmp_path, actor="somebody", clock=Clock())
-    assert getattr(ledger, "place", None) == "postgresql://ada@127.0.0.1:1/lab"
+    assert getattr(ledger, "location", None) == "postgresql://ada@127.0.0.1:1/lab"
     assert "secret" not in repr(ledger) + repr(vars(ledger)) + repr(vars(ledger._store))
     assert files(tmp_path) == []
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
 
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
-from cloudgpu.control.launch.restore import started
+from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.core.billing.totals import spent as bill_spent
+from cloudgpu.core.billing.totals import spent_until_now as bill_spent
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.values.times import from_epoch, from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
@@ -156,7 +156,7 @@ class Lab(RuleBasedStateMachine):
                 stop(self.world.session, self.machine(box), why="asked")
         elif box:
             with suppress(CloudgpuError):
-                row = started(self.world.session, self.machine(box), None, wait=False)
+                row = start_machine(self.world.session, self.machine(box), None, wait=False)
                 row = self.world.rows()[box.id]
                 if box.provider_id != row.provider_id or self.world.runs(box):
                     box.provider_id, box.up = row.provider_id, self.world.now

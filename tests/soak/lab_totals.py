@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.machine import Machine
 
 Sums = dict[str, list[Fraction]]  # by group: at least and at most, in nano-dollars
@@ -54,7 +54,7 @@ def shown_harm(by: str, document: Mapping[str, Any], now: datetime, ledger: Any)
 def _of_ledger(ledger: Any, now: datetime, key: Callable[[Machine], str | None]) -> Sums:
     """Return what the ledger bills by what `key` says of a machine's row; without those of which it says nothing."""
     found: Sums = {}
-    for item in billed(ledger.billable_machines(), ledger.uses(""), now):
+    for item in period_charges(ledger.billable_machines(), ledger.uses(""), now):
         group = key(item.machine)
         if group is not None:
             sums = found.setdefault(group, [Fraction(0), Fraction(0)])

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cloudgpu.control.launch.restore import started
+from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.scheduler.jobs import _pass_due, make_pass
@@ -198,7 +198,7 @@ class Ninety:
         if box.over or (self.world.runs(box) and not box.lives(self.world.now)):
             return
         if not self.world.runs(box) and self.chance.random() < 0.3 and self.world.now < self.until - timedelta(days=4):
-            started(self.world.session, self.machine(box), None, wait=False)
+            start_machine(self.world.session, self.machine(box), None, wait=False)
             box.provider_id, box.up = self.machine(box).provider_id, self.world.now
             box.held = box.up
             self.works(box, self.chance.randrange(1, 3))

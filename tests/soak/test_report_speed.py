@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import report as benchmark
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.cost.report import reported
+from cloudgpu.control.cost.report import report_document
 from cloudgpu.views.report.html import to_html
 
 pytestmark = pytest.mark.soak
@@ -19,7 +19,7 @@ def test_a_hundred_thousand_charges_are_one_small_page(tmp_path):
     home.mkdir()
     benchmark.fill(home)
     session = benchmark.opened(str(home))
-    document = reported(session)
+    document = report_document(session)
     assert len(to_html(document).encode()) < benchmark.MOST_BYTES
     assert document["about"]["machines"] == benchmark.MACHINES
     spent = costs(session)["total_usd"]

@@ -19,11 +19,11 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.launch.restore import started
+from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.times import iso
@@ -167,7 +167,7 @@ def happens(year, sim, box, name, spot):
     elif what == "stop":
         year.do(lambda: stop(year.session, year.session.find(name), why="the user's"))
     elif what == "start":
-        year.do(lambda: started(year.session, year.session.find(name), timedelta(hours=5), wait=False))
+        year.do(lambda: start_machine(year.session, year.session.find(name), timedelta(hours=5), wait=False))
     elif what == "down":
         year.do(lambda: end(year.session, year.session.find(name), why="the user's"))
 
@@ -194,7 +194,7 @@ def charges(year, since=None, until=None):
     """Return what the ledger says each machine cost in a period, exact USD: (amount, lowest, highest) by kind."""
     ledger, found = year.session.ledger, {}
     uses = ledger.uses(iso(since) if since else "")
-    for item in billed(ledger.billable_machines(), uses, year.now, since=since, until=until):
+    for item in period_charges(ledger.billable_machines(), uses, year.now, since=since, until=until):
         key = item.machine.id, item.charge.usage.resource in ("image", "snapshot")
         sums = found.setdefault(key, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):

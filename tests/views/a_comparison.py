@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.core.advice.compare import Compared, History, Own, Seconds, compared
+from cloudgpu.core.advice.compare import History, OwnMachineWork, RentedMachine, Seconds, comparisons
 from cloudgpu.core.advice.desktop import YEAR, Desktop
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
@@ -40,20 +40,20 @@ DESKTOP = Desktop(
 )
 
 
-def _machine() -> Compared:
+def _machine() -> RentedMachine:
     speed = Faster(Fraction(1, 2), Fraction(1, 4), Fraction(1), Rests.BANDWIDTH)
     days = {day: Seconds(36_000, 3600, 3600, 3600) for day in DAYS}
-    return Compared("big", "A100-80GB", 1.0, 80.0, speed, True, days)
+    return RentedMachine("big", "A100-80GB", 1.0, 80.0, speed, True, days)
 
 
-def _own() -> Own:
+def _own() -> OwnMachineWork:
     price = Price(Money.usd("0.4"), "a list", BEGIN, Basis.LISTED)
     shape = InstanceType(
         "gcp", "n1-t4", Accelerator("T4", 1, 16), 4, 15, None, "x86_64", False, "", (), "", "a list", "2026-10"
     )
     offer = CatalogOffer(shape, ListedPrice("us-central1", Market.ON_DEMAND, price, "", "2026-10"))
     energy = Energy(Fraction(30))
-    return Own(
+    return OwnMachineWork(
         "cg-own",
         "tower",
         "RTX3090",
@@ -76,7 +76,7 @@ def a_story(**more) -> Story:
         "desktop_memory": 24.0,
         "work": Work.TRAINING,
         "history": history,
-        "sides": compared(history, DESKTOP, goes_on=True),
+        "sides": comparisons(history, DESKTOP, goes_on=True),
         "own": [_own()],
         "unpriced": ["fox (disk)"],
         "since": None,

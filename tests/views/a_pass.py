@@ -9,8 +9,8 @@ from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import Seen
-from cloudgpu.core.reaper.result import Done, Left, Notice, Pass
+from cloudgpu.core.reaper.decisions import MachineView
+from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded, Pass
 from tests.core.past import TEN, USUAL, life, minute, quiet
 
 NOW = minute(150)
@@ -21,17 +21,17 @@ def a_pass(**changes: object) -> Pass:
     row = machine_of(life())
     assert row is not None
     judged = judge(quiet(0, 150), Thresholds(), NOW.timestamp(), minute(0).timestamp())
-    seen = Seen(row, USUAL, "it was launched under default", judged, reached_at=NOW)
+    seen = MachineView(row, USUAL, "it was launched under default", judged, reached_at=NOW)
     machine, name = row.id, row.name
     fields = {
         "took": timedelta(seconds=2.5),
         "seen": (seen,),
         "decisions": tuple(decide([seen], [], NOW, interval=TEN)),
-        "ended": (Done(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
-        "renewed": (Done(machine, name, Do.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),),
-        "warned": (Notice(machine, name, Rule.IDLE, "idle for 2h", NOW + TEN, ("ledger", "alert", "terminal")),),
-        "spared": (Left(machine, name, Do.KEEP, "it is in use"),),
-        "unproved": (Left(machine, name, Do.STOP, "its stop was refused"),),
+        "ended": (Ended(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
+        "renewed": (Ended(machine, name, Do.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),),
+        "warned": (GivenWarning(machine, name, Rule.IDLE, "idle for 2h", NOW + TEN, ("ledger", "alert", "terminal")),),
+        "spared": (NotEnded(machine, name, Do.KEEP, "it is in use"),),
+        "unproved": (NotEnded(machine, name, Do.STOP, "its stop was refused"),),
         "unanswered": (Unanswered("us-east-1", "it did not answer"),),
         "faults": ("no policy is called 'mine'",),
         "sentences": ("fox is gone",),

@@ -1,4 +1,4 @@
-"""Report documents written by hand, of the shape that `control.cost.report.reported` has: for tests of the page."""
+"""Report documents written by hand, of the shape that `report.report_document` has: for tests of the page."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def owned(purchase, electricity, hours, desktops=1):
 
 
 def comparison(curve, *, past=None, meets=None):
-    """A comparison of the shape that `control.advice.compare.compared` has in its ledger mode."""
+    """A comparison of the shape that `control.advice.compare.compare_with_desktop` has in its ledger mode."""
     three = ("low", "expected", "high")
     return {
         "mode": "ledger",

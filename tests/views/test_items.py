@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import money, total
-from cloudgpu.core.billing.line_items import itemised
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.line_items import line_items
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import iso
@@ -56,8 +56,8 @@ NOW = FIRST + timedelta(days=11)
 def lines(found, since=None, until=None):
     rows = [ROW._replace(open_usage=tuple(use for use in found if use.end is None))]
     ended = [("cg-1", use) for use in found if use.end is not None]
-    bill = list(billed(rows, ended, NOW, since=since, until=until))
-    return bill, list(itemised(bill, NOW, since=since, until=until))
+    bill = list(period_charges(rows, ended, NOW, since=since, until=until))
+    return bill, list(line_items(bill, NOW, since=since, until=until))
 
 
 INSTANT = use_of(((Resource.TRAFFIC, Per.GB), "aws", "on_demand", (FIRST, FIRST), [(FIRST, 1, False)], False, 10**9))

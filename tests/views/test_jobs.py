@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.events.log import Said
+from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.jobs.job import jobs_of
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.values.money import ZERO, Money
@@ -27,7 +27,7 @@ def folded(*drafts, **more):
     """The job of these lines, behind its request."""
     drafts = (lines.job_requested("job-1", "fox", None, "here", spec(**more), START), *drafts)
     said = [
-        Said(seq, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body)
+        EventSummary(seq, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body)
         for seq, one in enumerate(drafts, 1)
     ]
     return jobs_of(said)["job-1"]

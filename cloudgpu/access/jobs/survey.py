@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cloudgpu.core.jobs.ignore import Rules, is_ignored, read_rules
-from cloudgpu.core.jobs.included import Included, check_met, read_includes
+from cloudgpu.core.jobs.included import Included, check_globs_used, read_includes
 from cloudgpu.core.jobs.snapshot import (
     LeftOut,
     Omissions,
@@ -86,7 +86,7 @@ def survey(
     walk = _Walk(top, read_includes(include), _excluded(top, exclude_dirs))
     walk.run()
     omissions = omissions_of(walk.left_out)
-    check_met(walk.include, omissions.secrets)
+    check_globs_used(walk.include, omissions.secrets)
     total = sum(one.size for one in walk.files)
     if total > at_most:
         raise _too_large(walk.files, total, at_most, walk.ignore_file)

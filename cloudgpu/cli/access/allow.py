@@ -36,12 +36,12 @@ def command(
 
 
 def _lines(document: AllowDocument) -> list[str]:
-    from cloudgpu.core.values.network import plain
+    from cloudgpu.core.values.network import network_text
 
-    here = plain(document["from"] or "")
+    here = network_text(document["from"] or "")
     lines = []
     for machine in document["machines"]:
-        before = f", and no longer to {plain(machine['before'])}" if machine["before"] else ""
+        before = f", and no longer to {network_text(machine['before'])}" if machine["before"] else ""
         now = f"open to {here} now{before}" if machine["changed"] else f"open to {here}, as it was"
         lines.append(f"{machine['name']}: SSH is {now}.")
     if any(machine["changed"] and machine["provider"] == "aws" for machine in document["machines"]):

@@ -36,9 +36,9 @@ def command(
     rules are those of a real run. Only time in which nobody used a machine counts as saved. Nothing is changed, and no
     cloud is queried.
     """
-    from cloudgpu.control.policies.backtest import backtested
+    from cloudgpu.control.policies.backtest import backtest_document
 
-    value = backtested(open_here(), policy, since=since, machine=machine, every=every)
+    value = backtest_document(open_here(), policy, since=since, machine=machine, every=every)
     emit(output, value, text(value))
 
 

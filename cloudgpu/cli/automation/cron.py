@@ -81,7 +81,7 @@ def _check(action: Action, of_install: dict[str, Any], *, crontab: bool, systemd
 
 
 def _change(session: Session, change: Change | None, output: Format, *, yes: bool) -> None:
-    from cloudgpu.control.scheduler.cron import carry_out, change_value
+    from cloudgpu.control.scheduler.cron import apply_change, change_value
 
     if change is None:
         emit(output, {"table": None, "changed": False, "lines": [], "replaced": [], "notes": []},
@@ -93,7 +93,7 @@ def _change(session: Session, change: Change | None, output: Format, *, yes: boo
         what = "Take this out of" if change.after is None else "Write this into"
         sys.stderr.write("".join(f"  {line}\n" for line in (value["lines"] or change_lines(change))))
         confirm(f"{what} {place}?", yes=yes, why=f"This changes {place}")
-        value = carry_out(session, change, os.environ)
+        value = apply_change(session, change, os.environ)
     emit(output, value, _change_text(value, change))
 
 
@@ -113,9 +113,9 @@ def _change_text(value: CronChangeDocument, change: Change) -> str:
 
 
 def _show(session: Session, output: Format) -> None:
-    from cloudgpu.control.scheduler.cron import shown
+    from cloudgpu.control.scheduler.cron import show_cron
 
-    value = shown(session, os.environ)
+    value = show_cron(session, os.environ)
     emit(output, value, show_text(value, session.clock()))
     if value["unanswered"]:
         raise typer.Exit(ProviderUnavailable.exit_code)

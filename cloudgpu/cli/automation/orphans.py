@@ -8,7 +8,7 @@ import typer
 
 from cloudgpu.cli.automation.orphans_text import going, gone, listing
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.identity import unanswered_text
 
 if TYPE_CHECKING:
     from cloudgpu.control.resources.orphans import Survey
@@ -42,14 +42,14 @@ def command(
     Exit code 8 if a region did not answer (the others are shown, and cleaned), 9 if the removal of something that costs
     money could not be proved.
     """
-    from cloudgpu.control.resources.orphans import cleanup_options, survey, surveyed
+    from cloudgpu.control.resources.orphans import cleanup_options, orphans_document, survey
 
     request = cleanup_options(
         clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
     )
     session = open_here()
     found = survey(session, request, region=region)
-    document = surveyed(found, snapshot=snapshot)
+    document = orphans_document(found, snapshot=snapshot)
     if clean and any(one["do"] != "stay" for one in document["orphans"]):
         _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)
         return
@@ -61,12 +61,12 @@ def _clean(
     session: Session, found: Survey, document: OrphansDocument, *, snapshot: bool, yes: bool, output: Format
 ) -> None:
     """Ask, remove what may go, and say what became of it."""
-    from cloudgpu.control.resources.cleanup import clean, cleaned
+    from cloudgpu.control.resources.cleanup import clean, clean_document
 
     for line in going(document, session.clock()).splitlines():
         tell(line)
     confirm(_question(document), yes=yes)
-    document, gravest = cleaned(found, clean(session, found.orphans, snapshot=snapshot))
+    document, gravest = clean_document(found, clean(session, found.orphans, snapshot=snapshot))
     emit(output, document, gone(document, session.clock()))
     for fault in document["failed"]:
         tell(f"error: {fault['message']} {fault['next'] or ''}")
@@ -91,7 +91,7 @@ def _leave(document: OrphansDocument, code: int = 0) -> None:
     from cloudgpu.errors import ProviderUnavailable, StopUnproved
 
     for gap in document["unanswered"]:
-        tell(gap_text(gap["scope"], gap["why"]))
+        tell(unanswered_text(gap["scope"], gap["why"]))
     if document["unanswered"] and code != StopUnproved.exit_code:
         code = ProviderUnavailable.exit_code
     if code:

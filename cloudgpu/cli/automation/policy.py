@@ -66,30 +66,30 @@ def command(
 
 
 def _ls(session: Session, output: Format) -> None:
-    from cloudgpu.control.policies.commands import listed
+    from cloudgpu.control.policies.commands import list_policies
 
-    value = listed(session)
+    value = list_policies(session)
     emit(output, value, list_text(value))
 
 
 def _show(session: Session, name: str | None, output: Format) -> None:
-    from cloudgpu.control.policies.commands import shown
+    from cloudgpu.control.policies.commands import show_policy
 
-    value = shown(session, name or session.settings.policy)
+    value = show_policy(session, name or session.settings.policy)
     emit(output, value, show_text(value, session.clock()))
 
 
 def _explain(session: Session, name: str | None, output: Format) -> None:
-    from cloudgpu.control.policies.commands import explained
+    from cloudgpu.control.policies.commands import explain_policy
 
-    value = explained(session, name)
+    value = explain_policy(session, name)
     emit(output, value, explain_text(value, session.clock()))
 
 
 def _check(session: Session, files: list[str], output: Format) -> None:
-    from cloudgpu.control.policies.commands import checked
+    from cloudgpu.control.policies.commands import check_policies
 
-    value = checked(session, files)
+    value = check_policies(session, files)
     read = value["checked"]
     text = "There is no policy of your own, and those that config.toml names are there."
     if read:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.machine_text import account_lines
 from cloudgpu.cli.render import paragraph
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import UNKNOWN
 from cloudgpu.core.values.naming import counted
@@ -16,7 +16,7 @@ from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision
-    from cloudgpu.core.reaper.result import Done, Notice, Pass
+    from cloudgpu.core.reaper.result import Ended, GivenWarning, Pass
 
 _DONE = {
     Do.STOP: "stopped",
@@ -52,7 +52,7 @@ def run_text(found: Pass, *, loud: bool) -> str:
 def wrong_text(found: Pass) -> str:
     """Return what is said of it on stderr: what may still be billed, what did not answer, what could not be judged."""
     lines = [f"{one.name} may still be billed: {one.why}" for one in found.unproved]
-    lines += [gap_text(gap.scope, gap.why) for gap in found.unanswered]
+    lines += [unanswered_text(gap.scope, gap.why) for gap in found.unanswered]
     lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in found.faults]
     lines += [f"An alert was not delivered: {why}." for why in found.undelivered]
     return "\n".join(map(paragraph, lines))
@@ -91,11 +91,11 @@ def _happened(found: Pass) -> Iterator[str]:
         yield f"{one.name}: left, {one.why}"
 
 
-def _done(one: Done) -> str:
+def _done(one: Ended) -> str:
     return f"{one.name}: {_DONE[one.do]} ({one.rule}): {one.why}"
 
 
-def _told(one: Notice) -> str:
+def _told(one: GivenWarning) -> str:
     how = " and ".join(way for way in one.how if way != "ledger")
     return f"{one.name}: warned{_by(one.rule)}: {one.why}" + (f" (by {how})" if how else "")
 

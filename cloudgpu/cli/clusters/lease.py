@@ -11,7 +11,7 @@ from cloudgpu.cli.common import Format, confirm, tell
 from cloudgpu.cli.render import when
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.inventory.listing import cluster
-from cloudgpu.control.team.law import others_note
+from cloudgpu.control.team.authorization import others_note
 from cloudgpu.core.model.machine import Machine, and_billed, command_name
 from cloudgpu.core.values.times import iso
 
@@ -45,7 +45,7 @@ def extend(
 
 def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
     """Ask, and hold all nodes until then, or release them (None)."""
-    from cloudgpu.control.lifecycle.lease import check_hold_end, hold_loses_to
+    from cloudgpu.control.lifecycle.lease import check_hold_end, hold_caveat
 
     name, now = command_name(machines[0]), session.clock()
     whose = others_note(session, machines[0], "hold")
@@ -56,7 +56,7 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
         answer(session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes.")
         return
     check_hold_end(session, name, until)
-    loses = hold_loses_to(session, machines[0], until)
+    loses = hold_caveat(session, machines[0], until)
     if loses:
         tell(loses)
     at = when(iso(until), now)

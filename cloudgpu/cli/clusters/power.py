@@ -24,7 +24,7 @@ def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Fo
     """Ask, stop all nodes, and say which of them are proved not to be billed."""
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import still_running
-    from cloudgpu.control.team.law import others_note
+    from cloudgpu.control.team.authorization import others_note
 
     whose = others_note(session, machines[0], "stop")
     check_stop_all(machines)

@@ -33,10 +33,10 @@ def command(
     The expected end goes by the progress that the command writes to $CLOUDGPU_PROGRESS, else by its --timeout. For one
     job: cloudgpu show NAME.
     """
-    from cloudgpu.control.jobs.listing import listed
+    from cloudgpu.control.jobs.listing import list_jobs
 
     session = open_here()
-    document = listed(session, ended=ended, mine=mine)
+    document = list_jobs(session, ended=ended, mine=mine)
     emit(output, document, table_text(document, session.clock(), ended=ended))
 
 

@@ -21,7 +21,7 @@ from cloudgpu.core.values.times import duration_text, iso
 if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
     from cloudgpu.core.events.job_lines import SlurmRecord
-    from cloudgpu.core.jobs.notice import Fit
+    from cloudgpu.core.jobs.notice import SpotNoticeFit
     from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
     from cloudgpu.views.documents.machines.plans import Plan
 
@@ -237,7 +237,7 @@ def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
     return f"up to {times} time{'s' * (times > 1)} when its machine is taken, and waits at most {wait} for another"
 
 
-def notice_text(fit: Fit | None, every: timedelta) -> str | None:
+def notice_text(fit: SpotNoticeFit | None, every: timedelta) -> str | None:
     """Return what fits the notice of a spot machine, and whether the last checkpoint would; None where nobody knows."""
     if fit is None:
         return None

@@ -121,7 +121,7 @@ def _typed(name: str | None, words: list[str]) -> dict[str, Any]:
 def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
     """Return the plan once it is agreed to; with `dry_run`, show it and no more."""
     from cloudgpu.control.jobs.plan import plan_run
-    from cloudgpu.control.launch.plan import agreed
+    from cloudgpu.control.launch.plan import ask_for_agreement
 
     def ask(planned: PlannedRun) -> None:
         _show(session, planned, sys.stderr, verbose=verbose, brief=yes and not verbose)
@@ -134,7 +134,7 @@ def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: b
         _show(session, planned, sys.stdout, verbose=verbose, brief=False)
         return planned
     again = partial(plan_run, session, request, os.environ)
-    return agreed(session, planned, again, ask, launch_of=lambda one: one.prepared)
+    return ask_for_agreement(session, planned, again, ask, launch_of=lambda one: one.prepared)
 
 
 def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: bool, brief: bool) -> None:
@@ -153,7 +153,7 @@ def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: boo
 def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
     if planned.prepared is None:
         return None
-    from cloudgpu.control.launch.budget_preview import planned as document
+    from cloudgpu.control.launch.budget_preview import plan_document as document
 
     return document(session, planned.prepared)["plan"]
 

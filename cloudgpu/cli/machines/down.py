@@ -47,9 +47,9 @@ def command(
     from cloudgpu.cli.clusters.answer import as_questions, terminated_values
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.storage.retained import monthly
-    from cloudgpu.control.api.down import ended, to_end
+    from cloudgpu.control.api.down import end_machines, machines_to_end
     from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
-    from cloudgpu.control.team.law import others_note
+    from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.model.machine import command_name
     from cloudgpu.views.machines import named_attached
 
@@ -60,7 +60,7 @@ def command(
     if lost is not None:
         _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
-    wanted = to_end(session, names or [], all_=all_)
+    wanted = machines_to_end(session, names or [], all_=all_)
     running = still_running(session, wanted.rows)
     for line in running_lines(running):
         tell(line)
@@ -71,7 +71,7 @@ def command(
         stays = [one for machine in wanted.rows for one in named_attached(machine)]
         about = to_be_ended(values, stays, termination_sentences(session, wanted.rows), whose)
         confirm(f"End {listed}?", yes=yes, about=about)
-    document, gravest = ended(session, wanted, running)
+    document, gravest = end_machines(session, wanted, running)
     now = session.clock()
     gone = [
         f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in terminated_values(document)
@@ -91,7 +91,7 @@ def command(
 
 def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
     from cloudgpu.control.inventory.listing import machine
-    from cloudgpu.control.lifecycle.lost import lose
+    from cloudgpu.control.lifecycle.lost import record_as_lost
     from cloudgpu.errors import InvalidRequest
 
     if all_ or len(names) != 1:
@@ -99,7 +99,7 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
         raise InvalidRequest(message, field="--lost", value=why, next="Run: cloudgpu down NAME --lost WHY")
     row = session.find_one(names[0], "--lost")
     confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
-    value = machine(session, lose(session, row, why))
+    value = machine(session, record_as_lost(session, row, why))
     words = f"{value['name']} is recorded as gone. It cost at least {spent(value, 4)}{without_price(value)}."
     emit(
         output,

@@ -28,7 +28,7 @@ def command(
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.lifecycle.lease import extend, plan_extension
-    from cloudgpu.control.team.law import check_override, others_note
+    from cloudgpu.control.team.authorization import check_override, others_note
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 

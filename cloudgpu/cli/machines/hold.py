@@ -26,10 +26,10 @@ def command(
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import moment
-    from cloudgpu.control.lifecycle.lease import check_hold, hold_loses_to, set_hold
+    from cloudgpu.control.lifecycle.lease import check_hold, hold_caveat, set_hold
     from cloudgpu.control.policies.resolve import limits_of
-    from cloudgpu.control.team.law import others_note
-    from cloudgpu.core.launch.limit_checks import check_held
+    from cloudgpu.control.team.authorization import others_note
+    from cloudgpu.core.launch.limit_checks import check_hold_length
     from cloudgpu.core.model.machine import command_name, is_owned
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
@@ -53,8 +53,8 @@ def command(
         emit(output, machine_value(machine, session.clock()), f"{machine.name} is not held any more.")
         return
     end = moment(until, "UNTIL", session.clock())
-    check_held(machine.name, end, session.clock(), limits_of(session))
-    loses = hold_loses_to(session, machine, end)
+    check_hold_length(machine.name, end, session.clock(), limits_of(session))
+    loses = hold_caveat(session, machine, end)
     if loses:
         tell(loses)
     billed = "" if is_owned(machine.provider) else " It is billed meanwhile."

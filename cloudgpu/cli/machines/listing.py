@@ -22,7 +22,7 @@ def answer(
 
     The text has a line per cluster; with `nodes`, one per node of it.
     """
-    from cloudgpu.control.inventory.listing import listed
+    from cloudgpu.control.inventory.listing import list_machines
     from cloudgpu.control.outage.opening import open_session
 
     session = open_session(os.environ, tell=tell)
@@ -32,11 +32,11 @@ def answer(
         for sentence in table_faults(session.settings):
             tell(sentence)
     queues = None
-    if refresh and any(row.gang for row in session.ledger.there()):
+    if refresh and any(row.gang for row in session.ledger.present_machines()):
         from cloudgpu.control.clusters.engine import queues_of
 
-        queues = queues_of(session, session.ledger.there())
-    document = listed(session, refresh=refresh, ended=ended, mine=mine, queues=queues)
+        queues = queues_of(session, session.ledger.present_machines())
+    document = list_machines(session, refresh=refresh, ended=ended, mine=mine, queues=queues)
     text = _text(
         document,
         session.clock(),

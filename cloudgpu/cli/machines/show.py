@@ -40,17 +40,17 @@ def command(
     --why shows which signs make a machine count as in use, idle or unknown. It uses the samples of the reaper's latest
     run or, with --refresh, what the machine reports now. --history shows every ledger entry about it, oldest first.
     """
-    from cloudgpu.control.api.show import shown, shown_job
+    from cloudgpu.control.api.show import find_shown_job, show_document
 
     session = open_here()
-    job = shown_job(session, name)
+    job = find_shown_job(session, name)
     if job is not None:
         from cloudgpu.cli.jobs.text import job_text
 
         _check_job(name, {"--refresh": refresh, "--why": why, "--history": history})
         emit(output, job, job_text(job, session.clock()))
         return
-    value = shown(session, name, refresh=refresh, history=history, why=why)
+    value = show_document(session, name, refresh=refresh, history=history, why=why)
     if "machines" in value:
         from cloudgpu.cli.clusters.listing import shown_text
 

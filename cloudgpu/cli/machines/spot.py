@@ -25,8 +25,8 @@ def command(
     one in the EC2 console (Spot Requests, Actions, Initiate interruption).
     """
     from cloudgpu.cli.render import when
-    from cloudgpu.control.lifecycle.interruption import interrupted, rehearse
-    from cloudgpu.control.team.law import check_may
+    from cloudgpu.control.lifecycle.interruption import rehearsal_document, rehearse
+    from cloudgpu.control.team.authorization import check_may
     from cloudgpu.core.values.times import iso
 
     del action
@@ -36,4 +36,4 @@ def command(
     confirm(f"Interrupt {machine.name}? It will be taken away after its notice.", yes=yes)
     at = rehearse(session, machine)
     taken = when(iso(at), session.clock())
-    emit(output, interrupted(machine, at), f"{machine.name} has its notice; it is taken {taken}.")
+    emit(output, rehearsal_document(machine, at), f"{machine.name} has its notice; it is taken {taken}.")

@@ -41,8 +41,8 @@ def command(
     A cluster starts as a whole: if there is no capacity for one node, those that have started are stopped again.
     """
     from cloudgpu.control.inputs.launch_request import check_reason, duration
-    from cloudgpu.control.launch.restore import settled_first
-    from cloudgpu.control.team.law import check_may, check_override
+    from cloudgpu.control.launch.restore import settle_restore
+    from cloudgpu.control.team.authorization import check_may, check_override
     from cloudgpu.views.machines import machine_value
 
     session = open_here()
@@ -64,7 +64,7 @@ def command(
         check_not_moved(machine, move=move)
         start_cluster(session, [machine, *others], asked, wait=not no_wait, output=output)
         return
-    machine = settled_first(session, machine)
+    machine = settle_restore(session, machine)
     if move and not comes_back(machine):
         machine = _moved(session, machine, asked)
     if comes_back(machine):
@@ -132,10 +132,10 @@ def _brought_back(
 ) -> Machine:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.machines.up import tell_plan
-    from cloudgpu.control.launch.budget_preview import check_budgets, planned
-    from cloudgpu.control.launch.restore import come_back, plan_comeback
+    from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
+    from cloudgpu.control.launch.restore import plan_restore, restore_machine
 
-    prepared = plan_comeback(
+    prepared = plan_restore(
         session,
         machine,
         asked.lease,
@@ -146,11 +146,11 @@ def _brought_back(
     )
 
     def agree() -> None:
-        document = planned(session, prepared)
+        document = plan_document(session, prepared)
         tell_plan(document, session.clock(), output, verbose=asked.verbose, briefly=asked.yes)
         no = f"{machine.name} was not launched; its image is kept."
         confirm(f"Launch {machine.name} again from its image?", yes=asked.yes, no=no)
 
     check_budgets(session, prepared)
     agree()
-    return come_back(session, prepared, wait=wait, agree=agree)
+    return restore_machine(session, prepared, wait=wait, agree=agree)

@@ -71,9 +71,9 @@ def command(
     """
     from cloudgpu.config.templates.find import opens_jupyter
     from cloudgpu.control.inputs.launch_request import parse_request
-    from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
-    from cloudgpu.control.launch.launch import launch, launched
-    from cloudgpu.control.launch.plan import agreed, prepare
+    from cloudgpu.control.launch.budget_preview import check_budgets, plan_document, sync_for_budgets
+    from cloudgpu.control.launch.launch import launch, launch_document
+    from cloudgpu.control.launch.plan import ask_for_agreement, prepare
 
     if wait_start and no_wait:
         says = "--wait-start and --no-wait contradict each other."
@@ -81,8 +81,8 @@ def command(
     request = replace(parse_request(**asked), by_hand=True)
     session = open_here()
     prepared = prepare(session, request)
-    look_for_budgets(session, prepared)
-    document = planned(session, prepared)
+    sync_for_budgets(session, prepared)
+    document = plan_document(session, prepared)
     if dry_run:
         if not all(one["fits"] for one in document["plan"]["budgets"]):
             tell_plan(document, session.clock(), output, verbose=verbose)
@@ -92,19 +92,19 @@ def command(
     session.check_launchable()
 
     def ask(one: Prepared) -> None:
-        told = document if one is prepared else planned(session, one)
+        told = document if one is prepared else plan_document(session, one)
         tell_plan(told, session.clock(), output, verbose=verbose, briefly=yes)
         check_budgets(session, one)
         confirm("Launch it?", yes=yes)
 
     plan = prepared
     if document["existing"] is None:
-        plan = agreed(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
+        plan = ask_for_agreement(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
     done = launch(session, plan, wait=not no_wait, agree=lambda: ask(plan))
     ready = not no_wait and all(one.state == "running" for one in done.nodes)
     each = [_on_start(session, one, plan.template, wait=wait_start) for one in done.nodes] if ready else []
     on_start = next((word for word in ("failed", "running", "done") if word in each), None)
-    result = launched(session, plan, done, on_start)
+    result = launch_document(session, plan, done, on_start)
     emit(
         output,
         result,

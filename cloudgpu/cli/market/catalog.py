@@ -85,14 +85,14 @@ def _one(provider: list[str] | None) -> str | None:
 
 
 def _show(name: str | None, provider: str | None, region: str | None, *, history: bool, output: Format) -> None:
-    from cloudgpu.control.catalog.prices import overview, shown
+    from cloudgpu.control.catalog.prices import overview, show_prices
 
     now = datetime.now(UTC)
     if name is None:
         document = overview(provider, now)
         emit(output, document, overview_text(document))
     else:
-        value = shown(name, provider, region, now, history=history)
+        value = show_prices(name, provider, region, now, history=history)
         emit(output, value, shown_text(value))
 
 

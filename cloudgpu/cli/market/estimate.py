@@ -112,15 +112,15 @@ def _answer(asked: EstimateOptions, output: Format, *, verbose: bool, sources: b
     from datetime import UTC, datetime
 
     from cloudgpu.cli.market.estimate_text import estimate_text
-    from cloudgpu.control.advice.estimate import estimated, estimated_here
+    from cloudgpu.control.advice.estimate import estimate_document, estimate_without_ledger
     from cloudgpu.control.advice.estimate_request import parse_estimate
 
     if asked.get("like") is None and not _needs_history(asked):
-        document, request = estimated_here(os.environ, datetime.now(UTC), asked)
+        document, request = estimate_without_ledger(os.environ, datetime.now(UTC), asked)
     else:
         session = open_here()
         request = parse_estimate(session.settings, session.clock(), **asked)
-        document = estimated(session, request, session.ledger.machines() if _needs_history(asked) else ())
+        document = estimate_document(session, request, session.ledger.machines() if _needs_history(asked) else ())
     emit(
         output,
         document,

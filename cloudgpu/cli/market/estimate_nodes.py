@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import paragraph, table, wrapped
-from cloudgpu.core.clusters.worth import GangLoss, figure, gang_sentence
+from cloudgpu.core.clusters.scaling import GangLoss, figure, gang_sentence
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.nodes import NodesDocument, NodesWorth

@@ -49,10 +49,10 @@ def command(
 
     session = open_here()
     if request is not None:
-        from cloudgpu.control.catalog.quotas import Asking
+        from cloudgpu.control.catalog.quotas import QuotaOptions
         from cloudgpu.core.model.offers import Market
 
-        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        asking = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
         _request(session, asking, account, provider, yes=yes, output=output)
         return
     for option, given in (("--count", count is not None), ("--spot", spot), ("--yes", yes)):
@@ -68,13 +68,13 @@ def command(
 def _request(
     session: Any, asking: Any, account: str | None, provider: str | None, *, yes: bool, output: Format
 ) -> None:
-    from cloudgpu.control.catalog.quotas import carry_out, plan_raise
+    from cloudgpu.control.catalog.quotas import plan_raise, request_quota
 
     found = plan_raise(session, asking, account=account, provider=provider)
     if output is Format.TEXT:
         tell(_asked(found.value()))
     confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")
-    document = carry_out(found)
+    document = request_quota(found)
     emit(output, document, _answer(document))
 
 

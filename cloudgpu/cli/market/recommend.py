@@ -70,8 +70,10 @@ def command(
     """
     asked = locals()  # before anything else is one
     from cloudgpu.cli.market.recommend_text import text
-    from cloudgpu.control.advice.recommend import recommended
+    from cloudgpu.control.advice.recommend import recommendation_document
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
-    value = recommended(open_here(), work, **{name: asked[name] for name in RecommendOptions.__annotations__})
+    value = recommendation_document(
+        open_here(), work, **{name: asked[name] for name in RecommendOptions.__annotations__}
+    )
     emit(output, value, text(value, verbose=verbose, sources=sources))

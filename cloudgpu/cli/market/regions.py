@@ -11,7 +11,7 @@ from cloudgpu.cli.launch import options
 from cloudgpu.cli.render import dollars, paragraph, table
 
 if TYPE_CHECKING:
-    from cloudgpu.control.catalog.regions import Question
+    from cloudgpu.control.catalog.regions import RegionsQuery
     from cloudgpu.views.documents.market.market import Region, RegionsDocument
 
 
@@ -47,7 +47,7 @@ def command(
     exit_if_unanswered(document["unanswered"], "{}: no answer: {}".format)
 
 
-def _text(document: RegionsDocument, question: Question) -> str:
+def _text(document: RegionsDocument, question: RegionsQuery) -> str:
     from cloudgpu.control.catalog.regions import sources
 
     rows = [row for row in document["regions"] if question.gpu is None or row["price"]]

@@ -128,37 +128,37 @@ def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) 
 
 def _ls(session: Session, output: Format) -> None:
     from cloudgpu.cli.render import paragraph
-    from cloudgpu.control.budgets.commands import listed
+    from cloudgpu.control.budgets.commands import list_budgets
 
-    value = listed(session)
+    value = list_budgets(session)
     none = "No budget is set. For example: cloudgpu budget set lab --amount 300 --period month"
     emit(output, value, list_text(value["budgets"]) or paragraph(none))
 
 
 def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
-    from cloudgpu.control.budgets.commands import removed
+    from cloudgpu.control.budgets.commands import remove_budget_of_name
     from cloudgpu.control.team.roles import payers_only
 
     payers_only(session, "Removing a budget")
     confirm(f"Remove the budget {name}? Its limit then no longer applies.", yes=yes, why="This lets more be spent")
-    value = removed(session, name)
+    value = remove_budget_of_name(session, name)
     emit(output, value, f"The budget {name} is removed.")
 
 
 def _judge(session: Session, name: str | None, every: str, output: Format) -> None:
-    from cloudgpu.control.budgets.commands import EVERY, checked, is_refused
+    from cloudgpu.control.budgets.commands import EVERY, check_budgets, is_refused
     from cloudgpu.control.inputs.launch_request import duration
 
-    value = checked(session, name, every=duration(every, "--every") or EVERY)
+    value = check_budgets(session, name, every=duration(every, "--every") or EVERY)
     emit(output, value, check_text(value, every))
     if is_refused(value):
         raise typer.Exit(3)
 
 
 def _test(session: Session, output: Format) -> None:
-    from cloudgpu.control.budgets.commands import sent_value
+    from cloudgpu.control.budgets.commands import send_sample
 
-    value = sent_value(session)
+    value = send_sample(session)
     emit(output, value, sent_text(value))
     if value["failed"]:
         raise typer.Exit(8)

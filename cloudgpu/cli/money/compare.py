@@ -87,9 +87,9 @@ def command(
     if request.rented is None:
         _from_ledger(session, request, output, verbose=verbose, sources=sources, chart=chart)
         return
-    from cloudgpu.control.advice.rent_or_buy import calculated
+    from cloudgpu.control.advice.rent_or_buy import rent_or_buy_document
 
-    document = calculated(session, request, request.rented)
+    document = rent_or_buy_document(session, request, request.rented)
     emit(output, document, calculated_text(document, request.currency, verbose=verbose, sources=sources, chart=chart))
 
 
@@ -97,9 +97,9 @@ def _from_ledger(
     session: Session, request: CompareRequest, output: Format, *, verbose: bool, sources: bool, chart: bool
 ) -> None:
     from cloudgpu.cli.money.compare_text import compare_text
-    from cloudgpu.control.advice.compare import compared
+    from cloudgpu.control.advice.compare import compare_with_desktop
 
-    document = compared(session, request)
+    document = compare_with_desktop(session, request)
     text = compare_text(document, request.currency, request.zone, verbose=verbose, sources=sources, chart=chart)
     emit(output, document, text)
 

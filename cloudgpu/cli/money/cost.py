@@ -120,7 +120,7 @@ def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbos
 
 
 def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
-    from cloudgpu.control.setup.ledger_admin import verified
+    from cloudgpu.control.setup.ledger_admin import verify_document
 
     def agree(problem: str) -> None:
         tell(problem)
@@ -130,7 +130,7 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
             why="This accepts a ledger that may be incomplete",
         )
 
-    value = verified(session, agree=agree)
+    value = verify_document(session, agree=agree)
     whole = f"The ledger is whole: {value['lines']} lines, every hash right."
     shown = Format.JSON if output == "json" else Format.TEXT
     emit(shown, value, _settled(value) if value["settled"] else whole)

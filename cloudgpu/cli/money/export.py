@@ -10,7 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
 from cloudgpu.cli.money.options import Since, Tz, Until
-from cloudgpu.control.cost.exports import Form
+from cloudgpu.control.cost.exports import BillFormat
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def command(
     *,
     form: Annotated[
-        Form,
+        BillFormat,
         typer.Option("--format", help="focus: FOCUS 1.0 CSV; csv: plain columns; json: one document."),
-    ] = Form.FOCUS,
+    ] = BillFormat.FOCUS,
     since: Since = None,
     until: Until = None,
     tz: Tz = None,

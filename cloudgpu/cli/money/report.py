@@ -14,7 +14,7 @@ from cloudgpu.cli.render import paragraph
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.cost.report_files import Form
+    from cloudgpu.control.cost.report_files import ReportFormat
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.money.report import ReportDocument
 
@@ -52,30 +52,36 @@ def command(
     that fails is named: exit code 8.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.control.cost.report import ReportOptions, parse_report, reported
-    from cloudgpu.control.cost.report_files import Form, form_of
+    from cloudgpu.control.cost.report import ReportOptions, parse_report, report_document
+    from cloudgpu.control.cost.report_files import ReportFormat, parse_report_format
 
-    wanted = form_of(form)
+    wanted = parse_report_format(form)
     if send:
         _check_sent(wanted, to)
     else:
         _check_one_answer(wanted, to, output)
     session = open_here()
-    document = reported(session, parse_report(session, **{name: asked[name] for name in ReportOptions.__annotations__}))
+    document = report_document(
+        session, parse_report(session, **{name: asked[name] for name in ReportOptions.__annotations__})
+    )
     if send:
         _send(session, document, output)
         return
     file = _written(document, wanted, to, output)
-    if file is None and (output is not Format.JSON or wanted is Form.JSON):
+    if file is None and (output is not Format.JSON or wanted is ReportFormat.JSON):
         return
     emit(output, document, _said(document, file))
 
 
-def _check_one_answer(form: Form, to: str | None, output: Format) -> None:
+def _check_one_answer(form: ReportFormat, to: str | None, output: Format) -> None:
     """Refuse a report and a document for the same standard output."""
-    from cloudgpu.control.cost.report_files import STDOUT, Form
+    from cloudgpu.control.cost.report_files import STDOUT, ReportFormat
 
-    if output is Format.JSON and form is not Form.JSON and (to == STDOUT or (to is None and form is Form.MARKDOWN)):
+    if (
+        output is Format.JSON
+        and form is not ReportFormat.JSON
+        and (to == STDOUT or (to is None and form is ReportFormat.MARKDOWN))
+    ):
         raise InvalidRequest(
             f"The report as {form} goes to the standard output, and so does -o json.",
             field="--output",
@@ -84,11 +90,11 @@ def _check_one_answer(form: Form, to: str | None, output: Format) -> None:
         )
 
 
-def _check_sent(form: Form, to: str | None) -> None:
+def _check_sent(form: ReportFormat, to: str | None) -> None:
     """Refuse what --send would leave out silently."""
-    from cloudgpu.control.cost.report_files import Form
+    from cloudgpu.control.cost.report_files import ReportFormat
 
-    for option, value in (("--to", to), ("--format", None if form is Form.HTML else str(form))):
+    for option, value in (("--to", to), ("--format", None if form is ReportFormat.HTML else str(form))):
         if value is not None:
             raise InvalidRequest(
                 f"--send sends the report to the receivers of alerts; {option} has no effect on that.",
@@ -100,27 +106,27 @@ def _check_sent(form: Form, to: str | None) -> None:
 
 def _send(session: Session, document: ReportDocument, output: Format) -> None:
     from cloudgpu.cli.money.budget_text import sent_text
-    from cloudgpu.control.cost.report_delivery import sent_report
+    from cloudgpu.control.cost.report_delivery import send_report
 
-    value = sent_report(session, document)
+    value = send_report(session, document)
     nothing = value["nothing_sent"]
     emit(output, value, sent_text(value) if nothing is None else paragraph(nothing))
     if value["failed"]:
         raise typer.Exit(8)
 
 
-def _written(document: ReportDocument, form: Form, to: str | None, output: Format) -> Path | None:
+def _written(document: ReportDocument, form: ReportFormat, to: str | None, output: Format) -> Path | None:
     """Write it, and return the file; None where the standard output has it, or has the document in its place."""
-    from cloudgpu.control.cost.report_files import STDOUT, Form, rendered, usual_file, write_report
+    from cloudgpu.control.cost.report_files import STDOUT, ReportFormat, render_report, usual_file, write_report
 
-    if to is None and output is Format.JSON and form is Form.HTML:
+    if to is None and output is Format.JSON and form is ReportFormat.HTML:
         return None
-    if to == STDOUT or (to is None and form is not Form.HTML):
-        sys.stdout.write(rendered(document, form))
+    if to == STDOUT or (to is None and form is not ReportFormat.HTML):
+        sys.stdout.write(render_report(document, form))
         sys.stdout.flush()
         return None
     file = usual_file(document) if to is None else Path(to)
-    write_report(rendered(document, form), file)
+    write_report(render_report(document, form), file)
     return file
 
 

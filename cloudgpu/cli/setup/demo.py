@@ -140,7 +140,7 @@ def _play(session: Session, story: _Story) -> DemoDocument:
 def _launch(session: Session, story: _Story) -> Machine:
     from cloudgpu.cli.launch.planned import glance
     from cloudgpu.control.inputs.launch_request import UpRequest
-    from cloudgpu.control.launch.budget_preview import planned
+    from cloudgpu.control.launch.budget_preview import plan_document
     from cloudgpu.control.launch.launch import launch
     from cloudgpu.control.launch.plan import prepare
     from cloudgpu.core.model.offers import Requirements
@@ -149,7 +149,7 @@ def _launch(session: Session, story: _Story) -> Machine:
     prepared = prepare(
         session, UpRequest(Requirements(), provider="local", project="demo", lease=SPAN, renew_until=SPAN)
     )
-    story.say(glance(planned(session, prepared)["plan"], session.clock()))
+    story.say(glance(plan_document(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     machine = launch(session, prepared).machine
     address = not_none(machine.address)
@@ -239,13 +239,13 @@ def _clean(session: Session, root: Path) -> None:
     """End whatever a demo that failed or was interrupted has left running, and remove its home."""
     from cloudgpu import underway
     from cloudgpu.control.lifecycle.lifecycle import end
-    from cloudgpu.control.session.session import living
+    from cloudgpu.control.session.session import living_machines
 
     interrupt.take_time()
     _end_in_peace()
     session.report = _told_if_anybody_listens(session.report)
     try:
-        for machine in living(session.ledger.machines()):
+        for machine in living_machines(session.ledger.machines()):
             end(session, machine, why="the demo is over")
     except BaseException:
         with contextlib.suppress(OSError):

@@ -30,7 +30,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from cloudgpu.control.setup.init import Draft, Found, Host
+    from cloudgpu.control.setup.init import Draft, ExistingSetup, Host
     from cloudgpu.views.documents.setup.init import InitDocument
 
 T = TypeVar("T")
@@ -146,13 +146,13 @@ def _change(
     given: dict[str, Any], hosts: list[str], fingerprints: list[str], key: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask for what was not `given`, and write the settings."""
-    from cloudgpu.control.setup.init import checked, draft, login_of, look, read_host
+    from cloudgpu.control.setup.init import check_setup, draft, find_existing_setup, login_of, read_host
 
-    values = {name: checked(name, given[name]) for name in QUESTIONS if given[name] is not None}
+    values = {name: check_setup(name, given[name]) for name in QUESTIONS if given[name] is not None}
     wanted = [read_host(text) for text in hosts]
     logs_in = None if key is None else login_of(key, wanted)
     ask = _may_ask(yes=yes)
-    found = look(os.environ)
+    found = find_existing_setup(os.environ)
     if ask and not wanted:
         values = _asked(found, values)
         wanted = _asked_hosts()
@@ -192,9 +192,9 @@ def _without(option: str, message: str) -> InvalidRequest:
     return InvalidRequest(message, field=option, value=None, next=f"Use options, for example: {example}")
 
 
-def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
+def _asked(found: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
     """Ask for every value that no option gave. What is kept as it is, is not written."""
-    from cloudgpu.control.setup.init import checked
+    from cloudgpu.control.setup.init import check_setup
 
     sys.stderr.write("Enter keeps the value in brackets.\n")
     for name, question in QUESTIONS.items():
@@ -202,7 +202,7 @@ def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | De
             usual = found.usual(name)
             first = name == "owner" and found.text is None  # a login name is a guess: write down what was confirmed
             shown = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
-            answer = _answer(shown, usual, partial(checked, name))
+            answer = _answer(shown, usual, partial(check_setup, name))
             if answer is not None or first:
                 values[name] = usual if answer is None else answer
     return values
@@ -229,7 +229,7 @@ def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
             tell(f"{error.message} {error.next or ''}".rstrip())
 
 
-def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str:
+def _key(found: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool) -> str:
     """Return the host key to pin, once its fingerprint is confirmed: known before, given, or compared by the user."""
     from cloudgpu.access.ssh.target import fingerprint, shown_host_key
     from cloudgpu.control.setup.init import confirmed, known_key

@@ -45,9 +45,9 @@ def prepare(
     `named` is what --profile, --subscription and --project say, `budget` what --budget and --email do.
     """
     from cloudgpu.control.setup import cloud_account as cloud_init
-    from cloudgpu.control.setup.init import look
+    from cloudgpu.control.setup.init import find_existing_setup
 
-    found, keys = look(os.environ), _named_keys(cloud, named)
+    found, keys = find_existing_setup(os.environ), _named_keys(cloud, named)
     if remove and ssh_from:
         message = "--ssh-from does not go with --remove: the rules of the account stay as they are."
         raise InvalidRequest(message, field="--ssh-from", value=ssh_from[0], next="Leave one of the two out.")

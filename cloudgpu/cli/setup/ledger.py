@@ -83,7 +83,7 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
 
     with closing(plan(session, url, follow=follow)) as wanted:
         if not wanted.follows:
-            asked = f"Move the ledger from {wanted.source.place} to {wanted.to}? The old place becomes read-only."
+            asked = f"Move the ledger from {wanted.source.location} to {wanted.to}? The old place becomes read-only."
             confirm(asked, yes=yes, why="This moves the ledger")
         value = carry_out(session, wanted, os.environ)
     emit(output, value, "\n".join(_moved(value)))
@@ -112,7 +112,7 @@ def _back_up(session: Session, file: str, output: Format) -> None:
 def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, output: Format) -> None:
     from cloudgpu.control.setup.ledger_admin import restored
 
-    confirm(f"Put {file} in the place of the ledger {session.ledger.place}? The present one is set aside.", yes=yes)
+    confirm(f"Put {file} in the place of the ledger {session.ledger.location}? The present one is set aside.", yes=yes)
     value = restored(session, file, even_if_older=even_if_older)
     emit(output, value, "\n".join(_said(value)))
 

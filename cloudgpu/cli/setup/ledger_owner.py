@@ -22,7 +22,7 @@ def command(
     payers may change it.
     """
     from cloudgpu.cli.render import table
-    from cloudgpu.control.team.law import assign_owner, owners
+    from cloudgpu.control.team.authorization import assign_owner, owners
 
     session = open_here()
     if owner is not None and user is None:

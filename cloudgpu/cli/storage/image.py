@@ -59,7 +59,7 @@ _CUT = "The machine keeps running, so files being written may be damaged; stop i
 
 def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:
     from cloudgpu.control.resources.named import leftover_value, save
-    from cloudgpu.control.team.law import check_may
+    from cloudgpu.control.team.authorization import check_may
 
     machine = session.find(name)
     check_may(session, machine, "save an image of")

@@ -29,7 +29,7 @@ def listing(session: Session, word: str, output: Format) -> None:
 def removal(session: Session, word: str, name: str | None, region: str | None, *, yes: bool, output: Format) -> None:
     """Ask, remove the image or volume, and print that it is gone."""
     from cloudgpu.control.resources.named import leftover_value, remove, the_one
-    from cloudgpu.control.team.law import named_row, others_note
+    from cloudgpu.control.team.authorization import named_row, others_note
 
     if name is None:
         raise InvalidRequest(f"Which {word}?", field="NAME", value=None, next=f"See them: cloudgpu {word} ls")

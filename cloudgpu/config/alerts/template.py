@@ -13,7 +13,7 @@ from typing import Any
 from cloudgpu.config.alerts.alerts import Alerts
 from cloudgpu.config.files.paths import Home, data_dir
 from cloudgpu.config.files.text import read_text, shown
-from cloudgpu.core.alerts.alerts import News
+from cloudgpu.core.alerts.alerts import RaisedAlert
 from cloudgpu.core.values.printable import one_line
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
@@ -47,7 +47,7 @@ class Message:
     attached: Attached | None = None
 
 
-def message(news: Sequence[News], now: datetime, template: str) -> Message:
+def message(news: Sequence[RaisedAlert], now: datetime, template: str) -> Message:
     """Return what tells of all these news at once.
 
     Raises InvalidRequest for a template that is no jinja2, or uses a name that there is not.
@@ -76,7 +76,7 @@ def own_template(alerts: Alerts, home: Home) -> str | None:
     return text
 
 
-def _value(one: News, now: datetime) -> dict[str, Any]:
+def _value(one: RaisedAlert, now: datetime) -> dict[str, Any]:
     age = now - one.raised_at
     finding = one.finding
     return {

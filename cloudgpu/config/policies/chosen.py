@@ -12,7 +12,7 @@ from cloudgpu.config.policies.terms import HomeTerms, is_from, limits_in, policy
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.description import FACTS, TYPED, Chosen, choose
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, joined
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, limit_policy, narrowest_limits
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.team.rights import Authorization, Published
 from cloudgpu.core.values.naming import first_few
@@ -70,7 +70,7 @@ def with_why(held: ChosenPolicy, why: str) -> ChosenPolicy:
 def chosen_policies(
     machines: Iterable[Machine],
     named: str | None,
-    law: Authorization,
+    authorization: Authorization,
     published: Mapping[str, Published],
     home: HomeTerms,
 ) -> dict[str, ChosenPolicy]:
@@ -81,14 +81,14 @@ def chosen_policies(
     alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
     lab = lab_limits(published)
-    limits = {True: joined((lab, load_limits(home.search))), False: lab}
+    limits = {True: narrowest_limits((lab, load_limits(home.search))), False: lab}
     known: dict[tuple[str, bool], ChosenPolicy] = {}
     alike: dict[
         tuple[str | bool | None, ...], ChosenPolicy
     ] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, ChosenPolicy] = {}
     for machine in machines:
-        ours = not law.is_member or law.owns(machine)
+        ours = not authorization.is_member or authorization.owns(machine)
         by_terms = named is None and bool(machine.policy) and bool(machine.terms)
         facts = () if machine.policy else _facts_of(machine).values()
         words = (ours, machine.policy, machine.policy_by, repr(machine.terms) if by_terms else None, *facts)
@@ -116,7 +116,7 @@ def _by_terms(machine: Machine, published: Mapping[str, Published], home: HomeTe
     try:
         terms = terms_now(home, machine)
         found = found_by_terms(name, terms, published, home, here=here)
-        limits = joined((lab, limits_in(terms)))
+        limits = narrowest_limits((lab, limits_in(terms)))
     except InvalidRequest as error:
         broken = error if here and error.field != "policy" else None
         return ChosenPolicy(name, None, "", error.message.removesuffix("."), broken)
@@ -166,5 +166,5 @@ def _resolved(
 
 
 def _within(found: Found, limits: Limits) -> ChosenPolicy:
-    within = cut(found.policy, limits)
+    within = limit_policy(found.policy, limits)
     return ChosenPolicy(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.config.policies.kinds import Kind, Misread
 from cloudgpu.config.policies.schema import LIMITS, POLICY, Key, Keys, Section
-from cloudgpu.core.policies.limits import Limits, Stoppers, joined
+from cloudgpu.core.policies.limits import Limits, Stoppers, narrowest_limits
 from cloudgpu.core.policies.policy import Act, Idle, MachineBudget, Policy, Retention, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule
 from cloudgpu.core.values.naming import did_you_mean, near
@@ -165,7 +165,7 @@ def load_limits(search: Sequence[Path]) -> Limits:
     Raises InvalidRequest, with file and line, for the first fault.
     """
     tables = (read_yaml(directory / FILE) for directory in search)
-    return joined(limits_from(table) for table in tables if table is not None)
+    return narrowest_limits(limits_from(table) for table in tables if table is not None)
 
 
 def limits_from(table: Table) -> Limits:

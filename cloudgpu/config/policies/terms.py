@@ -20,7 +20,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import terms_set
 from cloudgpu.core.model.facts import Terms, TermsText
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.policies.limits import Limits, joined
+from cloudgpu.core.policies.limits import Limits, narrowest_limits
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -70,7 +70,7 @@ def policy_in(terms: Terms, name: str, *, here: bool) -> Found | None:
 
 def limits_in(terms: Terms) -> Limits:
     """Return the narrowest of the limits that stand in a machine's terms; raise InvalidRequest for a fault."""
-    return joined(limits_from(parse_yaml(one.text, Path(str(one.place)))) for one in terms.limits)
+    return narrowest_limits(limits_from(parse_yaml(one.text, Path(str(one.place)))) for one in terms.limits)
 
 
 def terms_of(home: HomeTerms, found: Found, published: Mapping[str, Published]) -> Terms:

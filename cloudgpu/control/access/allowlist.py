@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.sync_some import gone_if_terminated
 from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
 from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, doorkeeper, refuse_unkept
-from cloudgpu.control.session.session import Session, living
-from cloudgpu.control.team.law import authorization_of, check_may
+from cloudgpu.control.session.session import Session, living_machines
+from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.machine import Machine, is_behind, not_none
 from cloudgpu.core.values.network import ANYWHERE, parse_cidr
@@ -61,7 +61,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     machines failed. Raises InvalidRequest for a named machine that has no such rules, or whose rules are somebody
     else's; RoleNeeded for one that is not theirs.
     """
-    rows = _named(session, name, cidr) if name else living(session.ledger.machines())
+    rows = _named(session, name, cidr) if name else living_machines(session.ledger.machines())
     if not rows:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
     moves = _Moves()
@@ -71,7 +71,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
         moves.skipped += others
     for machine, keeper in _kept(session, rows, cidr, moves):
         try:
-            with gone_if_terminated(session, machine), alone(session, machine):
+            with gone_if_terminated(session, machine), lock_rules(session, machine):
                 before = keeper.allowed(
                     not_none(machine.provider_id)
                 )  # the cloud first: without it no address is needed
@@ -96,14 +96,16 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
 
 def _told_apart(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
     """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
-    law = authorization_of(session)
-    ours = [machine for machine in machines if law.owns(machine) or let_in(session, machine) is not None]
+    authorization = authorization_of(session)
+    ours = [machine for machine in machines if authorization.owns(machine) or let_in(session, machine) is not None]
     return ours, [
-        {"name": machine.name, "why": f"it is {law.whose(machine)}"} for machine in machines if machine not in ours
+        {"name": machine.name, "why": f"it is {authorization.whose(machine)}"}
+        for machine in machines
+        if machine not in ours
     ]
 
 
-def alone(session: Session, machine: Machine) -> AbstractContextManager[None]:
+def lock_rules(session: Session, machine: Machine) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
     return session.lock(f"doors-{machine.account}", wait=WITHIN_S)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.tunnel import background
 from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
-from cloudgpu.control.access.reach import check_reachable, moved, reached
+from cloudgpu.control.access.reach import check_reachable, find_moved, reached
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key
 from cloudgpu.control.network.reachability import closed
@@ -92,7 +92,7 @@ class JupyterTunnel:
             self._tunnel.open()
         except Unreachable as error:
             # Only the first connection may find that the ledger's address is out of date.
-            self._machine = moved(self._session, self._machine, error)
+            self._machine = find_moved(self._session, self._machine, error)
             self._tunnel = self._new_tunnel()
             self._tunnel.open()
         self._opened = True

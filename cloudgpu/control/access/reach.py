@@ -37,7 +37,7 @@ def client_key(session: Session) -> ClientKey:
 
 
 def wait_until_ready(session: Session, machine: Machine) -> Machine:
-    """Wait until the machine runs and its SSH server has shown the pinned key; return the new row.
+    """Wait until the machine runs and its SSH server has shown the pinned key; return the updated machine.
 
     One that makes its own key has told it to its provider before: that is pinned then. Raises Unreachable when it ended
     while starting or did not answer in time, WrongHostKey at once, AccessBlocked where it runs and is not open to this
@@ -58,7 +58,7 @@ def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> Non
     try:
         connect(target, timeout=10, wait=min(DOOR_AFTER_S, _left(session, deadline))).close()
     except Unreachable as error:
-        found = explained(session, machine, error)
+        found = explain_unreachable(session, machine, error)
         if found is not error:
             raise found from error
         if not passing(error):
@@ -71,7 +71,7 @@ def _left(session: Session, deadline: datetime) -> float:
 
 
 def wait_until_running(session: Session, machine: Machine) -> Machine:
-    """Wait until the machine runs; return the new row. Raises Unreachable when it ended or did not run in time."""
+    """Wait until the machine runs; return the updated machine. Raises Unreachable if it ended or was not in time."""
     return _wait_running(session, machine, session.clock() + READY_WITHIN, addressed=False)
 
 
@@ -133,7 +133,7 @@ def open_connection(session: Session, machine: Machine, *, timeout: float = 10) 
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
-        latest = moved(session, machine, error)
+        latest = find_moved(session, machine, error)
     return _connected(session, latest, timeout)
 
 
@@ -141,30 +141,30 @@ def _connected(session: Session, machine: Machine, timeout: float) -> Connection
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
-        found = explained(session, machine, error)
+        found = explain_unreachable(session, machine, error)
         if found is error:
             raise
         raise found from error
 
 
-def moved(session: Session, machine: Machine, error: Unreachable) -> Machine:
-    """Return the machine's row where it has another address by now, or another key that its user has confirmed.
+def find_moved(session: Session, machine: Machine, error: Unreachable) -> Machine:
+    """Return the machine where it has another address by now, or another key that its user has confirmed.
 
     Raises why it cannot be reached otherwise.
     """
     latest = _asked_again(session, machine)
     if latest.address == machine.address and not pin_confirmed(session, latest):
-        raise explained(session, latest, error)
+        raise explain_unreachable(session, latest, error)
     return latest
 
 
-def explained(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
+def explain_unreachable(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return why a connection failed: SSH there is not open to this client's address, or this home was not let in."""
-    return (closed(session, machine) if passing(error) else None) or guest.explained(session, machine, error)
+    return (closed(session, machine) if passing(error) else None) or guest.explain_other_home(session, machine, error)
 
 
-def find_way(session: Session, machine: Machine) -> Machine:
-    """Return the machine's row as it can be reached now, for somebody else who connects: the system's ssh.
+def reachable_address(session: Session, machine: Machine) -> Machine:
+    """Return the machine with the address where it is reached now, for another program: the system's ssh.
 
     Knocks where this client can get in straight. Elsewhere a knock says nothing, so the provider is asked. Raises as
     `reached`.
@@ -177,7 +177,7 @@ def find_way(session: Session, machine: Machine) -> Machine:
     try:
         knock(target, timeout=10)
     except Unreachable as error:
-        return moved(session, machine, error)
+        return find_moved(session, machine, error)
     return machine
 
 
@@ -210,7 +210,7 @@ def check_reachable(session: Session, machine: Machine) -> None:
 
 
 def _asked_again(session: Session, machine: Machine) -> Machine:
-    """Return the machine's row of now, or as it was where its provider says nothing; raise why it cannot be reached."""
+    """Return the machine of now, or as it was where its provider says nothing; raise why it cannot be reached."""
     with suppress(ProviderUnavailable, InvalidRequest):
         try:
             machine = refresh(session, machine)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.ssh.authorized_keys import GuestKey, let_in, let_out
-from cloudgpu.control.access.allowlist import alone
+from cloudgpu.control.access.allowlist import lock_rules
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.inventory.sync_some import gone_if_terminated
 from cloudgpu.control.network.authorized_keys import label_of
 from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
-from cloudgpu.control.team.law import by, check_may
+from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
 from cloudgpu.core.model.machine import Machine, is_behind, not_none
 from cloudgpu.core.values.network import parse_cidr
@@ -62,7 +62,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
             target = connection.target
         if network is not None and keeper is not None:
             changed |= before.get(label_of(machine, key)) != network
-            with gone_if_terminated(session, machine), alone(session, machine):
+            with gone_if_terminated(session, machine), lock_rules(session, machine):
                 keeper.allow(not_none(machine.provider_id), label_of(machine, key), network)
         host_key = known_hosts.pinned(session.home.known_hosts, target.id)
         _hand_over(session, machine, key, {"label": key.comment, "from": network, "host_key": host_key})
@@ -140,7 +140,7 @@ def _closed(session: Session, machine: Machine, key: GuestKey | None) -> bool:
     keeper = doorkeeper(session, machine)
     if keeper is None:
         return False
-    with alone(session, machine):
+    with lock_rules(session, machine):
         labels = [
             label for label in keeper.allowed(not_none(machine.provider_id)) if label.startswith(f"{machine.id}.")
         ]

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, AgentStatus, parse_agent_status, unheard
+from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, AgentStatus, parse_agent_status, unknown_status
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.clusters.engine import split, tells_queue, with_queue
 from cloudgpu.core.events.observations import has_moved_on, not_before
@@ -40,7 +40,7 @@ def ask_activity(session: Session, machines: Sequence[Machine], *, keep: bool = 
 
     What is news is written into the ledger, unless `keep` is false. Raises LedgerUnavailable, and nothing else.
     """
-    accounts, _ = by_account(session, machines)  # the look has named the others
+    accounts, _ = by_account(session, machines)  # the sync has named the others
     askers = [(session.provider(name), some) for name, some in accounts.items()]
     groups = [(asker, some) for asker, some in askers if isinstance(asker, ReportsActivity)]
     if not groups:
@@ -140,9 +140,9 @@ def _ask_of(session: Session, machine: Machine, how: _How) -> Callable[[], Repor
         try:
             found, engine = _asked(target, at.timestamp(), shelf.last() if how.keep else at.timestamp(), how)
         except CloudgpuError as error:
-            found, engine = unheard(error.message.removesuffix(".")), ""
+            found, engine = unknown_status(error.message.removesuffix(".")), ""
         except Exception as bug:  # noqa: BLE001  (the other machines have to be judged all the same)
-            found, engine = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug})"), ""
+            found, engine = unknown_status(f"{target.name} could not be asked ({type(bug).__name__}: {bug})"), ""
         return replace(_report(shelf, found, at, keep=how.keep), engine=engine)
 
     return ask
@@ -168,9 +168,9 @@ def _answer(connection: Connection, since: float, deadline: float, queue: str | 
     done = connection.capture(command, timeout=left, at_most=AT_MOST)
     said, engine = (done.stdout, "") if queue is None else split(done.stdout)
     if done.status == USAGE and not said:
-        return unheard(EARLIER), engine
+        return unknown_status(EARLIER), engine
     if done.status and not said:
-        return unheard(f"its agent does not answer (status {done.status})"), engine
+        return unknown_status(f"its agent does not answer (status {done.status})"), engine
     return parse_agent_status(said), engine
 
 

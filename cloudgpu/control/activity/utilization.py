@@ -120,9 +120,9 @@ class _Hears:
     known: dict[str, bool] = field(default_factory=dict)
 
     def word(self, machine: Machine, run: Run) -> Word | None:
-        """Return a machine's word of its latest run; None where a look does not bring it, or it is of another run.
+        """Return a machine's word of its latest run; None where a sync does not bring it, or it is of another run.
 
-        The ledger has it to a quarter of an hour. While a machine runs, each look that saw it brought its word.
+        The ledger has it to a quarter of an hour. While a machine runs, each sync that saw it brought its word.
         That its agent lived to say more is taken for granted: use after an agent's death is idle here.
         """
         active = from_iso(not_none(machine.last_active))

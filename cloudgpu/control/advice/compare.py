@@ -17,13 +17,13 @@ from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import HERE, Case, Compared, History, Own, by_day, clouds_of
-from cloudgpu.core.advice.compare import compared as sides_of
+from cloudgpu.core.advice.compare import HERE, Case, History, OwnMachineWork, RentedMachine, by_day, clouds_of
+from cloudgpu.core.advice.compare import comparisons as sides_of
 from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import Daily, added, daily
+from cloudgpu.core.billing.daily import Daily, add_sums, daily
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work, faster
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work, speed_ratio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Accelerator, Basis, Market
 from cloudgpu.core.values.money import ZERO, Money
@@ -47,7 +47,7 @@ _KWH = 3_600_000  # joules
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class PeriodCosts:
     """What the ledger and the samples say: rows, ended uses, each machine's hours (`control.activity.utilization`).
 
     `cost` is what all of these rows cost by day, for whoever has added that up already.
@@ -59,24 +59,26 @@ class Read:
     cost: Daily | None = None
 
 
-def read(session: Session, since: datetime | None, until: datetime | None) -> Read:
+def read_period_costs(session: Session, since: datetime | None, until: datetime | None) -> PeriodCosts:
     """Return what both say of a period, the ledger as of one line of it."""
     text = "" if since is None else iso(since)
     rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(text))))
-    return Read(rows, ended, utilization_of(session, rows, ended, since, until))
+    return PeriodCosts(rows, ended, utilization_of(session, rows, ended, since, until))
 
 
-def compared(session: Session, request: CompareRequest, found: Read | None = None) -> CompareDocument:
+def compare_with_desktop(
+    session: Session, request: CompareRequest, found: PeriodCosts | None = None
+) -> CompareDocument:
     """Return the comparison with a desktop: what `compare` prints without a price. Asks no cloud.
 
     `found` is what was read already of the very period of `request`.
     """
     use_prices(session.home.price_lists)
-    known = found or read(session, request.since, request.until)
+    known = found or read_period_costs(session, request.since, request.until)
     return compare_value(_story(session, request, known), request.tz, request.currency, request.changed)
 
 
-def _story(session: Session, asked: CompareRequest, found: Read) -> Story:
+def _story(session: Session, asked: CompareRequest, found: PeriodCosts) -> Story:
     now, desktop = session.clock(), asked.desktop
     its, goes_on = gpu_named(desktop.gpu), asked.until is None or asked.until > now
     counted, rehearsed = clouds_of(found.rows)
@@ -112,7 +114,7 @@ def _story(session: Session, asked: CompareRequest, found: Read) -> Story:
 
 
 def _history(
-    session: Session, asked: CompareRequest, found: Read, counted: Sequence[Machine], now: datetime
+    session: Session, asked: CompareRequest, found: PeriodCosts, counted: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
     ids, of_all = {machine.id for machine in counted}, len(counted) == len(found.rows)
@@ -125,12 +127,14 @@ def _history(
         return None, ()
     begin = max(filter(None, (from_iso(min(begins)), asked.since)))
     end = now if asked.until is None else min(now, asked.until)
-    by_days = {day: added(projects.values()) for day, projects in cost.days.items()}
+    by_days = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
     machines = _machines(session, asked, found, counted)
     return History(begin, max(begin, end), asked.zone, by_days, machines), cost.without_price
 
 
-def _machines(session: Session, asked: CompareRequest, found: Read, counted: Sequence[Machine]) -> list[Compared]:
+def _machines(
+    session: Session, asked: CompareRequest, found: PeriodCosts, counted: Sequence[Machine]
+) -> list[RentedMachine]:
     ran = [machine for machine in counted if machine.id in found.hours]
     begins = {one.at for machine in ran for one in found.hours[machine.id]}
     days = {at: at.astimezone(asked.zone).date() for at in begins}  # an hour is of the day on which it begins
@@ -144,9 +148,9 @@ def _machine(
     hours: Sequence[Hour],
     days: Mapping[datetime, Any],
     speed: Callable[[Accelerator], Faster],
-) -> Compared:
+) -> RentedMachine:
     gpu = gpu_of(machine)
-    return Compared(
+    return RentedMachine(
         name=machine.name or machine.id,
         gpu="" if gpu is None else gpu.name,
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
@@ -166,15 +170,15 @@ def _is_read(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
     return any(one.get("gpu") is not None for one in shelf.read(last - LOOK_BACK, last))
 
 
-def _own(session: Session, asked: CompareRequest, found: Read) -> list[Own]:
+def _own(session: Session, asked: CompareRequest, found: PeriodCosts) -> list[OwnMachineWork]:
     rows = {machine.id: machine for machine in found.rows}
     mine = own_machines(found.rows, found.hours)
     work = asked.work or Work.TRAINING
 
-    def of(one: OwnMachine) -> Own:
+    def of(one: OwnMachine) -> OwnMachineWork:
         machine = rows[one.id]
         cost = _cost_of(machine, found.ended, session.clock(), asked)
-        return own(machine, one, work, cost, read=_is_read(session, machine, found.hours[one.id]))
+        return compare_own_machine(machine, one, work, cost, read=_is_read(session, machine, found.hours[one.id]))
 
     return [of(one) for one in mine]
 
@@ -193,16 +197,18 @@ def _ahead(session: Session, now: datetime) -> datetime | None:
     return last if last is not None and last > now + NO_TIME else None
 
 
-def own(machine: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
+def compare_own_machine(
+    machine: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool
+) -> OwnMachineWork:
     """Return what one of the user's own machines did; `cost` is what the ledger says it came to, None: not known.
 
-    Where its GPUs are not `read`, all its use counts as work.
+    Where its GPUs are not `read_period_costs`, all its use counts as work.
     """
     gpu = gpu_of(machine)
     hours = found.gpu_hours if read else found.hours
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
-    offer, ratio = (None, Fraction(1)) if spec is None else cheapest(spec, work)
-    return Own(
+    offer, ratio = (None, Fraction(1)) if spec is None else cheapest_substitute(spec, work)
+    return OwnMachineWork(
         id=found.id,
         name=found.name or found.id,
         gpu="" if gpu is None else gpu.name,
@@ -227,7 +233,7 @@ def _energy(found: OwnMachine, hours: float) -> Energy | None:
     return Energy(Fraction(found.kwh) + Fraction(found.watts or 0.0) * Fraction(late) / 1000)
 
 
-def cheapest(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
+def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
     """Return the cheapest on-demand offer of this GPU and 1; where no cloud lists it, of the same work and its ratio.
 
     That is how many hours of the offer's GPU an hour of this one does. None where nothing is known.
@@ -242,7 +248,7 @@ def cheapest(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
 
 def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Work) -> Fraction | None:
     other = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
-    found = None if other is None else faster(spec, other, work)
+    found = None if other is None else speed_ratio(spec, other, work)
     return None if found is None else found.ratio
 
 

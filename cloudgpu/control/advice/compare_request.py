@@ -19,7 +19,7 @@ from cloudgpu.core.advice.rent_or_buy import Use
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.typed import check_keywords, member, parse_gpu
+from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_member
 from cloudgpu.errors import InvalidRequest
 
 MAX_YEARS = 100
@@ -101,7 +101,7 @@ def parse_compare(session: Session, **given: Unpack[CompareOptions]) -> CompareR
     currency = period.currency
     desktop, changed = requested_desktop(session, currency, given)
     typed = given.get("work")
-    work = None if typed is None else member(Work, typed, "kind of work that decides about speed", "--work")
+    work = None if typed is None else parse_member(Work, typed, "kind of work that decides about speed", "--work")
     return CompareRequest(
         desktop=desktop,
         changed=changed,

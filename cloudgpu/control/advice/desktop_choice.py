@@ -16,7 +16,7 @@ from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.advice.numbers import Rates, amount_of, money_of, number_of, share_of
 from cloudgpu.core.values.currency import Currency, check_code
-from cloudgpu.core.values.typed import member
+from cloudgpu.core.values.typed import parse_member
 from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_basis import desktop_value
@@ -200,6 +200,6 @@ _READERS: dict[str, tuple[str, Callable[[object, str, Rates], object]]] = {
     "yearly_loss": ("yearly_loss", lambda value, option, _rates: share_of(value, option)),
     "depreciation": (
         "depreciation",
-        lambda value, _option, _rates: member(Depreciation, str(value), "way to depreciate", "--depreciation"),
+        lambda value, _option, _rates: parse_member(Depreciation, str(value), "way to depreciate", "--depreciation"),
     ),
 }

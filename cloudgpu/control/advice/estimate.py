@@ -19,6 +19,7 @@ from cloudgpu.control.advice.estimate_inputs import (
     PastMachine,
     Rates,
     attached_costs,
+    discontinued_types,
     offers_of,
     on_other,
     past_run,
@@ -26,8 +27,7 @@ from cloudgpu.control.advice.estimate_inputs import (
     precisions,
     relaxations,
     requested_disks,
-    typed,
-    withheld,
+    with_resolved_type,
 )
 from cloudgpu.control.advice.estimate_notes import assumptions
 from cloudgpu.control.advice.estimate_request import EstimateOptions, EstimateQuery, Flops, NodesQuery, parse_estimate
@@ -39,19 +39,19 @@ from cloudgpu.core.advice.estimate import (
     MONTH,
     YEAR,
     Buy,
+    CostParts,
     Estimate,
     Job,
     Precision,
-    Span,
-    Split,
+    PricedTime,
+    average_use,
     best,
-    finite,
+    cost_parts,
     has_bf16,
     hours_for,
     is_recalled,
     peak_tflops,
-    split,
-    steady,
+    piece_of_work,
     whole_first,
 )
 from cloudgpu.core.catalog.catalog import (
@@ -62,8 +62,8 @@ from cloudgpu.core.catalog.catalog import (
     meant_by,
     spot_uncertainty,
 )
-from cloudgpu.core.catalog.gpus import faster
-from cloudgpu.core.clusters.worth import (
+from cloudgpu.core.catalog.gpus import speed_ratio
+from cloudgpu.core.clusters.scaling import (
     GRADIENT_BYTES,
     USED_OF_NETWORK,
     GangLoss,
@@ -88,7 +88,7 @@ KAGGLE_GPUS = 2
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
-def estimated(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
+def estimate_document(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
     """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone.
 
     `machines` are those of the ledger, for the chance that a gang of spot machines loses one.
@@ -99,10 +99,10 @@ def estimated(session: Session, request: EstimateQuery, machines: Sequence[Machi
     return estimate(session.settings, session.clock(), request, past, machines)
 
 
-def estimated_here(
+def estimate_without_ledger(
     environ: Mapping[str, str], now: datetime, options: EstimateOptions
 ) -> tuple[EstimateDocument, EstimateQuery]:
-    """Return what `estimate` prints without a ledger, by the settings and refreshed prices of this home, and the wish.
+    """Return what `estimate` prints without a ledger, by the request and this home's settings and prices.
 
     Raises InvalidRequest for what cannot be asked for, and for faults in the settings.
     """
@@ -123,7 +123,7 @@ def estimate(
 
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
     """
-    request, wished = typed(request), requested_disks(request.disks)
+    request, wished = with_resolved_type(request), requested_disks(request.disks)
     offers, speeds = offers_of(request), Speeds()
     found = best(
         list(_estimates(request, past, offers, wished, speeds, now)), each_type=request.each_type or bool(request.type)
@@ -144,7 +144,7 @@ def estimate(
         "without": [] if offers else without_value(relaxations(request)),
         "precisions": [] if whole or request.flops is None else precisions(offers),
         "marketplaces": marketplace_notes(one.buy.offer for one in whole),
-        "withheld": withheld(request, offers),
+        "withheld": discontinued_types(request, offers),
         "old_after_days": OLD_AFTER.days,
         "free_hours": _free(request, whole),
         "assumptions": list(assumptions(request, wished, whole, past, settings)),
@@ -194,9 +194,9 @@ def _estimates(
         if request.is_finite and job is None:
             continue
         buy = _buy(request, offer, wished, rates)
-        span = finite(request.hours, job.hours) if job else steady(request.hours, MONTH)
+        span = piece_of_work(request.hours, job.hours) if job else average_use(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
-        yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits, spot_uncertainty(offer, now))
+        yield Estimate(buy, {rank: cost_parts(buy, span)}, rank, job, fits, spot_uncertainty(offer, now))
 
 
 def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Buy:
@@ -207,16 +207,16 @@ def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], ra
     return Buy(offer, paid, resources, request.number, committed=off is not None)
 
 
-def _splits(request: EstimateQuery, buy: Buy, job: Job | None) -> dict[str, Split]:
-    return {name: split(buy, span) for name, span in _spans(request, job)}
+def _splits(request: EstimateQuery, buy: Buy, job: Job | None) -> dict[str, CostParts]:
+    return {name: cost_parts(buy, span) for name, span in _spans(request, job)}
 
 
-def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, Span]]:
+def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, PricedTime]]:
     if job is None:
-        yield from ((name, steady(request.hours, length)) for name, length in PERIODS.items())
+        yield from ((name, average_use(request.hours, length)) for name, length in PERIODS.items())
     else:
         yield from (
-            (name, finite(request.hours, hours))
+            (name, piece_of_work(request.hours, hours))
             for name, hours in (("low", job.low), ("expected", job.hours), ("high", job.high))
         )
 
@@ -255,7 +255,7 @@ def _of_past(
 
     if past is None:
         return None
-    ratio = faster(spec, past.gpu, request.work)
+    ratio = speed_ratio(spec, past.gpu, request.work)
     if ratio is None:
         speeds.left_out[spec.name] = f"no figure that {past.gpu.name} has, too"
         return None

@@ -90,7 +90,7 @@ def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
 
 
 def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
-    """Return which kind of disk a machine gets: the wished one where its type takes it, else what `up` takes.
+    """Return which kind of disk a machine gets: the requested one where its type takes it, else what `up` takes.
 
     Empty where a type comes with its disk, and none is billed beside it.
     """
@@ -252,8 +252,8 @@ def on_other(past: PastMachine, ratio: Faster, gpus: Fraction) -> Job:
     return Job(*(time * past.gpus / gpus / speed for time, speed in (low, hours, high)))
 
 
-def typed(request: EstimateQuery) -> EstimateQuery:
-    """Return the wish with its type as the catalogue writes it, and the provider whose that is."""
+def with_resolved_type(request: EstimateQuery) -> EstimateQuery:
+    """Return the request with its type as the catalogue writes it, and the provider whose that is."""
     if request.type is None:
         return request
     names = {
@@ -301,7 +301,7 @@ def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
     ]
 
 
-def withheld(request: EstimateQuery, offers: list[CatalogOffer]) -> list[str]:
+def discontinued_types(request: EstimateQuery, offers: list[CatalogOffer]) -> list[str]:
     """Return the types of a named GPU that have a price, and are not shown since they can probably not be launched."""
     if request.filters.gpu is None or request.filters.legacy:
         return []

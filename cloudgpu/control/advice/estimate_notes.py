@@ -10,7 +10,7 @@ from cloudgpu.control.advice.estimate_inputs import AZURE, PastMachine, disk_at
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flops
 from cloudgpu.control.pricing.attached_costs import address_kind
 from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
-from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, steady
+from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, average_use
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import HOUR
 
@@ -56,7 +56,7 @@ def _time(request: EstimateQuery) -> str:
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
     if request.is_finite:
         return f"{many} {often} until the work is done; {billed}."
-    span = steady(hours, MONTH)
+    span = average_use(hours, MONTH)
     month = sum(float(often * run) for run, often in span.runs) / HOUR
     day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."

@@ -15,9 +15,9 @@ from cloudgpu.config.settings import Settings
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.core.advice.desktop import Committed, Term
-from cloudgpu.core.advice.estimate import Hours, Precision
+from cloudgpu.core.advice.estimate import Precision, WeeklyHours
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.clusters.worth import TOKENS, USED_OF_PEAK, Training
+from cloudgpu.core.clusters.scaling import TOKENS, USED_OF_PEAK, Training
 from cloudgpu.core.model.cluster import MAX_NODES
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.naming import unknown_word
@@ -105,7 +105,7 @@ class EstimateQuery:
     disk_gb: int
     address: Address
     committed: Committed | None
-    hours: Hours
+    hours: WeeklyHours
     flops: Flops | None
     like: str | None
     work: Work
@@ -145,7 +145,7 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
 
 
 def _check_together(given: EstimateOptions) -> None:
-    """Refuse two wishes of which one would be silently left out, and one that is about another that is not there."""
+    """Refuse two options of which one would be silently left out, and one that is about another that is not there."""
     there = {name for name, value in given.items() if value is not None and value is not False}
     there -= {"number"} if str(given.get("number")) == "1" else set()  # which the command line always has
     for one, other, says, way in _MUTUALLY_EXCLUSIVE:
@@ -212,10 +212,10 @@ def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
-def _hours(given: EstimateOptions) -> Hours:
+def _hours(given: EstimateOptions) -> WeeklyHours:
     a_day = _number(_or(given.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
     days = _number(_or(given.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
-    return Hours(Fraction(a_day), Fraction(days))
+    return WeeklyHours(Fraction(a_day), Fraction(days))
 
 
 def _nodes(given: EstimateOptions) -> NodesQuery | None:

@@ -14,9 +14,9 @@ from cloudgpu.control.advice.desktop_choice import DEFAULT, desktop_named, rates
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
-from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, builds, power_supply
+from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, possible_builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
-from cloudgpu.core.advice.recommend import Machine, Need, left_out, machines, why_not
+from cloudgpu.core.advice.recommend import Machine, WorkNeeds, fitting_machines, left_out, why_not
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Figures, Rules
 from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
@@ -33,7 +33,7 @@ KAGGLE_GPU, KAGGLE_GPUS = "T4", 2  # of a Kaggle notebook; the P100 is older tha
 SHOWN = 6  # machines, and desktops; more do not help to choose
 
 
-def recommended(session: Session, work: str | None, **given: Unpack[RecommendOptions]) -> RecommendDocument:
+def recommendation_document(session: Session, work: str | None, **given: Unpack[RecommendOptions]) -> RecommendDocument:
     """Return which GPU for this work, to rent or to buy, and why, as a document; raise InvalidRequest."""
     rules = shipped_rules()
     now = session.clock()
@@ -45,7 +45,7 @@ def recommended(session: Session, work: str | None, **given: Unpack[RecommendOpt
 
 
 def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime | None = None) -> Answer:
-    """Return all that is recommended for a wish, beside a desktop whose other parts are those of `base`.
+    """Return all that is recommended for a request, beside a desktop whose other parts are those of `base`.
 
     `now` is of when the user's prices of cards are.
     """
@@ -53,8 +53,8 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
     figures, need = rules.figures, _need(rules, request)
     base = base if request.tariff is None else replace(base, tariff=request.tariff)
     offers = matching(request.filters)
-    found = machines(offers, need, spec_of, figures, now)
-    made = builds(specs, need, base, figures)
+    found = fitting_machines(offers, need, spec_of, figures, now)
+    made = possible_builds(specs, need, base, figures)
     within = [one for one in made if request.bounds.budget is None or one.desktop.purchase <= request.bounds.budget]
     shown = tuple(within[:SHOWN])
     return Answer(
@@ -88,7 +88,7 @@ def _priced(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now: datetime
     ]
 
 
-def _free(need: Need, request: RecommendRequest, figures: Figures) -> int | None:
+def _free(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int | None:
     """Return on how many of Kaggle's free T4s the work fits within its free hours; None where it does not."""
     spec, hours = catalog.named_gpu(KAGGLE_GPU), request.bounds.hours
     if spec is None or why_not(spec, need, figures) or (hours is not None and hours > figures.kaggle_hours.value):
@@ -106,10 +106,10 @@ def spec_of(offer: CatalogOffer) -> GpuSpec | None:
     return catalog.named_gpu(offer.type.gpu.name)
 
 
-def _need(rules: Rules, request: RecommendRequest) -> Need:
+def _need(rules: Rules, request: RecommendRequest) -> WorkNeeds:
     model = request.model
     precision = None if model is None else model.precision
-    return Need(_memory(rules, request), request.kind.speed, request.cards, precision)
+    return WorkNeeds(_memory(rules, request), request.kind.speed, request.cards, precision)
 
 
 def _memory(rules: Rules, request: RecommendRequest) -> Memory:
@@ -125,7 +125,7 @@ def _supply(made: list[Build], base: Desktop, figures: Figures) -> PowerSupply |
     return power_supply(made[0].cards, made[0].desktop.gpu_power, base.rest_power, figures) if made else None
 
 
-def _unpriced(specs: Iterable[GpuSpec], need: Need, figures: Figures) -> Iterable[str]:
+def _unpriced(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> Iterable[str]:
     """Yield the cards for desktops that hold the work on one of them, and whose price nobody has listed."""
     for spec in specs:
         is_card = spec.name.startswith(("RTX", "GTX", "A4000", "A5000", "A6000", "Quadro"))
@@ -143,8 +143,8 @@ def _others(request: RecommendRequest, figures: Figures) -> Iterable[tuple[Metho
             yield method, usual, memory_of(request.model.parameters, method, usual, figures)
 
 
-def _anywhere(request: RecommendRequest, need: Need, figures: Figures) -> list[Machine]:
+def _anywhere(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[Machine]:
     """Return what holds the work at any price and anywhere, on the same market."""
-    return machines(
+    return fitting_machines(
         matching(Filters(market=request.filters.market, trust=request.filters.trust)), need, spec_of, figures
     )

@@ -11,10 +11,10 @@ from cloudgpu import catalog
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.catalog.read import gpu_named
 from cloudgpu.control.advice.desktop_choice import all_desktops, desktop_named, requested_desktop
-from cloudgpu.core.advice.desktop import Desktop, several, with_terms
+from cloudgpu.core.advice.desktop import Desktop, multiply_desktop, with_terms
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, meant_by, spot_uncertainty
-from cloudgpu.core.catalog.gpus import EQUAL, Work, faster
+from cloudgpu.core.catalog.gpus import EQUAL, Work, speed_ratio
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.rent_or_buy import calculated_value
@@ -32,7 +32,7 @@ REPORTED = 0.9  # of a board's memory: what programs can count on beside the dri
 SLOWEST = 2  # hours of a machine that stands in for one hour of the GPU that was named
 
 
-def calculated(session: Session, request: CompareRequest, rented: Rented) -> CalculatedDocument:
+def rent_or_buy_document(session: Session, request: CompareRequest, rented: Rented) -> CalculatedDocument:
     """Return the comparison of a price and a use with a desktop; as `docs/compare.md` says. Reads no ledger.
 
     Raises InvalidRequest where the catalogue has no such GPU, no price of it, or no figure of both GPUs' speed.
@@ -54,7 +54,7 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
         if found is not None:
             desktop, chosen_for = found, rent.spec.memory_gib
     own = gpu_named(desktop.gpu)
-    fast = None if own is None or rent.spec is None else faster(own, rent.spec, work)
+    fast = None if own is None or rent.spec is None else speed_ratio(own, rent.spec, work)
     if request.work is not None and fast is None:
         raise _unknown_speed(desktop.gpu, rent, request.work)
     _check_number(desktop, rent, min(one.low for one in (fast, EQUAL) if one is not None))
@@ -99,14 +99,14 @@ def _that_holds(session: Session, request: CompareRequest, rent: Rent, work: Wor
         return None
     for name in LARGE:
         large = gpu_named(desktop_named(session, name).gpu)
-        if large is not None and large.memory_gib >= its.memory_gib and faster(large, its, work) is not None:
+        if large is not None and large.memory_gib >= its.memory_gib and speed_ratio(large, its, work) is not None:
             return requested_desktop(session, request.currency, {**request.typed, "desktop": name})[0]
-    fast = faster(own, its, work)
+    fast = speed_ratio(own, its, work)
     if fast is None:
         return None
     each, wanted = own.memory_gib * usual.gpus, its.memory_gib * rent.gpus * REPORTED
     number = max(math.ceil(rent.gpus / (usual.gpus * fast.ratio)), math.ceil(wanted / each))
-    return several(usual, number)
+    return multiply_desktop(usual, number)
 
 
 def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
@@ -158,7 +158,7 @@ def substitute(rented: Rented, wanted: GpuSpec, work: Work, now: datetime) -> tu
         gpu, spec = offer.type.gpu, catalog.named_gpu(offer.type.gpu.name)
         if spec is None or gpu.share != 1 or gpu.count != rented.count or (gpu.memory_gib or 0) < wanted.memory_gib:
             continue
-        ratio = faster(wanted, spec, work)
+        ratio = speed_ratio(wanted, spec, work)
         if ratio is not None and ratio.ratio <= SLOWEST:
             cost = offer.listed.price.per_hour.scaled(ratio.ratio)
             found.append((bool(spot_uncertainty(offer, now)), cost, offer.type.name, offer, ratio.ratio))

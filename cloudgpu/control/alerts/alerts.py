@@ -22,14 +22,14 @@ from cloudgpu.config.alerts.template import Message, message, own_template, ship
 from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.control.session.last_run import unguarded_machines
-from cloudgpu.control.session.session import Session, living
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.session.session import Session, living_machines
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.alerts.alerts import (
     SUBJECT,
     AlertState,
     Audience,
     Finding,
-    News,
+    RaisedAlert,
     alert_state,
     as_now,
     due,
@@ -39,20 +39,20 @@ from cloudgpu.core.alerts.alerts import (
 from cloudgpu.core.alerts.findings import (
     TOPICS,
     ended_findings,
-    held_finding,
     is_wrong,
     lost_findings,
     machine_findings,
     price_leaps,
     unguarded_finding,
     unproved_since,
+    withheld_prices_finding,
 )
 from cloudgpu.core.budgets.status import BudgetState, findings
+from cloudgpu.core.events.general_lines import alert_cleared, alert_sent
 from cloudgpu.core.events.job_lines import SUBJECT as JOBS
-from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
 from cloudgpu.core.jobs.alerts import job_findings
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost
+from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.people import People
 from cloudgpu.core.values.times import iso
@@ -85,10 +85,10 @@ def budget_findings(session: Session, standings: Iterable[BudgetState]) -> Itera
 
 
 def found_here(session: Session) -> tuple[Finding, ...]:
-    """Return every finding about machines, kept things and refreshed prices. Asks nobody; reads few histories."""
+    """Return every finding about machines, retained resources and refreshed prices. Asks nobody."""
     now = session.clock()
     bills = session.ledger.billable_machines()
-    machines = [_as_seen(session, machine, iso(now)) for machine in living(bills)]
+    machines = [_as_seen(session, machine, iso(now)) for machine in living_machines(bills)]
     of_machines = machine_findings(machines, dict(_asked_since(session, machines)), now)
     over = ended_findings(map(_with_reason, (machine for machine in bills if machine.unrequested_stop)), now)
     lost = lost_findings(map(_with_reason, (machine for machine in bills if machine.cluster)), now)
@@ -114,7 +114,7 @@ def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[
     if session.ledger.last(JOBS) is None:
         return []
     jobs = jobs_of(session.ledger.events(JOBS))
-    shares = assigned(jobs.values())
+    shares = machine_assignments(jobs.values())
 
     def cost(job: Job) -> Money:
         machines = [machine for machine in bills if machine.id in job.machines]
@@ -147,11 +147,11 @@ def _held_back(session: Session) -> Iterator[Finding]:
             held = stored(provider).held
             if held:
                 names = [f"{one.key.item} in {one.key.region}" for one in held]
-                yield found_at_home(session, held_finding(provider, names))
+                yield found_at_home(session, withheld_prices_finding(provider, names))
 
 
 def _as_seen(session: Session, machine: Machine, now: str) -> Machine:
-    """Return the row of a machine past its renew-until with when a look last saw it: unchanged, that is in no line."""
+    """Return the row of a machine past its renew-until with when a sync last saw it: unchanged, that is in no line."""
     if not machine.billed or machine.renew_until is None or machine.renew_until > now:
         return machine
     return machine._replace(seen_at=last_seen_at(session.ledger, machine))
@@ -165,12 +165,12 @@ def _asked_since(session: Session, machines: list[Machine]) -> Iterator[tuple[st
 
 
 LOCK = "alerts"
-BUDGETS = ("budget",)  # the topics of what a pass finds itself, unless it says otherwise
+BUDGETS = ("budget",)  # the topics of what a run finds itself, unless it says otherwise
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a pass has done about alerts.
+    """What a run has done about alerts.
 
     `raised` and `cleared` are keys. `outcomes` has an attempt per receiver that something was waiting for; `waiting`
     is how many news somebody is still to have after it. `lasting` are the titles of all that is wrong now.
@@ -269,7 +269,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
         "Nothing is wrong: this shows that alerts of cloudgpu arrive here.",
         {"amount": "$12.34", "owner": session.settings.owner},
     )
-    text = _message(session, [News(made_up, 1, now, frozenset())], strict=True)
+    text = _message(session, [RaisedAlert(made_up, 1, now, frozenset())], strict=True)
     return send([(address, text) for address in addresses])
 
 
@@ -278,11 +278,11 @@ def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
     addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
         return ()
-    text = _message(session, [News(finding, 1, session.clock(), frozenset())])
+    text = _message(session, [RaisedAlert(finding, 1, session.clock(), frozenset())])
     return send([(address, text) for address in addresses])
 
 
-def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
+def undelivered(session: Session) -> dict[str, tuple[RaisedAlert, ...]]:
     """Return, for each receiver that something is waiting for, what that is."""
     known, heard = _told(session), _audience(session)
     addresses = everybody(session.settings.alerts, session.home)
@@ -330,7 +330,7 @@ def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
 
 def _instead(
     session: Session, heard: Audience, found: Sequence[Finding], outcomes: Sequence[Outcome]
-) -> dict[str, list[News]]:
+) -> dict[str, list[RaisedAlert]]:
     """Return what the lab's receivers get in place of a person's own, which have just failed: what is urgent."""
     failed = {one.receiver for one in outcomes if one.why is not None}
     if not failed:
@@ -341,13 +341,13 @@ def _instead(
     return {address: some for address, some in lost.items() if some}
 
 
-def _for_the_lab(one: News) -> News:
+def _for_the_lab(one: RaisedAlert) -> RaisedAlert:
     owner = one.finding.facts.get("owner", "its owner")
     text = f"{one.finding.text} {owner}'s own receiver did not take it."
     return replace(one, finding=replace(one.finding, text=text))
 
 
-def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Outcome, ...]:
+def _tried(session: Session, waiting: Mapping[str, Sequence[RaisedAlert]]) -> tuple[Outcome, ...]:
     if not waiting:
         return ()
     outcomes = send([(address, _message(session, news)) for address, news in waiting.items()])
@@ -359,7 +359,7 @@ def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Out
     return outcomes
 
 
-def _message(session: Session, news: Sequence[News], *, strict: bool = False) -> Message:
+def _message(session: Session, news: Sequence[RaisedAlert], *, strict: bool = False) -> Message:
     """Return the message; a fault of the user's own template does not keep an alert from being sent."""
     alerts, now = session.settings.alerts, session.clock()
     try:

@@ -1,8 +1,8 @@
-"""Says what `doctor` tells of alerts, and calls a dead-man's address outside at the end of each pass.
+"""Says what `doctor` tells of alerts, and calls a dead-man's address outside at the end of each run.
 
 `doctor` tells who gets alerts, what could not be delivered, and whether somebody watches the watcher. Whoever hears
 nothing from the dead-man's address raises the alarm. It is a service of the kind of healthchecks: a plain request says
-`alive`, one with `/fail` behind the path says that the pass failed (https://healthchecks.io/docs/signaling_failures/).
+`alive`, one with `/fail` behind the path says that the run failed (https://healthchecks.io/docs/signaling_failures/).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudgpu.control.alerts.alerts import found_at_home, note, undelivered
 from cloudgpu.control.alerts.channels import label_of, within
 from cloudgpu.control.session.last_run import unguarded_machines
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.alerts.alerts import Finding, News
+from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.errors import CloudgpuError
 
@@ -54,7 +54,7 @@ def _receivers(session: Session) -> Check:
 
 
 def _check_template(session: Session) -> None:
-    sample = News(
+    sample = RaisedAlert(
         Finding("sample", "sample", "A sample", "A sample.", {"amount": "$1"}), 1, session.clock(), frozenset()
     )
     own = own_template(session.settings.alerts, session.home)
@@ -78,16 +78,16 @@ TOPIC = "deadman"
 
 
 def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
-    """Say outside that a pass has ended, well or not; return why that failed, None when it was heard or none is set.
+    """Say outside that a run has ended, well or not; return why that failed, None when it was heard or none is set.
 
     None was made well, either, while a machine that only scheduled runs end is guarded by none of them: a run by hand,
-    or of a laptop, must not hide that. A failure is raised as an alert, which the next pass sends. Raises
+    or of a laptop, must not hide that. A failure is raised as an alert, which the next run sends. Raises
     LedgerUnavailable.
     """
     address = session.settings.alerts.deadman
     if address is None:
         return None
-    ok = ok and not unguarded_machines(session, session.ledger.there())
+    ok = ok and not unguarded_machines(session, session.ledger.present_machines())
     why = within(wait_s, partial(_called, address if ok else _with_fail(address), wait_s))
     note(session, [] if why is None else [found_at_home(session, _finding(why))], judged=(TOPIC,))
     return why

@@ -63,9 +63,9 @@ class Advice(Capability):
         Each price has its source and date; with `history` earlier ones, too. Asks no cloud. Raises InvalidRequest for a
         name that the catalogue lacks, or that two providers have.
         """
-        from cloudgpu.control.catalog.prices import shown
+        from cloudgpu.control.catalog.prices import show_prices
 
-        return shown(item, provider, region, self._with_refreshed_prices().clock(), history=history)
+        return show_prices(item, provider, region, self._with_refreshed_prices().clock(), history=history)
 
     def price_changes(
         self, provider: str | None = None, *, last: bool = False, factor: float | None = None
@@ -151,11 +151,11 @@ class Advice(Capability):
         `request` is CODE=VALUE with a code that `quota` shows, or `enough`: for `count` machines with this GPU.
         Raises InvalidRequest for a limit that is no higher or cannot be asked for from here.
         """
-        from cloudgpu.control.catalog.quotas import Asking, carry_out, plan_raise
+        from cloudgpu.control.catalog.quotas import QuotaOptions, plan_raise, request_quota
         from cloudgpu.core.model.offers import Market
 
-        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
-        return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
+        asking = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        return request_quota(plan_raise(self._session, asking, account=account, provider=provider))
 
     def compare(self, **asked: Unpack[CompareOptions]) -> CompareDocument | CalculatedDocument:
         """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.
@@ -168,12 +168,12 @@ class Advice(Capability):
 
         request = parse_compare(self._session, **asked)
         if request.rented is not None:
-            from cloudgpu.control.advice.rent_or_buy import calculated
+            from cloudgpu.control.advice.rent_or_buy import rent_or_buy_document
 
-            return calculated(self._session, request, request.rented)
-        from cloudgpu.control.advice.compare import compared
+            return rent_or_buy_document(self._session, request, request.rented)
+        from cloudgpu.control.advice.compare import compare_with_desktop
 
-        return compared(self._session, request)
+        return compare_with_desktop(self._session, request)
 
     def desktops(self) -> DesktopsDocument:
         """Return every desktop that `compare` can name, your own and the shipped ones, with source and date."""
@@ -187,14 +187,14 @@ class Advice(Capability):
         Each word is as on the command line: `gpu="l4"`, `hours_per_day=8`, `flops="3.1e20"`, `like="quiet-owl"`.
         Raises InvalidRequest for a word that cannot be, InstanceNotFound for a run that the ledger does not know.
         """
-        from cloudgpu.control.advice.estimate import estimated
+        from cloudgpu.control.advice.estimate import estimate_document
         from cloudgpu.control.advice.estimate_request import parse_estimate
         from cloudgpu.core.model.offers import Market
 
         request = parse_estimate(self._session.settings, self._session.clock(), **asked)
         if request.nodes is None or request.filters.market is not Market.SPOT:
-            return estimated(self._session, request)
-        return estimated(self._session, request, self._session.ledger.machines())
+            return estimate_document(self._session, request)
+        return estimate_document(self._session, request, self._session.ledger.machines())
 
     def recommend(self, work: str | None = None, **asked: Unpack[RecommendOptions]) -> RecommendDocument:
         """Return which GPU for this work, to rent or to buy for a desktop, step by step with sources. Asks no cloud.
@@ -202,6 +202,6 @@ class Advice(Capability):
         Each word is as on the command line: `recommend("fine-tuning", parameters="7b", method="qlora")`; numbers may
         be numbers. Raises InvalidRequest for a word that cannot be.
         """
-        from cloudgpu.control.advice.recommend import recommended
+        from cloudgpu.control.advice.recommend import recommendation_document
 
-        return recommended(self._session, work, **asked)
+        return recommendation_document(self._session, work, **asked)

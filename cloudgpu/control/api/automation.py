@@ -67,18 +67,18 @@ class Automation(Capability):
         What did not answer is in the document. Raises the gravest error where something could not be removed:
         StopUnproved for what costs money.
         """
-        from cloudgpu.control.resources.orphans import cleanup_options, survey, surveyed
+        from cloudgpu.control.resources.orphans import cleanup_options, orphans_document, survey
 
         request = cleanup_options(
             clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
         )
         found = survey(self._session, request, region=region)
         if not clean:
-            return surveyed(found)
+            return orphans_document(found)
         from cloudgpu.control.resources.cleanup import clean as remove
-        from cloudgpu.control.resources.cleanup import cleaned
+        from cloudgpu.control.resources.cleanup import clean_document
 
-        document, error = cleaned(found, remove(self._session, found.orphans, snapshot=snapshot))
+        document, error = clean_document(found, remove(self._session, found.orphans, snapshot=snapshot))
         if error:
             raise error
         return document
@@ -91,27 +91,27 @@ class Automation(Capability):
 
     def policies(self) -> PoliciesDocument:
         """Return every policy there is, and the lab's limits; one that cannot be read has its error."""
-        from cloudgpu.control.policies.commands import listed
+        from cloudgpu.control.policies.commands import list_policies
 
-        return listed(self._session)
+        return list_policies(self._session)
 
     def policy(self, name: str | None = None) -> PolicyDocument:
         """Return what a policy says, rule by rule (None: the usual one); raise InvalidRequest for none such."""
-        from cloudgpu.control.policies.commands import shown
+        from cloudgpu.control.policies.commands import show_policy
 
-        return shown(self._session, name or self._session.settings.policy)
+        return show_policy(self._session, name or self._session.settings.policy)
 
     def explain_policy(self, name: str | None = None) -> PolicyOfMachineDocument:
         """Return which policy holds for a machine, why that one, and when each of its rules would act."""
-        from cloudgpu.control.policies.commands import explained
+        from cloudgpu.control.policies.commands import explain_policy
 
-        return explained(self._session, name)
+        return explain_policy(self._session, name)
 
     def check_policies(self, *files: str | Path) -> PolicyCheckDocument:
         """Return what was read: these files, or all that are not shipped; raise InvalidRequest for an error in them."""
-        from cloudgpu.control.policies.commands import checked
+        from cloudgpu.control.policies.commands import check_policies
 
-        return checked(self._session, [str(file) for file in files])
+        return check_policies(self._session, [str(file) for file in files])
 
     def publish_policy(self, name_or_file: str | Path) -> PublishedDocument:
         """Publish a policy of yours, `limits`, or a file of either, for everybody who uses this ledger.
@@ -141,6 +141,6 @@ class Automation(Capability):
 
         Raises InvalidRequest for an error in the policy, InstanceNotFound for an unknown machine. Changes nothing.
         """
-        from cloudgpu.control.policies.backtest import backtested
+        from cloudgpu.control.policies.backtest import backtest_document
 
-        return backtested(self._session, str(policy), since=since, machine=machine, every=every)
+        return backtest_document(self._session, str(policy), since=since, machine=machine, every=every)

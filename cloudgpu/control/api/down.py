@@ -12,7 +12,7 @@ from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.lifecycle.lifecycle import Ended, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
-from cloudgpu.core.model.identity import Elsewhere, QueriedAccount, Unanswered, account_text
+from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.marks import FOLLOW
@@ -48,15 +48,15 @@ class ToEnd:
     others: Sequence[Machine] = ()
 
 
-def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
-    """Return the machines that `down` is about, after a look at all accounts for `--all`: those are one's own.
+def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
+    """Return the machines that `down` is about, after a sync of all accounts for `--all`: those are one's own.
 
     Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name, RoleNeeded for a
     machine that is not theirs to end.
     """
-    from cloudgpu.control.outage.outage import way_back
+    from cloudgpu.control.outage.outage import outage_remedy
     from cloudgpu.control.session.session import present
-    from cloudgpu.control.team.law import authorization_of, check_may
+    from cloudgpu.control.team.authorization import authorization_of, check_may
 
     if all_ and names:
         raise InvalidRequest(
@@ -70,12 +70,12 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
     try:
         if all_:
-            law, known = authorization_of(session), present(session.ledger.machines())
+            authorization, known = authorization_of(session), present(session.ledger.machines())
         else:
             machines = _named(session, names)
-            law = authorization_of(session)
+            authorization = authorization_of(session)
             for machine in machines:
-                check_may(session, machine, "end", authorization=law)
+                check_may(session, machine, "end", authorization=authorization)
             return ToEnd(machines)
     except LedgerAway as error:
         return _to_end_by_tags(session, names, error, all_=all_)
@@ -83,8 +83,8 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         look = _look_first(session)
         machines = present(session.ledger.machines())
         ours, others = (
-            [machine for machine in machines if law.owns(machine)],
-            [machine for machine in machines if not law.owns(machine)],
+            [machine for machine in machines if authorization.owns(machine)],
+            [machine for machine in machines if not authorization.owns(machine)],
         )
         return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
     except LedgerUnavailable as error:  # a full disk, say: what is known is ended all the same
@@ -92,11 +92,11 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
             f"The accounts were not checked for other machines: {error.message}",
             field=error.field,
             value=error.value,
-            next=f"{way_back(error)}, then run: cloudgpu ls --refresh",
+            next=f"{outage_remedy(error)}, then run: cloudgpu ls --refresh",
         )
         ours, others = (
-            [machine for machine in known if law.owns(machine)],
-            [machine for machine in known if not law.owns(machine)],
+            [machine for machine in known if authorization.owns(machine)],
+            [machine for machine in known if not authorization.owns(machine)],
         )
         return ToEnd(ours, [unseen], others=others)
 
@@ -128,12 +128,12 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
         if isinstance(fault, LedgerLeft)
         else "Run the same again when the ledger is back.",
     )
-    silent = [gap for gap in found.unanswered if not isinstance(gap, Elsewhere)]
-    away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, Elsewhere)]
+    silent = [gap for gap in found.unanswered if not isinstance(gap, AccountElsewhere)]
+    away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, AccountElsewhere)]
     return ToEnd(own, [*_gaps(silent), *away, unread], others=[machine for machine in found.rows if machine not in own])
 
 
-def _not_here(gap: Elsewhere) -> ProviderUnavailable:
+def _not_here(gap: AccountElsewhere) -> ProviderUnavailable:
     return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
 
 
@@ -158,11 +158,11 @@ def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = Non
             next="Run it again when it answers.",
         )
         for gap in unanswered
-        if ours is None or not isinstance(gap, Elsewhere) or gap.scope in concerned
+        if ours is None or not isinstance(gap, AccountElsewhere) or gap.scope in concerned
     ]
 
 
-def ended(
+def end_machines(
     session: Session, wanted: ToEnd, running: Sequence[BusyMachine] | None = None
 ) -> tuple[DownDocument, CloudgpuError | None]:
     """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault.
@@ -173,7 +173,7 @@ def ended(
 
     machines = wanted.rows
     running = still_running(session, machines) if running is None else running
-    outcomes = _ended_at_once(session, whole(machines))
+    outcomes = _ended_at_once(session, group_by_cluster(machines))
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
     now = session.clock()
@@ -203,7 +203,7 @@ def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
     return [leftover_value(resource) for resource in resources.values()]
 
 
-def whole(machines: Sequence[Machine]) -> list[list[Machine]]:
+def group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:
     """Return the machines that end as one: the nodes of each cluster together, in their order, all others alone."""
     found: dict[str, list[Machine]] = {}
     for machine in machines:

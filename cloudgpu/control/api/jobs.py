@@ -114,9 +114,9 @@ class Jobs(Capability):
 
     def list(self, *, ended: bool = False, mine: bool = False) -> JobsDocument:
         """Return the living jobs (with `ended` every one), as last seen; with `mine` those of the settings' owner."""
-        from cloudgpu.control.jobs.listing import listed
+        from cloudgpu.control.jobs.listing import list_jobs
 
-        return listed(self._session, ended=ended, mine=mine)
+        return list_jobs(self._session, ended=ended, mine=mine)
 
     def show(self, name: str) -> JobDocument:
         """Return one job, ended ones too; raise InstanceNotFound for one that there is not."""
@@ -203,7 +203,7 @@ class Jobs(Capability):
 
     def _close_refused(self, job: Job) -> None:
         """Settle a job that got no machine, so that its name is free; what can be raised was raised."""
-        from cloudgpu.control.jobs.carry import JobReconciler
+        from cloudgpu.control.jobs.reconcile import JobReconciler
         from cloudgpu.control.jobs.store import the_job
 
         with suppress(CloudgpuError):
@@ -213,7 +213,7 @@ class Jobs(Capability):
 
 
 def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
-    from cloudgpu.control.launch.budget_preview import planned as launch_of
+    from cloudgpu.control.launch.budget_preview import plan_document as launch_of
     from cloudgpu.core.values.money import usd
     from cloudgpu.views.jobs import notice_value, traffic_value
 

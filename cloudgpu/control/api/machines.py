@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.capability import Capability
 from cloudgpu.control.inputs.launch_request import UpOptions, check_reason, duration, moment, parse_request
-from cloudgpu.control.inventory.listing import cluster, listed, machine
+from cloudgpu.control.inventory.listing import cluster, list_machines, machine
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -60,10 +60,10 @@ class Machines(Capability):
 
         Raises InvalidRequest for an argument that cannot be read, NoCapacity when nothing fits.
         """
-        from cloudgpu.control.launch.budget_preview import planned
+        from cloudgpu.control.launch.budget_preview import plan_document
         from cloudgpu.control.launch.plan import prepare
 
-        return planned(self._session, prepare(self._session, replace(parse_request(**asked), by_hand=True)))
+        return plan_document(self._session, prepare(self._session, replace(parse_request(**asked), by_hand=True)))
 
     def up(self, *, wait: bool = True, **asked: Unpack[UpOptions]) -> UpDocument:
         """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
@@ -74,14 +74,14 @@ class Machines(Capability):
         BudgetRefused, with the sums, where a budget does not allow it and no `override` says why it is to.
         """
         from cloudgpu.control.access.on_start import on_start_of
-        from cloudgpu.control.launch.launch import launch, launched
+        from cloudgpu.control.launch.launch import launch, launch_document
         from cloudgpu.control.launch.plan import prepare
 
         prepared = prepare(self._session, replace(parse_request(**asked), by_hand=True))
         done = launch(self._session, prepared, wait=wait)
         reached = wait and done.machine.state == "running"
         on_start = on_start_of(self._session, done.machine, prepared.template) if reached else None
-        return launched(self._session, prepared, done, on_start)
+        return launch_document(self._session, prepared, done, on_start)
 
     def ls(self, *, refresh: bool = False, all: bool = False, mine: bool = False) -> LsDocument:  # noqa: A002  (option)
         """Return the living machines (with `all` every one) as the ledger knows them; `refresh` asks the clouds.
@@ -93,8 +93,8 @@ class Machines(Capability):
         if refresh:
             from cloudgpu.control.clusters.engine import queues_of
 
-            queues = queues_of(self._session, self._session.ledger.there())
-        return listed(self._session, refresh=refresh, ended=all, mine=mine, queues=queues)
+            queues = queues_of(self._session, self._session.ledger.present_machines())
+        return list_machines(self._session, refresh=refresh, ended=all, mine=mine, queues=queues)
 
     def show(
         self, name: str | None = None, *, refresh: bool = False, history: bool = False, why: bool = False
@@ -105,9 +105,9 @@ class Machines(Capability):
 
         With `why`, by which signs it counts as in use, idle or unknown, and when it would be ended; `refresh` asks it.
         """
-        from cloudgpu.control.api.show import shown
+        from cloudgpu.control.api.show import show_document
 
-        return shown(self._session, name, refresh=refresh, history=history, why=why)
+        return show_document(self._session, name, refresh=refresh, history=history, why=why)
 
     def exec(self, name: str | None, argv: Sequence[str], *, input: bytes = b"") -> Completed:  # noqa: A002
         """Run a command there and return its `status`, `stdout` and `stderr`; a status that is not 0 raises nothing.
@@ -222,7 +222,7 @@ class Machines(Capability):
         and BudgetRefused, as `up` does; InvalidRequest where only the reaper could end it and no scheduled run is
         heard, unless `no_guard`.
         """
-        from cloudgpu.control.launch.restore import started
+        from cloudgpu.control.launch.restore import start_machine
 
         machine, *others = self._session.find_whole(name, "start")
         span, renew = duration(lease, "--lease"), duration(renew_until, "--renew-until")
@@ -237,7 +237,7 @@ class Machines(Capability):
             done = start_all(self._session, nodes, until, override=reason, no_guard=no_guard, wait=wait)
             return self._cluster(done)
         return self._machine(
-            started(
+            start_machine(
                 self._session,
                 machine,
                 span,
@@ -256,15 +256,15 @@ class Machines(Capability):
 
         Where something else ends it before, `tell` is given the sentence that says so.
         """
-        from cloudgpu.control.lifecycle.lease import check_hold, hold_loses_to, set_hold
-        from cloudgpu.control.team.law import check_may
+        from cloudgpu.control.lifecycle.lease import check_hold, hold_caveat, set_hold
+        from cloudgpu.control.team.authorization import check_may
 
         session = self._session
         machine, *others = session.find_whole(name, "hold")
         check_may(session, machine, "hold")
         check_hold(command_name(machine), until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
-        loses = end and hold_loses_to(session, machine, end)
+        loses = end and hold_caveat(session, machine, end)
         if loses:
             session.report(loses)
         if machine.gang is not None:
@@ -298,12 +298,12 @@ class Machines(Capability):
         Every one is tried. When the end of one failed or could not be proved, the gravest error is raised, and its
         notes (`__notes__`) say which machines are gone.
         """
-        from cloudgpu.control.api.down import ended, to_end
+        from cloudgpu.control.api.down import end_machines, machines_to_end
 
         if all and not names:
             self._session.check_ever_used(self._opened.environ)
         self._session.check_ends_here()
-        document, gravest = ended(self._session, to_end(self._session, names, all_=all))
+        document, gravest = end_machines(self._session, machines_to_end(self._session, names, all_=all))
         if gravest is None:
             return document
         gone = ", ".join(machine["name"] for machine in document["terminated"])
@@ -348,10 +348,10 @@ class Machines(Capability):
 
     def rehearse(self, name: str | None = None) -> InterruptionDocument:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
-        from cloudgpu.control.lifecycle.interruption import interrupted, rehearse
+        from cloudgpu.control.lifecycle.interruption import rehearsal_document, rehearse
 
         machine = self._session.find_one(name, "a rehearsal")
-        return interrupted(machine, rehearse(self._session, machine))
+        return rehearsal_document(machine, rehearse(self._session, machine))
 
     def allow(self, name: str | None = None, *, from_: str | None = None, from_any: bool = False) -> AllowDocument:
         """Open SSH to this client's address (or to `from_`, a CIDR) in place of the one before: on one machine or all.

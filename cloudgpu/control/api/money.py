@@ -60,24 +60,24 @@ class Money(Capability):
 
     def budgets(self) -> BudgetsDocument:
         """Return every budget, of the ledger and of files, with its status. Asks no cloud."""
-        from cloudgpu.control.budgets.commands import listed
+        from cloudgpu.control.budgets.commands import list_budgets
 
-        return listed(self._session)
+        return list_budgets(self._session)
 
     def remove_budget(self, name: str) -> BudgetRemovedDocument:
         """Take a budget of the ledger away; raise InvalidRequest for one that is not there."""
-        from cloudgpu.control.budgets.commands import removed
+        from cloudgpu.control.budgets.commands import remove_budget_of_name
 
-        return removed(self._session, name)
+        return remove_budget_of_name(self._session, name)
 
     def check_budgets(self, name: str | None = None) -> BudgetCheckDocument:
         """Judge the budgets (or one), after a look where the last one is old, and send alerts; return what was found.
 
         A budget that is exhausted raises nothing: it is named under `exhausted`, and `stops` is what it would do.
         """
-        from cloudgpu.control.budgets.commands import checked
+        from cloudgpu.control.budgets.commands import check_budgets
 
-        return checked(self._session, name)
+        return check_budgets(self._session, name)
 
     def export(
         self,
@@ -92,10 +92,10 @@ class Money(Capability):
 
         Raises InvalidRequest for a form or a period that cannot be, and for a file that cannot be written.
         """
-        from cloudgpu.control.cost.exports import export, form_of, parse_period
+        from cloudgpu.control.cost.exports import export, parse_bill_format, parse_period
 
         span = parse_period(self._session, since, until, tz)
-        return export(self._session, form_of(form), span, Path(out))
+        return export(self._session, parse_bill_format(form), span, Path(out))
 
     def reconcile(self, file: Path | str, provider: str | None = None) -> ReconcileDocument:
         """Return the ledger beside a cloud's own bill, a FOCUS export: the gap of each resource and its reasons.
@@ -115,13 +115,13 @@ class Money(Capability):
         only. Each word is as on the command line: `since="month"`. Raises InvalidRequest for a word that cannot be,
         and for a file that cannot be written. Asks no cloud.
         """
-        from cloudgpu.control.cost.report import parse_report, reported
-        from cloudgpu.control.cost.report_files import form_of, rendered, write_report
+        from cloudgpu.control.cost.report import parse_report, report_document
+        from cloudgpu.control.cost.report_files import parse_report_format, render_report, write_report
 
-        wanted = form_of(form)
-        document = reported(self._session, parse_report(self._session, **asked))
+        wanted = parse_report_format(form)
+        document = report_document(self._session, parse_report(self._session, **asked))
         if to is not None:
-            write_report(rendered(document, wanted), Path(to))
+            write_report(render_report(document, wanted), Path(to))
         return document
 
     def send_report(self, **asked: Unpack[ReportOptions]) -> SentReportDocument:
@@ -131,29 +131,29 @@ class Money(Capability):
         under `failed`. Of a month in which nothing was billed nothing is sent: `nothing_sent` says so. Raises
         InvalidRequest where none is set, MissingExtra without apprise.
         """
-        from cloudgpu.control.cost.report import parse_report, reported
-        from cloudgpu.control.cost.report_delivery import sent_report
+        from cloudgpu.control.cost.report import parse_report, report_document
+        from cloudgpu.control.cost.report_delivery import send_report
 
-        return sent_report(self._session, reported(self._session, parse_report(self._session, **asked)))
+        return send_report(self._session, report_document(self._session, parse_report(self._session, **asked)))
 
     def verify(self) -> VerifyDocument:
         """Recompute the ledger's chain; when a part was missing, ask every account and settle it.
 
         Raises LedgerUnavailable for a ledger that was altered, or when an account does not answer.
         """
-        from cloudgpu.control.setup.ledger_admin import verified
+        from cloudgpu.control.setup.ledger_admin import verify_document
 
         self._session.check_begun(self._opened.environ)
-        return verified(self._session, agree=self._session.report)
+        return verify_document(self._session, agree=self._session.report)
 
     def owners(self) -> OwnersDocument:
         """Return each owner's name that is recorded, with the database user whose it is."""
-        from cloudgpu.control.team.law import owners
+        from cloudgpu.control.team.authorization import owners
 
         return owners(self._session)
 
     def assign_owner(self, owner: str, user: str) -> OwnersDocument:
         """Record whose an owner's name is; raise RoleNeeded for a member, InvalidRequest without a team."""
-        from cloudgpu.control.team.law import assign_owner
+        from cloudgpu.control.team.authorization import assign_owner
 
         return assign_owner(self._session, owner, user)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
 
 
-def shown(
+def show_document(
     session: Session, name: str | None, *, refresh: bool = False, history: bool = False, why: bool = False
 ) -> ShownDocument:
     """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself.
@@ -68,15 +68,15 @@ def _shown(
 ) -> ShownDocument:
     document: ShownDocument = {**value}  # type: ignore[typeddict-item]  # what is not asked for lacks
     if why:
-        from cloudgpu.control.reaper.explain import explained
+        from cloudgpu.control.reaper.explain import explain_machine
 
-        document["why"] = explained(session, machine, refresh=refresh)
+        document["why"] = explain_machine(session, machine, refresh=refresh)
     if history:
         document["history"] = [_line(event) for event in _lines_about(session, machine)]
     return document
 
 
-def shown_job(session: Session, name: str | None) -> JobDocument | None:
+def find_shown_job(session: Session, name: str | None) -> JobDocument | None:
     """Return the job that a name means; None where it means a machine.
 
     A job has the name of its machine: while that lives, `job:NAME` is the job. Raises InstanceNotFound for a job that

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from cloudgpu.control.budgets.store import budgets, counted_prices, reserved
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_override
+from cloudgpu.control.team.authorization import check_override
 from cloudgpu.core.budgets.admission import AdmissionRequest, Billed, admission_request
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.refusal import Remedy, refusal
-from cloudgpu.core.events.lab_lines import budget_overridden
+from cloudgpu.core.events.general_lines import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.model.machine import Budgeted
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
@@ -51,7 +51,7 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
         return
     for gap in sync_accounts(session, old).unanswered:
         session.report(
-            f"{gap.scope} did not answer, so its machines count as last recorded. {gap_text(gap.scope, gap.why)}"
+            f"{gap.scope} did not answer, so its machines count as last recorded. {unanswered_text(gap.scope, gap.why)}"
         )
 
 

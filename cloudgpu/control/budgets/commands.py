@@ -14,13 +14,13 @@ from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets import parsing as words
 from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
-from cloudgpu.core.budgets.enforcement import Stop, stops
+from cloudgpu.core.budgets.enforcement import Stop, budget_stops
 from cloudgpu.core.budgets.status import BudgetState
-from cloudgpu.core.policies.endings import gentlest
+from cloudgpu.core.policies.endings import gentlest_ending
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
@@ -170,7 +170,7 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
 
 
 def _too_low(session: Session, one: BudgetState) -> str | None:
-    """Return what follows where a budget is set below what is spent and promised already; None where it is not."""
+    """Return what follows where a budget is set below what is spent and committed already; None where it is not."""
     committed = one.spent + one.promised
     if committed <= one.budget.limit:
         return None
@@ -189,32 +189,32 @@ def _too_low(session: Session, one: BudgetState) -> str | None:
 
 
 def _stopped_by(session: Session, one: BudgetState) -> list[Stop]:
-    return stops([one], session.ledger.machines(), {}, session.clock())
+    return budget_stops([one], session.ledger.machines(), {}, session.clock())
 
 
 def _terminates(session: Session, budget: Budget) -> list[str]:
     """Return the machines of this budget that it would terminate once it is passed, since nothing gentler exists."""
     if Action.STOP not in budget.actions:
         return []
-    covered = (machine for machine in living(session.ledger.machines()) if budget.scope.covers(machine))
-    return [machine.name for machine in covered if gentlest(machine) is Do.TERMINATE]
+    covered = (machine for machine in living_machines(session.ledger.machines()) if budget.scope.covers(machine))
+    return [machine.name for machine in covered if gentlest_ending(machine) is Do.TERMINATE]
 
 
-def listed(session: Session) -> BudgetsDocument:
+def list_budgets(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
     return {"budgets": [status_value(one, EVERY) for one in standings(session, the_budgets(session, None))]}
 
 
-def removed(session: Session, name: str) -> BudgetRemovedDocument:
+def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
     """Take a budget away and return it."""
     return {"removed": budget_value(remove_budget(session, name))}
 
 
-def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> BudgetCheckDocument:
+def check_budgets(session: Session, name: str | None, *, every: timedelta = EVERY) -> BudgetCheckDocument:
     """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
 
     `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
-    such a budget would do now; nothing is stopped here. Of all budgets this is a pass, at whose end the dead-man's
+    such a budget would do now; nothing is stopped here. Of all budgets this is a run, at whose end the dead-man's
     address is called: with a failure, where it was not finished or a receiver has not taken what it was to have.
     """
     if name is not None:
@@ -224,7 +224,7 @@ def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> 
     try:
         document = _judged(session, None, every)
     except Exception:
-        with suppress(CloudgpuError):  # what ended the pass is what the user hears of
+        with suppress(CloudgpuError):  # what ended the run is what the user hears of
             ping(session, ok=False)
         raise
     told = document["alerts"]
@@ -241,7 +241,7 @@ def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudge
     told = deliver(session, news).value() if name is None else None
     if name is not None:
         note(session, news, judged=())
-    doing = stops(judged, session.ledger.machines(), {}, now)
+    doing = budget_stops(judged, session.ledger.machines(), {}, now)
     return {
         "budgets": [status_value(one, every) for one in judged],
         "stops": [stop_value(one) for one in doing],
@@ -255,7 +255,7 @@ def is_refused(document: BudgetsDocument | BudgetJudgement) -> bool:
     return any(one["exhausted"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
 
 
-def sent_value(session: Session) -> BudgetTestDocument:
+def send_sample(session: Session) -> BudgetTestDocument:
     """Send a sample of an alert to every receiver; return who has taken it and who has not."""
     from cloudgpu.control.alerts.alerts import sample
 

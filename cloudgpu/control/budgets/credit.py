@@ -14,12 +14,12 @@ from cloudgpu.core.budgets.credit import (
     SOON,
     CreditFit,
     KnownCredit,
-    carries,
     credit_fit,
     credit_refusal,
     hourly_of,
+    hourly_spend,
+    lasts_for,
     left_at,
-    spends,
 )
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import QueriedAccount
@@ -61,8 +61,8 @@ def fit_in(
     `scope` is the subject of looks at that account; what is wanted is not counted twice.
     """
     own = {one.id for one in wanted}
-    there = (row for row in view.there() if row.id not in own and scope_of_row(row) == scope)
-    others = spends(credit, there)
+    there = (row for row in view.present_machines() if row.id not in own and scope_of_row(row) == scope)
+    others = hourly_spend(credit, there)
     return credit_fit(wanted[0].account, credit, others, hourly_of(wanted), lease, session.clock())
 
 
@@ -111,7 +111,7 @@ def check_longer(
     if credit is None or span <= timedelta():
         return
     scope = scope_of_row(machines[0])
-    hourly = spends(credit, (row for row in view.there() if scope_of_row(row) == scope))
+    hourly = hourly_spend(credit, (row for row in view.present_machines() if scope_of_row(row) == scope))
     fit = credit_fit(machines[0].account, credit, hourly, Money(0), span, session.clock())
     if not fit.fits:
         raise credit_refusal(fit, command_name(machines[0]), span, what, less)
@@ -181,8 +181,8 @@ def _known(session: Session, one: QueriedAccount) -> KnownCredit | None:
     if credit is None:
         return None
     scope = scope_of(one.provider, identity_of(session, one.account, None).id)
-    rows = [row for row in session.ledger.there() if scope_of_row(row) == scope]
-    hourly = spends(credit, rows)
+    rows = [row for row in session.ledger.present_machines() if scope_of_row(row) == scope]
+    hourly = hourly_spend(credit, rows)
     return KnownCredit(scope, one.account, one.provider, credit, hourly, hourly - hourly_of(rows))
 
 
@@ -200,7 +200,7 @@ def credit_checks(session: Session, account: str) -> Iterator[Check]:
 def _credit_check(known: KnownCredit, now: datetime) -> Check:
     name, left = f"credit {known.account}", known.credit.left.text()
     rest = left_at(known.credit, known.hourly, now)
-    lasts = carries(rest, known.hourly)
+    lasts = lasts_for(rest, known.hourly)
     if not rest:
         return Check(name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {known.credit.page}")
     if lasts is None:

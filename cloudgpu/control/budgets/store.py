@@ -15,17 +15,17 @@ from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.session.last_run import are_made
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only
-from cloudgpu.core.budgets.admission import Billed, accounts, earliest
+from cloudgpu.core.budgets.admission import Billed, accounts, earliest_relevant
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events import job_lines
-from cloudgpu.core.events.lab_lines import budget_removed, budget_set
+from cloudgpu.core.events.general_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import is_carried, may_reserve, reservation_of
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
+from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -61,9 +61,9 @@ def budgets(session: Session) -> tuple[Budget, ...]:
 
 
 def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
-    """Return every budget that a pass counts, and a sentence for each of a file whose name the ledger has, too.
+    """Return every budget that a run counts, and a sentence for each of a file whose name the ledger has, too.
 
-    The ledger's wins in a pass, so that its machines are judged. Raises InvalidRequest for a fault in a file.
+    The ledger's wins in a run, so that its machines are judged. Raises InvalidRequest for a fault in a file.
     """
     found = ledger_budgets(session)
     of_files = _file_budgets(session)
@@ -174,7 +174,7 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
     wanted, now = tuple(of), session.clock()
     if not wanted:
         return ()
-    begin = earliest([one for one in wanted if one.span.kind != "total"] or wanted, now)
+    begin = earliest_relevant([one for one in wanted if one.span.kind != "total"] or wanted, now)
 
     def look(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
         ended = [] if begin is None else view.billed(iso(begin))
@@ -182,7 +182,7 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
         return [*view.exposures(), *reserved(session, view)], ended, unpriced
 
     rows, ended, unpriced = session.ledger.read(look)
-    volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
+    volumes = existing_volumes(row for row in rows if not isinstance(row, Exposure))
     prices = counted_prices(session)
     counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)
@@ -212,7 +212,7 @@ def _listed(provider: str | None, instance_type: str | None, region: str | None)
 
 
 def _beside(provider: str, region: str, kind: str, resource: str) -> Counted:
-    """Return the listed price of a kind of storage; else the dearest known, times 1.5."""
+    """Return the listed price of a kind of storage; else the most expensive known, times 1.5."""
     from cloudgpu.catalog import counted_price
     from cloudgpu.catalog.storage import PriceClass
 

@@ -45,7 +45,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What is looked for; None means no wish. `min_memory_gib` is per GPU, of its share where it is a fraction."""
+    """What is looked for; None means no requirement. `min_memory_gib` is per GPU, or per share of one."""
 
     gpu: str | None = None
     gpu_count: int | None = None
@@ -172,7 +172,7 @@ def speed_of(offer: CatalogOffer) -> Speed | None:
 
 
 def _without(filters: Filters) -> Iterable[OfferObstacle]:
-    """Yield every single wish that, left out, leaves something to buy, with how much and from what price."""
+    """Yield every single option that, left out, leaves something to buy, with how much and from what price."""
     for field in (one.name for one in fields(Filters)):
         nothing = getattr(_WITHOUT, field)
         if getattr(filters, field) == nothing:

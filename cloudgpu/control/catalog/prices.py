@@ -14,7 +14,7 @@ from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
 from cloudgpu.core.catalog.catalog import is_old
-from cloudgpu.core.catalog.pricelist import Move, PriceRow, RowKey, jumps
+from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow, RowKey, large_moves
 from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
@@ -72,7 +72,9 @@ def _kept(provider: str) -> tuple[str | None, Stored]:
         return error.message, Stored(provider)
 
 
-def shown(name: str, provider: str | None, region: str | None, now: datetime, *, history: bool) -> CatalogItemDocument:
+def show_prices(
+    name: str, provider: str | None, region: str | None, now: datetime, *, history: bool
+) -> CatalogItemDocument:
     """Return what a machine type, a kind of storage or a GPU sold apart costs, in every region or in one.
 
     With `history` also what a refresh superseded and what was quoted in the past. Raises InvalidRequest for a name that
@@ -169,19 +171,19 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
         "against": "the refresh before" if last else "the embedded prices",
         "factor": factor,
         "changes": [move_value(one, move) for one, move in moves],
-        "jumps": len(jumps((move for _, move in moves), factor)),
+        "jumps": len(large_moves((move for _, move in moves), factor)),
         "new": sum(len(list(_new(one, last=last))) for one in chosen),
     }
 
 
-def _moves(provider: str, *, last: bool) -> Iterator[Move]:
+def _moves(provider: str, *, last: bool) -> Iterator[PriceMove]:
     was = _by_key(_earlier(provider, last=last))
     kept = stored(provider)
     for taken, rows in ((True, list(kept.rows())), (False, list(kept.held))):
         for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
             old = was.get(row.key)
             if old is not None and (old.price, old.unit) != (row.price, row.unit):
-                yield Move(row.key, row.unit, old, row, taken)
+                yield PriceMove(row.key, row.unit, old, row, taken)
 
 
 def _new(provider: str, *, last: bool) -> Iterator[PriceRow]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class QuotaDemand:
     """What `count` machines of the smallest type with a GPU count against which quota."""
 
     shape: InstanceType
@@ -121,7 +121,7 @@ def quota_value(quota: Quota) -> QuotaLimit:
     }
 
 
-def _need_value(need: Need) -> QuotaNeed:
+def _need_value(need: QuotaDemand) -> QuotaNeed:
     return {
         "instance_type": need.shape.name,
         "market": str(need.market),
@@ -132,7 +132,7 @@ def _need_value(need: Need) -> QuotaNeed:
     }
 
 
-def needs_of(kind: str, gpu: str, count: int = 1) -> list[Need]:
+def needs_of(kind: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
     """Return what `count` of the smallest machine with this GPU count, against each quota that counts it, per market.
 
     Raises InvalidRequest for an unknown GPU, NoCapacity for one that this provider does not sell so many of.
@@ -153,7 +153,9 @@ def needs_of(kind: str, gpu: str, count: int = 1) -> list[Need]:
         )
     smallest = min(fitting, key=lambda one: (one.vcpus, one.name))
     return [
-        Need(smallest, market, quota, count) for market in Market for quota in quotas_of(kind, smallest.name, market)
+        QuotaDemand(smallest, market, quota, count)
+        for market in Market
+        for quota in quotas_of(kind, smallest.name, market)
     ]
 
 
@@ -164,7 +166,7 @@ _SYNTAX = f"For example --request L-417A185B=8, or --request {ENOUGH} --gpu v100
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class QuotaOptions:
     """What `quota --request` was asked, word by word."""
 
     request: str
@@ -175,7 +177,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Raise:
+class QuotaIncrease:
     """A higher limit that is about to be asked for; `quota` is what it is now, None where that is not known."""
 
     provider: Any
@@ -183,7 +185,7 @@ class Raise:
     code: str
     limit: float
     quota: Quota | None
-    need: Need | None = None
+    need: QuotaDemand | None = None
 
     def value(self) -> RaiseValue:
         """Return it as what `quota --request` shows before it asks."""
@@ -197,7 +199,7 @@ class Raise:
         }
 
 
-def plan_raise(session: Session, asking: Asking, *, account: str | None, provider: str | None) -> Raise:
+def plan_raise(session: Session, asking: QuotaOptions, *, account: str | None, provider: str | None) -> QuotaIncrease:
     """Return what would be asked for. Reads the present limits and changes nothing.
 
     Raises InvalidRequest for words that cannot be meant, a limit that is not above the present one, or a provider that
@@ -212,22 +214,22 @@ def plan_raise(session: Session, asking: Asking, *, account: str | None, provide
         need = next((need for need in needs if _falls_short(quotas.get(need.code), need)), needs[0])
         quota = quotas.get(need.code)
         limit = ((quota.used if quota else 0) or 0) + need.amount
-        found = Raise(one, region, need.code, limit, quota, need)
+        found = QuotaIncrease(one, region, need.code, limit, quota, need)
     else:
         code, limit = _named(asking.request)
-        found = Raise(one, region, code, limit, _found(one, region, code))
+        found = QuotaIncrease(one, region, code, limit, _found(one, region, code))
     _check_higher(found)
     if not isinstance(one, RaisesQuota):
         raise _at_the_page(one, found)
     return found
 
 
-def carry_out(found: Raise) -> QuotaRequestDocument:
+def request_quota(found: QuotaIncrease) -> QuotaRequestDocument:
     """Ask the provider, and return what was asked with the id of the request. Raises InvalidRequest."""
     return {**found.value(), "id": found.provider.request_quota(found.region, found.code, found.limit)}
 
 
-def _check(asking: Asking) -> None:
+def _check(asking: QuotaOptions) -> None:
     if asking.region is None:
         raise _refused("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
     if asking.count is not None and not 1 <= asking.count <= MAX_MACHINES:
@@ -241,7 +243,7 @@ def _check(asking: Asking) -> None:
             raise _refused(option, str(given), message, f"Leave {option} out, or write --request {ENOUGH}.")
 
 
-def _needs(kind: str, asking: Asking) -> list[Need]:
+def _needs(kind: str, asking: QuotaOptions) -> list[QuotaDemand]:
     found = [one for one in needs_of(kind, str(asking.gpu), asking.count or 1) if one.market is asking.market]
     if found:
         return found
@@ -249,7 +251,7 @@ def _needs(kind: str, asking: Asking) -> list[Need]:
     raise _refused("--gpu", asking.gpu, message, "Name the limit: --request CODE=VALUE.")
 
 
-def _falls_short(quota: Quota | None, need: Need) -> bool:
+def _falls_short(quota: Quota | None, need: QuotaDemand) -> bool:
     """Say whether a limit is known to be too small for what is to be launched beside what is used."""
     return quota is not None and quota.limit is not None and (quota.used or 0) + need.amount > quota.limit
 
@@ -272,7 +274,7 @@ def _found(one: HasQuota, region: str, code: str) -> Quota | None:
     return quotas.get(code)
 
 
-def _check_higher(found: Raise) -> None:
+def _check_higher(found: QuotaIncrease) -> None:
     quota = found.quota
     if quota is None or quota.limit is None or found.limit > quota.limit:
         return
@@ -286,7 +288,7 @@ def _check_higher(found: Raise) -> None:
     )
 
 
-def _at_the_page(one: Any, found: Raise) -> InvalidRequest:
+def _at_the_page(one: Any, found: QuotaIncrease) -> InvalidRequest:
     message = f"{one.kind} takes no request for a higher limit from here: a person asks for it on its own page."
     way = f"Ask there for {found.limit:g}: {one.quota_page(found.region, found.code)}"
     return _refused("--request", found.code, message, way)

@@ -11,7 +11,7 @@ from cloudgpu.catalog.refreshed import Stored, stored, write
 from cloudgpu.catalog.takeover import Takeover, merge_prices
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.pricelist import PriceList, jumps
+from cloudgpu.core.catalog.pricelist import PriceList, large_moves
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -124,7 +124,7 @@ def _before(session: Session, provider: str) -> Stored:
 
 
 def _value(found: Takeover, factor: float) -> RefreshedProvider:
-    far = jumps(found.moves, factor)
+    far = large_moves(found.moves, factor)
     return {
         "provider": found.kept.provider,
         "prices": found.prices,

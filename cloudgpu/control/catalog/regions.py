@@ -80,7 +80,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RegionsQuery:
     """What is asked about regions. `order` None: by price, else by round trip, else by name, as asked."""
 
     gpu: str | None = None
@@ -100,7 +100,7 @@ class Question:
         return self.order or (Order.PRICE if self.gpu else Order.PING if self.ping else Order.NAME)
 
 
-def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, trust: str | None = None) -> Question:
+def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, trust: str | None = None) -> RegionsQuery:
     """Return what these words ask; raise InvalidRequest for the first that cannot be meant."""
     if sort is not None and sort not in set(Order):
         raise InvalidRequest(
@@ -116,11 +116,11 @@ def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, tr
                 next="Add --gpu NAME.",
             )
     market = Market.SPOT if spot else Market.ON_DEMAND
-    return Question(gpu, market, ping, None if sort is None else Order(sort), least or DEFAULT_TRUST)
+    return RegionsQuery(gpu, market, ping, None if sort is None else Order(sort), least or DEFAULT_TRUST)
 
 
 def regions_value(
-    session: Session, question: Question, *, account: str | None, provider: str | None
+    session: Session, question: RegionsQuery, *, account: str | None, provider: str | None
 ) -> RegionsDocument:
     """Return the regions with what was asked about each; what did not answer is named under `unanswered`.
 
@@ -145,7 +145,9 @@ def regions_value(
     return {**_head(one, question, rows, gaps), "live": True, "one_address": alike}
 
 
-def _head(one: Provider, question: Question, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]) -> RegionsHead:
+def _head(
+    one: Provider, question: RegionsQuery, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]
+) -> RegionsHead:
     return {
         "provider": one.kind,
         "account": one.account,
@@ -156,7 +158,7 @@ def _head(one: Provider, question: Question, rows: Sequence[RegionValue], gaps: 
     }
 
 
-def _by_list(one: Provider, question: Question, want: Requirements, error: CloudgpuError) -> RegionsDocument:
+def _by_list(one: Provider, question: RegionsQuery, want: Requirements, error: CloudgpuError) -> RegionsDocument:
     """Return the regions and prices of the dated catalogue, where a cloud did not answer whose only price is its own.
 
     Those are the ones whose catalogue has one price everywhere. Raises the fault for all others.

@@ -11,7 +11,7 @@ from cloudgpu.catalog.read import network_of
 from cloudgpu.control.access.reach import reached
 from cloudgpu.core.clusters.layout import engine_files, rank
 from cloudgpu.core.clusters.members import members
-from cloudgpu.core.clusters.worth import USED_OF_NETWORK
+from cloudgpu.core.clusters.scaling import USED_OF_NETWORK
 from cloudgpu.core.model.machine import Machine, is_owned
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest

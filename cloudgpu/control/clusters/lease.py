@@ -13,7 +13,7 @@ from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, g
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import authorization_of, check_may, check_override
+from cloudgpu.control.team.authorization import authorization_of, check_may, check_override
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.values.money import ZERO, Money
@@ -69,9 +69,9 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     A fault for each node on which it is not set: such a one keeps the lease that it had.
     """
     machines = extension.machines
-    law = authorization_of(session)
+    authorization = authorization_of(session)
     for machine in machines:
-        check_may(session, machine, "extend", authorization=law)
+        check_may(session, machine, "extend", authorization=authorization)
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()
@@ -99,9 +99,9 @@ def _put(session: Session, machine: Machine, *, lease: Lease) -> Machine:
 
 def hold_all(session: Session, machines: Sequence[Machine], until: datetime | None) -> ClusterResult:
     """Hold all nodes of a cluster until then, or release them (None); a fault for each of which that is not known."""
-    law = authorization_of(session)
+    authorization = authorization_of(session)
     for machine in machines:
-        check_may(session, machine, "hold", authorization=law)
+        check_may(session, machine, "hold", authorization=authorization)
     single.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):
@@ -110,4 +110,4 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
 
 
 def _held(session: Session, machine: Machine, *, until: datetime | None) -> Machine:
-    return single.hold_held(session, machine, until)
+    return single.set_hold_locked(session, machine, until)

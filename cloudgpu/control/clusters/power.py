@@ -17,7 +17,7 @@ from cloudgpu.control.clusters.together import (
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.lifecycle.lifecycle import Ended, end_locked, lock_machine, stop_locked
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import authorization_of, check_may
+from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 
@@ -95,6 +95,6 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
 
 
 def _check_may(session: Session, machines: Sequence[Machine], verb: str) -> None:
-    law = authorization_of(session)
+    authorization = authorization_of(session)
     for machine in machines:
-        check_may(session, machine, verb, authorization=law)
+        check_may(session, machine, verb, authorization=authorization)

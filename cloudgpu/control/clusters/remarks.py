@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from cloudgpu import catalog
 from cloudgpu.catalog.read import network_of, taken_in_a_month
-from cloudgpu.core.clusters.worth import GangLoss, gang_sentence, loss_an_hour, plan_remark, spot_losses
+from cloudgpu.core.clusters.scaling import GangLoss, gang_sentence, loss_an_hour, plan_remark, spot_losses
 from cloudgpu.core.model.machine import Machine, is_owned
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Note, NoteKind
 

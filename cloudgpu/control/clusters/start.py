@@ -10,7 +10,7 @@ from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_stop_all, stopping
 from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, rows_now, workers_first
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
-from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, start_held, to_start
+from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, refresh_to_start, start_locked
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
@@ -85,7 +85,7 @@ def _engine_again(session: Session, machines: Sequence[Machine]) -> tuple[Cloudg
 
 
 def _started(session: Session, machine: Machine, *, lease: Lease) -> Machine:
-    return start_held(session, machine, lease)
+    return start_locked(session, machine, lease)
 
 
 def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
@@ -93,7 +93,7 @@ def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
 
     Raises what keeps one from being asked: nothing was started then; InstanceNotFound where none is there.
     """
-    outcomes = each(session, machines, to_start)
+    outcomes = each(session, machines, refresh_to_start)
     awake = [row.name for row in rows_now(session, machines) if row.state in AWAKE]
     if 0 < len(awake) < len(machines):
         session.report(f"{command_name(machines[0])} runs in part: {', '.join(awake)}")

@@ -107,5 +107,5 @@ def faults_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...
 
 
 def rows_now(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
-    """Return the rows of these machines as the ledger has them now."""
+    """Return the records of these machines as the ledger has them now."""
     return tuple(session.ledger.machine(machine.id) or machine for machine in machines)

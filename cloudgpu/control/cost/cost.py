@@ -14,7 +14,7 @@ from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import last_pass
-from cloudgpu.core.advice.compare import busy, clouds_of
+from cloudgpu.core.advice.compare import clouds_of, desktops_cost
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import (
@@ -27,9 +27,9 @@ from cloudgpu.core.billing.cost_groups import (
     time_owned_within,
 )
 from cloudgpu.core.billing.cost_groups import costs as grouped
-from cloudgpu.core.billing.forecast import Horizon, burn, remaining, running
+from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
@@ -72,11 +72,11 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
 
 
-def deducted(session: Session, machines: list[Machine], query: CostQuery, now: datetime) -> Deductions:
+def deductions(session: Session, machines: list[Machine], query: CostQuery, now: datetime) -> Deductions:
     """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
     if not session.settings.credits and not any(machine.provider == "gcp" for machine in machines):
         return {"sustained_use": [], "credits": None}
-    # Read apart from the rows, a use that ends in between would be in both, or be of a machine that is in none.
+    # Read apart from the rows, a usage that ends in between would be in both, or be of a machine that is in none.
     return session.ledger.read(lambda view: _deducted(session, view, query, now))
 
 
@@ -117,7 +117,7 @@ def _credits(found: AfterCredits) -> CreditsValue:
     return {"before_usd": usd(found.before), "after_usd": usd(found.after), "applied": uses}
 
 
-def lasting(session: Session, now: datetime) -> list[BudgetForecast]:
+def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return how each budget stands and when it will be empty if what runs now goes on.
 
     `empty_at` null: it lasts to the end of its period, or for ever.
@@ -148,10 +148,10 @@ ASSUMPTION = (
 def costs(session: Session, request: CostRequest | None = None, *, days: bool = False) -> CostDocument:
     """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
 
-    Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running, and what was
-    left of prepaid credit is what a run of the reaper last read. Of one owner alone there are no budgets, discounts and
-    credits: those are of the whole ledger. `days`: also what each of the last
-    days cost, for which the uses of that time are read.
+    Without options: by machine, since ever. Asks no cloud: what ran at the last sync is counted as running, and what
+    was left of prepaid credit is what a run of the reaper last read. Of one owner alone there are no budgets, discounts
+    and credits: those are of the whole ledger. `days`: also what each of the last days cost, for which the usages of
+    that time are read.
     """
     now = session.clock()
     wanted = request or parse_cost(session.settings, now)
@@ -163,7 +163,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         read = _of_owner(read, wanted.asked.owner)
     rows, ended = read.rows, read.ended
     jobs = all_jobs(session) if wanted.asked.by is By.JOB else {}
-    found = grouped(rows, ended, now, wanted.asked, assigned(jobs.values()))
+    found = grouped(rows, ended, now, wanted.asked, machine_assignments(jobs.values()))
     names = group_names(found.groups, rows, wanted.asked, {one.id: one.name for one in jobs.values()})
     return {
         **_head(wanted, now),
@@ -179,7 +179,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         **to_come(rows, found.total, wanted.asked, now),
         "budgets": budgets_left(session, now) if of_all else [],
         "prepaid": credits_value(last_pass(session.ledger).credits, rows, now) if of_all else [],
-        **(deducted(session, rows, wanted.asked, now) if of_all else NOTHING_OFF),
+        **(deductions(session, rows, wanted.asked, now) if of_all else NOTHING_OFF),
         "fees": _fees(session, found.total),
         "desktop": _desktop(session, rows, ended, wanted, now),
     }
@@ -206,7 +206,7 @@ def desktop_line(
 ) -> DesktopLine:
     """Return what the desktop of the settings would have cost in a period, kept busy for all billed hours of GPUs.
 
-    Scaled by speed at training. `ended` are the uses that ended, where the sums in the rows are not what is asked.
+    Scaled by speed at training. `ended` are the usages that ended, where the sums in the rows are not what is asked.
     `currency` is one whose rate was asked for. `compare` knows more: which of these hours were work. Raises
     InvalidRequest for a desktop that cannot be read.
     """
@@ -215,7 +215,7 @@ def desktop_line(
     ran = billed_within(counted, ended, query, now)
     worked = _work(counted, ran, desktop)
     elapsed = max([time_owned_within(counted, query, now), *ran.values()])
-    cost = busy(desktop, elapsed, worked)
+    cost = desktops_cost(desktop, elapsed, worked)
     when = "by then" if query.until and query.until <= now else "by now"
     return desktop_value(desktop, cost, when)
 
@@ -233,7 +233,7 @@ def _work(machines: Sequence[Machine], ran: Mapping[str, timedelta], desktop: De
 def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return how each budget stands; what was spent is said all the same where a budget's file cannot be read."""
     try:
-        return lasting(session, now)
+        return budget_forecasts(session, now)
     except InvalidRequest as error:
         session.report(f"how long the budgets last is not known: {error.message}")
         return []
@@ -241,7 +241,7 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read, once: the rows, the uses that ended and are needed beside them, and those of the last days."""
+    """What was read, once: the rows, the usages that ended and are needed beside them, and those of the last days."""
 
     rows: list[Machine]
     ended: Sequence[Ended]
@@ -249,14 +249,14 @@ class _Read:
 
 
 def _read(session: Session, asked: CostQuery, last: CostQuery | None) -> _Read:
-    """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
+    """Return the rows, and the usages that ended as of the same line of the ledger, where those are needed."""
     if asked.from_totals and last is None:
         return _Read(session.ledger.billable_machines(), (), ())
 
     def uses(view: View, query: CostQuery) -> list[Ended]:
         return list(view.uses("" if query.since is None else iso(query.since)))
 
-    # Read apart, a use that ends in between would be in both, or in none.
+    # Read apart, a usage that ends in between would be in both, or in none.
     return session.ledger.read(
         lambda view: _Read(
             view.billable_machines(),
@@ -328,8 +328,8 @@ def _head(wanted: CostRequest, now: datetime) -> CostHead:
 
 def to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate, and the total projected; None where the period that was asked for is over."""
-    found = running(machines, now)
-    rate = burn_value(burn(found, now))
+    found = open_usages(machines, now)
+    rate = burn_value(burn_rate(found, now))
     if query.until is not None and query.until <= now:
         return {"burn": rate, "projected": None}
     ends = {Horizon.DAY: period("day", now, query.zone).end, Horizon.MONTH: period("month", now, query.zone).end}

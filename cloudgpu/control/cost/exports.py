@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
-from cloudgpu.core.billing.line_items import Item, itemised
-from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.billing.line_items import LineItem, line_items
+from cloudgpu.core.billing.totals import period_charges
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.core.values.typed import member
+from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.exports import focus
 from cloudgpu.views.exports import plain as exports
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import ExportDocument
 
 
-class Form(StrEnum):
+class BillFormat(StrEnum):
     """In which form a bill is written."""
 
     FOCUS = "focus"
@@ -41,9 +41,9 @@ class Form(StrEnum):
     JSON = "json"
 
 
-def form_of(name: str) -> Form:
+def parse_bill_format(name: str) -> BillFormat:
     """Return the form of this name; raise InvalidRequest for another."""
-    return member(Form, name, "form of a bill", "--format")
+    return parse_member(BillFormat, name, "form of a bill", "--format")
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Exported:
     unpriced: int = 0
     estimates: int = 0
 
-    def add(self, item: Item) -> None:
+    def add(self, item: LineItem) -> None:
         """Count one line."""
         self.rows += 1
         self.amount += item.amount
@@ -68,7 +68,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ExportPeriod:
     """The period that is asked for, [since, until), as of `now`; None: without that end."""
 
     since: datetime | None
@@ -81,7 +81,9 @@ class Span:
         return {"since": since, "until": until, "as_of": iso(self.now)}
 
 
-def export(session: Session, form: Form, span: Span, out: Path | None, stream: TextIO | None = None) -> ExportDocument:
+def export(
+    session: Session, form: BillFormat, span: ExportPeriod, out: Path | None, stream: TextIO | None = None
+) -> ExportDocument:
     """Write the bill of a period to `out`, else to `stream` (stdout), and return what was written.
 
     The ledger stays as it is. A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
@@ -108,25 +110,25 @@ def export(session: Session, form: Form, span: Span, out: Path | None, stream: T
     }
 
 
-def _items(session: Session, span: Span) -> Iterator[Item]:
+def _items(session: Session, span: ExportPeriod) -> Iterator[LineItem]:
     since = iso(span.since) if span.since else ""
     rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(since))))
-    bill = billed(with_tariffs(session, rows), ended, span.now, since=span.since, until=span.until)
-    jobs = assigned(all_jobs(session).values())
-    return itemised(bill, span.now, since=span.since, until=span.until, assigned=jobs)
+    bill = period_charges(with_tariffs(session, rows), ended, span.now, since=span.since, until=span.until)
+    jobs = machine_assignments(all_jobs(session).values())
+    return line_items(bill, span.now, since=span.since, until=span.until, assigned=jobs)
 
 
-def _counted(items: Iterable[Item], done: Exported) -> Iterator[Item]:
+def _counted(items: Iterable[LineItem], done: Exported) -> Iterator[LineItem]:
     for item in items:
         done.add(item)
         yield item
 
 
-def _write(file: TextIO, form: Form, items: Iterator[Item], ledger: str, span: Span) -> None:
-    if form is Form.FOCUS:
+def _write(file: TextIO, form: BillFormat, items: Iterator[LineItem], ledger: str, span: ExportPeriod) -> None:
+    if form is BillFormat.FOCUS:
         columns = (*focus.COLUMNS, *focus.OWN)
         exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
-    elif form is Form.CSV:
+    elif form is BillFormat.CSV:
         exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_value(item) for item in items))
     else:
         _write_json(file, (exports.charge_value(item) for item in items), span.value())
@@ -161,11 +163,11 @@ def _whole(out: Path) -> Iterator[TextIO]:
         part.unlink(missing_ok=True)
 
 
-def parse_period(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> Span:
+def parse_period(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> ExportPeriod:
     """Return the period as of the session's clock; raise InvalidRequest for what is no time, or an empty period.
 
     A day begins at its midnight in `tz` (None: as the settings say).
     """
     now = session.clock()
     request = parse_period_request(session.settings, now, {"since": since, "until": until, "tz": tz})
-    return Span(request.since, request.until, now)
+    return ExportPeriod(request.since, request.until, now)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost, tariff_cost, tariff_rows
+from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments, tariff_cost, tariff_rows
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
 
     machines, ended = session.ledger.read(read)
     known = all_jobs(session) if jobs is None else jobs
-    shares = assigned({**known, **{one.id: one for one in asked}}.values())
+    shares = machine_assignments({**known, **{one.id: one for one in asked}}.values())
     mine = [machine for machine in machines if machine.id in shares]
     gone = [one for one in ended if one[0] in shares]
     costs = {one.id: job_cost(one.id, shares, mine, gone, now) for one in asked}

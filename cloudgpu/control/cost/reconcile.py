@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.config.money.currencies import rate_of
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.reconciliation.focus_import import Record, records
-from cloudgpu.core.reconciliation.reconcile import Index, LedgerTotal, Side, add_ours, add_theirs, gaps
+from cloudgpu.core.reconciliation.reconcile import (
+    LedgerTotal,
+    ResourceIndex,
+    ResourceTotal,
+    add_ours,
+    add_theirs,
+    gap_reasons,
+)
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.reconciliation import reconciled_value
@@ -36,13 +43,13 @@ _WIDEST_CELL = 1 << 20  # characters; the tags of a resource are at most some ki
 class ParsedExport:
     """What was read of an export: sides by the resource's id, and what is of nobody here."""
 
-    sides: dict[str, Side] = field(default_factory=dict)
+    sides: dict[str, ResourceTotal] = field(default_factory=dict)
     providers: dict[str, int] = field(default_factory=dict)
     rows: int = 0
     begin: datetime | None = None
     end: datetime | None = None
-    elsewhere: Side = field(default_factory=Side)  # resources of another ledger
-    unmatched: Side = field(default_factory=Side)
+    elsewhere: ResourceTotal = field(default_factory=ResourceTotal)  # resources of another ledger
+    unmatched: ResourceTotal = field(default_factory=ResourceTotal)
     rates: dict[str, Currency] = field(default_factory=dict)
 
     def widen(self, record: Record) -> None:
@@ -64,14 +71,17 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     now = session.clock()
     # Read once, though an export may be long: what ends meanwhile would be in both, or in none.
     rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses())))
-    index = Index(session.ledger.id, rows, ended)
+    index = ResourceIndex(session.ledger.id, rows, ended)
     with _opened(file) as lines:
         read = _read(records(lines, str(file)), index, provider, _rates(session))
     _check_providers(read, provider, file)
     providers = _compared(read, provider)
     ours = _ours(rows, ended, read, providers, now)
     both = {**ours, **read.sides}
-    found = {one: gaps(ours.get(one, LedgerTotal()), read.sides.get(one, Side()), read.end, now) for one in both}
+    found = {
+        one: gap_reasons(ours.get(one, LedgerTotal()), read.sides.get(one, ResourceTotal()), read.end, now)
+        for one in both
+    }
     head: ReconcileHead = {
         "file": str(file),
         "rows": read.rows,
@@ -84,7 +94,9 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     return reconciled_value(head, index.rows, ours, read.sides, found, (read.elsewhere, read.unmatched))
 
 
-def _read(rows: Iterator[Record], index: Index, provider: str | None, rate: Callable[[str], Currency]) -> ParsedExport:
+def _read(
+    rows: Iterator[Record], index: ResourceIndex, provider: str | None, rate: Callable[[str], Currency]
+) -> ParsedExport:
     found = ParsedExport()
     for record in rows:
         found.providers[record.provider] = found.providers.get(record.provider, 0) + 1
@@ -95,7 +107,7 @@ def _read(rows: Iterator[Record], index: Index, provider: str | None, rate: Call
         per_usd = _per_usd(found, record.currency, rate)
         whose = index.of(record)
         other = found.elsewhere if whose == "" else found.unmatched
-        side = found.sides.setdefault(whose, Side()) if whose else other
+        side = found.sides.setdefault(whose, ResourceTotal()) if whose else other
         add_theirs(side, record, per_usd)
     return found
 
@@ -136,7 +148,7 @@ def _ours(
     found = dict[str, LedgerTotal]()
     if read.begin is None or read.end is None:
         return found
-    bill = billed(machines, ended, now, since=read.begin, until=read.end)
+    bill = period_charges(machines, ended, now, since=read.begin, until=read.end)
     for one in bill:
         if one.charge.usage.provider in providers:
             add_ours(found.setdefault(one.machine.id, LedgerTotal()), one, now, read.begin, read.end)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
-from cloudgpu.control.advice.compare import Read as Known
-from cloudgpu.control.advice.compare import compared
+from cloudgpu.control.advice.compare import PeriodCosts as Known
+from cloudgpu.control.advice.compare import compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
 from cloudgpu.control.cost.cost import budgets_left, to_come
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
@@ -26,10 +26,10 @@ from cloudgpu.core.billing.charges import CostTimeline, to_us
 from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, with_full_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
-from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
+from cloudgpu.core.reaper.savings import FOREVER, KINDS, idle_cost, policy_stops
 from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import check_keywords
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.utilization import Hour
-    from cloudgpu.core.events.log import Said
+    from cloudgpu.core.events.log import EventSummary
     from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument, ReportJob
 
 
@@ -100,19 +100,19 @@ def _check_alone(month: str, given: ReportOptions) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What was read, once: the rows, the uses that ended and the lines that say why, as of one line; the hours."""
+class ReportInputs:
+    """What was read, once: the rows, the usages that ended and the lines that say why, as of one line; the hours."""
 
     rows: list[Machine]
     ended: Sequence[Ended]
-    lines: Sequence[Said]
+    lines: Sequence[EventSummary]
     hours: Mapping[str, Sequence[Hour]]
 
 
-def reported(session: Session, request: ReportRequest | None = None) -> ReportDocument:
+def report_document(session: Session, request: ReportRequest | None = None) -> ReportDocument:
     """Return the report as a document, as docs/report.md says: what `report -o json` prints. Asks no cloud.
 
-    Without a wish: since ever, in dollars, beside the desktop of the settings.
+    Without options: since ever, in dollars, beside the desktop of the settings.
     """
     request, now = request or parse_report(session), session.clock()
     with _looking_for_no_garbage():
@@ -138,7 +138,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "until": None if period.until is None else iso(period.until),
         "currency": None if currency is None else currency.value(),
         "about": _about(session, read, by_machine),
-        "comparison": compared(session, request.compare, known),
+        "comparison": compare_with_desktop(session, request.compare, known),
         "step": spent.step,
         "days": spent.days,
         "projects": values.projects_value(days),
@@ -155,7 +155,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "idle": values.idle_value(machines),
         "savings": {
             "stops": values.stops_value(
-                stops(read.rows, read.ended, read.lines, now, since=period.since, until=period.until)
+                policy_stops(read.rows, read.ended, read.lines, now, since=period.since, until=period.until)
             ),
             "spot": values.spot_value(machines),
         },
@@ -182,16 +182,16 @@ def _looking_for_no_garbage() -> Iterator[None]:
         gc.enable()
 
 
-def _read(session: Session, period: CostQuery) -> Read:
+def _read(session: Session, period: CostQuery) -> ReportInputs:
     since = "" if period.since is None else iso(period.since)
     rows, ended, lines = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.uses(since)), view.said(KINDS))
     )
     hours = utilization_of(session, rows, ended, period.since, period.until)
-    return Read(with_tariffs(session, rows), ended, lines, hours)
+    return ReportInputs(with_tariffs(session, rows), ended, lines, hours)
 
 
-def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
+def _about(session: Session, read: ReportInputs, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
     machines = [machine for machine in read.rows if not machine.is_named_resource]
     begins = [use.begin for _, use in read.ended] + [use.begin for machine in read.rows for use in machine.open_usage]
@@ -206,7 +206,7 @@ def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
 
 
 def _machines(
-    read: Read, by_machine: Costs, laid: Iterable[TimedUsage], period: CostQuery
+    read: ReportInputs, by_machine: Costs, laid: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_full_names(list(read.rows), By.PROJECT)
@@ -220,18 +220,20 @@ def _machines(
     found = []
     for machine in machines:
         hours = read.hours.get(machine.id, ())
-        idle = wasted(hours, runs[machine.id], since, until)
+        idle = idle_cost(hours, runs[machine.id], since, until)
         found.append(values.MachineSummary(machine, by_machine.groups[machine.id], hours, idle))
     return found
 
 
-def _jobs(session: Session, read: Read, period: CostQuery, now: datetime) -> list[ReportJob]:
+def _jobs(session: Session, read: ReportInputs, period: CostQuery, now: datetime) -> list[ReportJob]:
     """Return what each job has cost in the period; cuts no use where there is no job."""
     jobs = all_jobs(session)
     if not jobs:
         return []
     by_job = replace(period, by=By.JOB)
-    return values.jobs_value(grouped(read.rows, read.ended, now, by_job, assigned(jobs.values())).groups, jobs)
+    return values.jobs_value(
+        grouped(read.rows, read.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
+    )
 
 
 def _things(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:

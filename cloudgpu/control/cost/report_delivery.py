@@ -13,8 +13,8 @@ from cloudgpu.config.alerts.template import Attached, Message
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.alerts.alerts import outcomes_value
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
-from cloudgpu.core.alerts.findings import SUBJECT, have, month_due, month_name, whole_month
-from cloudgpu.core.events.lab_lines import report_sent
+from cloudgpu.core.alerts.findings import SUBJECT, month_due, month_name, receivers_with_report, whole_month
+from cloudgpu.core.events.general_lines import report_sent
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOCK = "reports"
 
 
-def sent_report(session: Session, document: ReportDocument) -> SentReportDocument:
+def send_report(session: Session, document: ReportDocument) -> SentReportDocument:
     """Send this report to every receiver, in one attempt each; return who has taken it and who has not.
 
     A calendar month that is over counts as sent for `watch` too. As there, one in which nothing was billed is sent to
@@ -99,14 +99,14 @@ def send_monthly(session: Session) -> str:
 
 
 def _monthly(session: Session) -> str:
-    from cloudgpu.control.cost.report import parse_report, reported
+    from cloudgpu.control.cost.report import parse_report, report_document
 
     zone = zone_of(session.settings.tz)
     month, _ = month_due(session.clock(), zone)
     waiting = _waiting(session, month)
     if not waiting or not _spent(session, month):
         return ""
-    document = reported(session, parse_report(session, month=month_name(month, zone)))
+    document = report_document(session, parse_report(session, month=month_name(month, zone)))
     outcomes = _sent(session, document, message_of(document), waiting)
     parts = [f"was sent to {one.receiver}" for one in outcomes if one.why is None]
     parts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]
@@ -119,7 +119,7 @@ def _waiting(session: Session, month: Period) -> list[str]:
     addresses = () if alerts.report == NEVER else receivers(alerts, session.home)
     if not addresses:
         return []
-    taken = have(session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz)))
+    taken = receivers_with_report(session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz)))
     return [address for address in addresses if label_of(address) not in taken]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.core.values.typed import member
+from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _HEAD = 200  # bytes in which one of them stands
 _PRIVATE = 0o600  # names of machines and people, and what they cost: nobody else's business
 
 
-class Form(StrEnum):
+class ReportFormat(StrEnum):
     """In which form a report is written."""
 
     HTML = "html"
@@ -33,12 +33,12 @@ class Form(StrEnum):
     JSON = "json"
 
 
-def form_of(name: str) -> Form:
+def parse_report_format(name: str) -> ReportFormat:
     """Return the form of this name; raise InvalidRequest for another."""
-    return member(Form, name, "form of a report", "--format")
+    return parse_member(ReportFormat, name, "form of a report", "--format")
 
 
-def rendered(document: ReportDocument, form: Form) -> str:
+def render_report(document: ReportDocument, form: ReportFormat) -> str:
     """Return the report's document in a form; each is made of the document alone."""
     return _RENDERED[form](document)
 
@@ -116,4 +116,8 @@ def _json(document: ReportDocument) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-_RENDERED: dict[Form, Callable[[ReportDocument], str]] = {Form.HTML: _html, Form.MARKDOWN: _markdown, Form.JSON: _json}
+_RENDERED: dict[ReportFormat, Callable[[ReportDocument], str]] = {
+    ReportFormat.HTML: _html,
+    ReportFormat.MARKDOWN: _markdown,
+    ReportFormat.JSON: _json,
+}

@@ -132,7 +132,7 @@ def check_line(option: str, text: str | None) -> None:
 
 
 class UpOptions(TypedDict, total=False):
-    """What `up` takes. Nothing named is nothing wished; text is read as the command line reads it."""
+    """What `up` takes. Nothing named is nothing requested; text is read as the command line reads it."""
 
     provider: str | None  # where to launch: "local", ...; "any": at the cheapest of all cloud accounts
     account: str | None  # which configured account of the provider

@@ -17,7 +17,7 @@ from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import By, CostQuery
 from cloudgpu.core.values.periods import KINDS, Period, midnight, period
 from cloudgpu.core.values.times import from_iso, iso, parse_duration
-from cloudgpu.core.values.typed import check_keywords, member
+from cloudgpu.core.values.typed import check_keywords, parse_member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def parse_cost(settings: Settings, now: datetime, **given: Unpack[CostOptions]) 
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
     check_keywords("cost", given, CostOptions.__annotations__)
     request = parse_period_request(settings, now, given)
-    by = member(By, given.get("by", By.INSTANCE), "group of costs", "--by")
+    by = parse_member(By, given.get("by", By.INSTANCE), "group of costs", "--by")
     asked = CostQuery(by, request.zone, request.since, request.until, given.get("owner"))
     return CostRequest(asked, request.tz, request.currency)
 

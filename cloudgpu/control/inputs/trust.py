@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cloudgpu.core.model.offers import Trust
-from cloudgpu.core.values.typed import member
+from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest
 
 LEAVE_OUT = "or leave --trust community out"
@@ -13,7 +13,7 @@ LEAVE_OUT = "or leave --trust community out"
 
 def parse_trust(text: str | None) -> Trust | None:
     """Return the least trust that was typed, None for nothing; raise InvalidRequest for another word."""
-    return None if text is None else member(Trust, str(text), "trust", "--trust")
+    return None if text is None else parse_member(Trust, str(text), "trust", "--trust")
 
 
 def check_exposure(trust: Trust | None, options: Iterable[str], *, expose: bool) -> None:

@@ -12,7 +12,7 @@ from cloudgpu.control.pricing.price_history import history_of, item_of, list_pri
 from cloudgpu.control.records.named_resources import is_silent
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import machine_adopted
-from cloudgpu.core.events.observations import pins
+from cloudgpu.core.events.observations import spot_price_events
 from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.instances import TAG_ID, Instance
@@ -65,7 +65,7 @@ def adoption_events(session: Session, instance: Instance, found: ResourceListing
     )
     first = None if price is None else HourlyPrice.of(price_to_json(price))
     known = PriceSubject(line.subject, iso(line.occurred_at), terminated_at=None, price=first)
-    return [line, *pins(known, history[1:])]
+    return [line, *spot_price_events(known, history[1:])]
 
 
 def _history(session: Session, instance: Instance) -> Sequence[Price]:

@@ -8,7 +8,7 @@ from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.last_run import LastPass, last_pass, overdue, unguarded
 from cloudgpu.control.session.reachable import reachable
-from cloudgpu.control.session.session import Session, living, present
+from cloudgpu.control.session.session import Session, living_machines, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
@@ -32,22 +32,25 @@ if TYPE_CHECKING:
 def age_of_view(session: Session, machines: list[Machine]) -> str | None:
     """Return when the least recently seen of the living machines was last looked at; None when there is none.
 
-    A look that a part of the account did not answer has reached the machines of all other parts.
+    A sync that a part of the account did not answer has reached the machines of all other parts.
     """
     reached = last_synced_at(session, machines)
     return _oldest(machines, reached)
 
 
 def _oldest(machines: list[Machine], reached: dict[str, str]) -> str | None:
-    ages = (max(machine.seen_at or machine.intended_at, reached.get(machine.id, "")) for machine in living(machines))
+    ages = (
+        max(machine.seen_at or machine.intended_at, reached.get(machine.id, ""))
+        for machine in living_machines(machines)
+    )
     return min(ages, default=None)
 
 
 def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
-    """Return when the latest look reached each living machine, by id: it writes none of what is as it was."""
+    """Return when the latest sync reached each living machine, by id: it writes none of what is as it was."""
     looked: dict[str, list[Event]] = {}
     found: dict[str, str] = {}
-    for machine in living(machines):
+    for machine in living_machines(machines):
         scope = scope_of_row(machine)
         if scope not in looked:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
@@ -59,15 +62,15 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
 
 
 def _as_seen(machine: Machine, reached: dict[str, str]) -> Machine:
-    """Return a machine with `seen_at` as of the latest look that found it; one that nobody has seen stays so."""
+    """Return a machine with `seen_at` as of the latest sync that found it; one that nobody has seen stays so."""
     if (
         machine.seen_at is None or machine.is_named_resource or machine.id not in reached
-    ):  # a look may ask for machines alone
+    ):  # a sync may ask for machines alone
         return machine
     return machine._replace(seen_at=max(machine.seen_at, reached[machine.id]))
 
 
-def listed(
+def list_machines(
     session: Session,
     *,
     refresh: bool = False,
@@ -84,7 +87,7 @@ def listed(
     doubt = session.integrity_problem()
     if doubt is not None:
         session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
-    rows = session.ledger.machines() if ended else session.ledger.there()
+    rows = session.ledger.machines() if ended else session.ledger.present_machines()
     last = last_pass(session.ledger)
     late = session.moved_away() or unguarded(session, rows, last) or overdue(session, rows, last)
     if late is not None:

@@ -6,7 +6,7 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.ssh import ssh_config
 from cloudgpu.access.tunnel import background
 from cloudgpu.control.network.authorized_keys import pin_shared
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.machine import Machine, jump_of
 from cloudgpu.core.values.naming import lock_name
@@ -38,7 +38,7 @@ def put_in_order(session: Session) -> None:
     pinned = known_hosts.machines(session.home.known_hosts)
     tunnelled = background.known(session.home.tunnels)
     machines = session.ledger.machines()
-    alive = living(machines)
+    alive = living_machines(machines)
     for token, lock in calls:
         if token not in {row.token for row in alive} and not session.is_locked(lock):
             saved.forget(session.home.attempts, token)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.control.inventory.stop_proof import is_stopped, prove
+from cloudgpu.control.inventory.stop_proof import is_stopped, request_until_confirmed
 from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.team.law import by
+from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.machine import Machine, command_name, not_none
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
 
 
-def stopped_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
+def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
     """Stop a machine whose end was refused; return the refusal, which is made to say what became of the machine.
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
@@ -46,7 +46,7 @@ def _line(session: Session, machine: Machine, what: Literal["stop", "terminate"]
     return action_refused(machine.id, what, refusal, not_before(machine, session.clock()))
 
 
-def with_way(error: CloudgpuError) -> str:
+def with_remedy(error: CloudgpuError) -> str:
     """Return a fault as one text; of a refused end with the way out, as nobody may be there to ask for it."""
     return f"{error.message} {error.next}" if isinstance(error, EndRefused) and error.next else error.message
 
@@ -79,7 +79,7 @@ def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[s
         ]
     )
     try:
-        machine = prove(
+        machine = request_until_confirmed(
             session, machine, is_stopped, lambda: provider.stop(not_none(machine.provider_id)), seen_running=True
         )
     except LedgerUnavailable:

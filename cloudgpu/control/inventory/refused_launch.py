@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.shared import delete_shared_resources
-from cloudgpu.control.inventory.stop_proof import prove
-from cloudgpu.control.team.law import by
+from cloudgpu.control.inventory.stop_proof import request_until_confirmed
+from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 WHY = "its launch was refused, and left it"
 
 
-def is_left(machine: Machine, instance: Instance) -> bool:
+def is_remnant(machine: Machine, instance: Instance) -> bool:
     """Say whether this is what a refused launch left, rather than a machine that its user has stopped."""
     return machine.launch_status == "open" and instance.state is State.STOPPED and instance.reason == NEVER_RAN
 
 
-def left_lines(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
+def refused_launch_events(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
     """Return the lines of what a refused launch left: that it is there, since its disk costs, and is to end.
 
     It has stood still since it was made; since it was asked for, where the provider does not say when that was.
@@ -54,10 +54,10 @@ def left_lines(session: Session, machine: Machine, instance: Instance, now: date
     ]
 
 
-def ask_its_end(session: Session, id: str) -> None:  # noqa: A002
+def request_end(session: Session, id: str) -> None:  # noqa: A002
     """Ask once for the end of what a refused launch left, and write it down where that is proved at once.
 
-    Raises nothing of the provider's: the next look, and the reaper, go on with what is not proved.
+    Raises nothing of the provider's: the next sync, and the reaper, go on with what is not proved.
     """
     machine = session.ledger.machine(id)
     if machine is None:
@@ -74,19 +74,21 @@ def ask_its_end(session: Session, id: str) -> None:  # noqa: A002
                 session.ledger.append([instance_vanished(machine.id, known, proof, session.clock())])
 
 
-def end_left(session: Session, machine: Machine, instance: Instance, now: datetime) -> Machine:
-    """End what a refused launch left, prove that it is gone, and return its row as it is then.
+def end_remnant(session: Session, machine: Machine, instance: Instance, now: datetime) -> Machine:
+    """End what a refused launch left, prove that it is gone, and return the machine as it is then.
 
     The caller holds the launch lock. Raises StopUnproved where the proof does not come: the reaper goes on with it.
     """
     session.report(f"{machine.name}: its launch was refused and left a stopped machine; ending it")
-    machine = session.ledger.append_to(machine, left_lines(session, machine, instance, now))
+    machine = session.ledger.append_to(machine, refused_launch_events(session, machine, instance, now))
     provider = session.provider_of(machine)
     try:
         there = provider.get(instance.id).state is not State.TERMINATED
     except CloudgpuError:
         there = False
     ask = partial(provider.terminate, instance.id)
-    machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there)
+    machine = request_until_confirmed(
+        session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
+    )
     saved.forget(session.home.attempts, not_none(machine.token))
     return delete_shared_resources(session, machine)

@@ -1,4 +1,4 @@
-"""What a look at an account does about disks and images: writes what stays, goes on with what was left half done."""
+"""What a sync of an account does about disks and images: writes what stays, goes on with what was left half done."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.records.named_resources import is_silent
-from cloudgpu.control.session.accounts import gap_of
+from cloudgpu.control.session.accounts import unanswered_of
 from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
 from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.identity import Unanswered
@@ -16,7 +16,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as retention_rules
-from cloudgpu.core.resources.retention import Do
+from cloudgpu.core.resources.retention import StepKind
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def leftovers_of(session: Session, account: str) -> ResourceListing:
+def list_resources(session: Session, account: str) -> ResourceListing:
     """Return what the account has; what did not answer is named, and never an error."""
     try:
         provider = session.provider(account)
         return provider.resources() if isinstance(provider, HasResources) else ResourceListing(())
     except CloudgpuError as error:
-        gap = gap_of(account, error)
+        gap = unanswered_of(account, error)
     except Exception as bug:  # noqa: BLE001  (as of a listing)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
     return ResourceListing((), (gap,))
@@ -45,7 +45,7 @@ def write_leftovers(session: Session, whose: AccountScope, found: ResourceListin
     Return a sentence for each thing done.
 
     A machine that another process is at work on, or has changed since the question was sent, is left to that process
-    or to the next look. Things of other ledgers are not touched.
+    or to the next sync. Things of other ledgers are not touched.
     """
     said = _adopt(session, whose, found.items, requested_at)
     for machine in session.ledger.machines():
@@ -87,8 +87,8 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
         said.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
         machine = retention_records.park_line(session, machine, f"{unattached}.", session.clock())
     for step in retention_rules.steps(machine, resources, session.clock()):
-        now = retention_records.carry_out(session, step)
-        resources = [resource for resource in resources if resource is not step.resource or step.do is Do.SAVE]
+        now = retention_records.execute_step(session, step)
+        resources = [resource for resource in resources if resource is not step.resource or step.do is StepKind.SAVE]
         if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [now] if now else []
@@ -102,9 +102,9 @@ def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
     return list({resource.id: resource for resource in resources}.values())
 
 
-def _said(machine: Machine, step: retention_rules.Step) -> str:
+def _said(machine: Machine, step: retention_rules.RetentionStep) -> str:
     what = f"{step.resource.kind} {step.resource.id}"
-    doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
+    doing = "its image is being made from" if step.do is StepKind.SAVE else "removed what it no longer needs:"
     return f"{machine.name}: {doing} {what}"
 
 

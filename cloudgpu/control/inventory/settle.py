@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.refused_launch import end_left, is_left
+from cloudgpu.control.inventory.refused_launch import end_remnant, is_remnant
 from cloudgpu.control.inventory.shared import delete_unused_shared
-from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.pricing.price_history import own_price
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
@@ -55,7 +55,7 @@ def settle_others(session: Session) -> None:
 
     Replaying another request could launch a machine that nobody waits for: those stay open and are named.
     """
-    for machine in living(session.ledger.machines()):
+    for machine in living_machines(session.ledger.machines()):
         if machine.launch_status != "open" or session.is_locked(lock_name(machine.key)):
             continue
         try:
@@ -70,7 +70,7 @@ def settle_others(session: Session) -> None:
 
 
 def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
-    """Settle this attempt for certain and return the row as it is then. The caller holds the launch lock.
+    """Settle this attempt for certain and return the machine as it is then. The caller holds the launch lock.
 
     The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
     owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
@@ -141,7 +141,7 @@ def send(
     provider = session.provider(attempt.request.account) if machine is None else session.provider_of(machine)
     pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
-    session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
+    session.ledger.check_lock(lock_name(attempt.request.key))  # another client may have settled it for dead
     name = attempt.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with changing(left):
@@ -172,7 +172,7 @@ def _sent(
         session.ledger.append([made, *price, *_as_seen(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
-        raise error if machine is None else ended_unrecorded(session, machine, error) from error
+        raise error if machine is None else terminate_without_ledger(session, machine, error) from error
     if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED):
         raise NoCapacity(not_none(instance.reason).removeprefix(REFUSED), field="offer", value=instance.zone)
     return instance
@@ -190,7 +190,7 @@ def _as_seen(machine: str, instance: Instance, now: datetime) -> list[Draft]:
 
 
 def settle_by_listing(session: Session, machine: Machine) -> Machine:
-    """Close the attempt by what a complete listing proves, and return the row as it is then.
+    """Close the attempt by what a complete listing proves, and return the machine as it is then.
 
     The caller holds the launch lock: nobody sends the call while the listing is asked. What a refused launch has left
     is ended, and what nothing uses any more is deleted. Raises LaunchUncertain when the listing proves nothing yet.
@@ -209,8 +209,8 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
     for instance in listing.instances:
         ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
         if ours and not is_of_earlier_life(machine, instance.tags):
-            if is_left(machine, instance):
-                return end_left(session, machine, instance, now)
+            if is_remnant(machine, instance):
+                return end_remnant(session, machine, instance, now)
             return session.ledger.append_to(machine, _found(machine, instance, now))
     if not listing.is_whole(machine.region):
         raise ProviderUnavailable(
@@ -248,7 +248,7 @@ def is_too_early(session: Session, machine: Machine, rule: TokenRule, now: datet
 
 
 def covers(listing: Listing, machine: Machine) -> bool:
-    """Say whether the machine's region was asked at all: what a look left out proves no absence."""
+    """Say whether the machine's region was asked at all: what a sync left out proves no absence."""
     return listing.regions is None or machine.region in listing.regions
 
 

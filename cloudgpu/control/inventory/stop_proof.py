@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PAUSES = (2.0, 5.0)  # seconds between reads
 
 
-def pauses_of(provider: Provider) -> tuple[float, ...]:
+def read_pauses(provider: Provider) -> tuple[float, ...]:
     """Return how many seconds to wait before each further read of a machine that was not found.
 
     A cloud's reads may be behind its writes: one 404 for a machine that was there is no proof. If `gone_proves_after`
@@ -45,10 +45,10 @@ def pauses_of(provider: Provider) -> tuple[float, ...]:
     return PAUSES if rule.not_found_ends_after < rule.listing_proves_after else ()
 
 
-def got(session: Session, machine: Machine) -> Instance:
+def get_or_raise(session: Session, machine: Machine) -> Instance:
     """Return the machine as its provider describes it now; raise InstanceNotFound if it is gone."""
     provider = session.provider_of(machine)
-    for pause in pauses_of(provider):
+    for pause in read_pauses(provider):
         try:
             return provider.get(not_none(machine.provider_id))
         except InstanceNotFound:
@@ -60,7 +60,7 @@ PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to
 ASKED_AGAIN, ASKED_AGAIN_LATER = timedelta(seconds=15), timedelta(minutes=2)
 
 
-def prove(
+def request_until_confirmed(
     session: Session,
     machine: Machine,
     done: Callable[[Machine], bool],
@@ -140,7 +140,7 @@ def _read_state(
     provider, now = session.provider_of(machine), not_before(machine, session.clock())
     try:
         instance: Instance = (
-            got(session, machine)
+            get_or_raise(session, machine)
             if require_repeated_404 or not seen_running
             else provider.get(not_none(machine.provider_id))
         )

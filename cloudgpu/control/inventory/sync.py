@@ -1,4 +1,4 @@
-"""Asks the providers and writes what they say: one look at an account, at all of them, at one machine."""
+"""Asks the providers and writes what they say: one sync of an account, at all of them, at one machine."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.inventory.adoption import adoption_events
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.refused_launch import ask_its_end, is_left, left_lines
+from cloudgpu.control.inventory.refused_launch import is_remnant, refused_launch_events, request_end
 from cloudgpu.control.inventory.retention_sync import write_leftovers
 from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_early
-from cloudgpu.control.inventory.stop_proof import got
+from cloudgpu.control.inventory.stop_proof import get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.records.changes import change_events
-from cloudgpu.control.records.named_resources import is_silent, news
+from cloudgpu.control.records.named_resources import is_silent, resource_events
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
-from cloudgpu.control.session.identity import AccountScope, elsewhere
-from cloudgpu.control.session.session import Session, living
-from cloudgpu.core.events.lab_lines import account_synced, ledger_doubted
+from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
+from cloudgpu.control.session.session import Session, living_machines
+from cloudgpu.core.events.general_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import start_refused
 from cloudgpu.core.events.observations import is_resized, lines_of, not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
-from cloudgpu.core.events.projection import projected
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_there
+from cloudgpu.core.events.projection import project_event
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
@@ -40,7 +40,7 @@ from cloudgpu.ledger.last_seen import last_seen_at
 
 @dataclass
 class SyncResult:
-    """What a look at all accounts found, beside the rows in the ledger.
+    """What a sync of all accounts found, beside the rows in the ledger.
 
     `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
     the machines, by id, of which a provider has said what they are now. `resources` are all disks and images that there
@@ -78,7 +78,7 @@ def sync_accounts(
     `retained` may name the accounts of which that is asked. An account that did not answer wholly is asked once more
     after `again_after` seconds (None: it is not).
 
-    What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
+    What prices were since the last sync is asked, too, and stands in the ledger together with what was seen.
     """
     look, asked_at = SyncResult(), session.clock()
     for account in accounts:
@@ -112,7 +112,7 @@ def sync_accounts(
 def regions_of(machines: Sequence[Machine]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
-    for row in filter(is_there, machines):
+    for row in filter(is_reachable_here, machines):
         found.setdefault(row.provider, set()).add(row.region)
     return found
 
@@ -126,15 +126,17 @@ def _elsewhere(
     """
     every = set(accounts) >= set(used_accounts(session))
     machines = [
-        machine for machine in session.ledger.machines() if is_there(machine) and (every or machine.account in accounts)
+        machine
+        for machine in session.ledger.machines()
+        if is_reachable_here(machine) and (every or machine.account in accounts)
     ]
     said = {gap.scope for gap in look.unanswered}
     machines = [machine for machine in machines if machine.account not in said]
-    return [gap for gap in elsewhere(session, machines, whose) if gap.scope not in said]
+    return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in said]
 
 
 def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machine:
-    """Ask about one machine and return its new row; a machine that is gone is recorded as gone.
+    """Ask about one machine and return the updated machine; a machine that is gone is recorded as gone.
 
     `note`: that it was looked at is written down even where it is as it was, if the ledger takes it. Raises
     ProviderUnavailable when nothing could be learned.
@@ -142,7 +144,7 @@ def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machin
     provider = session.provider_of(machine)
     now = not_before(machine, session.clock())
     try:
-        instance = got(session, machine)
+        instance = get_or_raise(session, machine)
     except InstanceNotFound:
         if too_fresh(machine, provider.token_rule.not_found_ends_after, now):
             return machine
@@ -163,7 +165,7 @@ def _noted(session: Session, machine: Machine, line: Draft) -> Machine:
     try:
         return session.ledger.append_to(machine, [line])
     except CloudgpuError:
-        return projected(machine, line)
+        return project_event(machine, line)
 
 
 def _one_per_machine(instances: Sequence[Instance], machines: dict[str, Machine], look: SyncResult) -> list[Instance]:
@@ -205,14 +207,14 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
         drafts += _seen(session, machines.get(instance.tags[TAG_ID]), instance, look, answer)
     look.answered |= ours
     unseen = []
-    for machine in (machine for machine in living(list(machines.values())) if machine.id not in ours):
+    for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in ours):
         tells = listing.is_whole(machine.region) and from_iso(machine.intended_at) < now and _is_asked(machine, listing)
         found = _missing(session, machine, look, answer) if tells else None
         drafts += found or []
         unseen += [machine.id] if found is None else []
         look.answered |= {machine.id} if found is not None else set()
     if answer.resources is not None:
-        lines, silent = news(session.ledger, answer.whose, answer.resources, now)
+        lines, silent = resource_events(session.ledger, answer.whose, answer.resources, now)
         drafts += lines
         unseen += [
             *silent,
@@ -233,13 +235,13 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
     session.ledger.append(drafts)
     for line in drafts:
         if line.kind == "terminate_requested":  # of what a refused launch left
-            ask_its_end(session, line.subject)
+            request_end(session, line.subject)
 
 
 def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     asked = {*listed, *answer.priced.history, *answer.priced.now}
-    some = (row for row in every.values() if row.id in asked or is_there(row))
+    some = (row for row in every.values() if row.id in asked or is_reachable_here(row))
     return {row.id: row for row in answer.whose.own(some)}
 
 
@@ -264,7 +266,7 @@ def _is_ours(
 
 
 def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:
-    """Return the subjects under which the look is written: the accounts for which it speaks, by their identities."""
+    """Return the subjects under which the sync is written: the accounts for which it speaks, by their identities."""
     found = {not_none(machine.identity).id for machine in machines}
     if not found:
         usual = answer.whose.of(None)
@@ -297,7 +299,7 @@ def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
 
 
 def _doubted_before(session: Session) -> int:
-    """Return the highest line that a machine remembered when a look doubted the ledger: it was said, or is settled."""
+    """Return the highest line that a machine remembered when a sync doubted the ledger: it was said, or is settled."""
     doubts = (line for line in session.ledger.events("ledger") if line.kind == "ledger_doubted")
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
@@ -313,16 +315,16 @@ def _seen(
         drafts += adoption_events(session, instance, answer.resources, now)
     elif machine.launch_status == "open" and session.is_locked(lock_name(machine.key)):
         return []  # the process that launches it is alive and writes this itself
-    elif is_left(machine, instance):
+    elif is_remnant(machine, instance):
         look.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
-        return left_lines(session, machine, instance, now)
+        return refused_launch_events(session, machine, instance, now)
     elif machine.launch_status == "open":
         look.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
         drafts.append(
             launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
         )
     if machine is not None and not _is_closed(session, machine, instance, look):
-        return drafts  # seen as ended once that is done: the next look tries it again
+        return drafts  # seen as ended once that is done: the next sync tries it again
     if machine is None:
         return [*drafts, instance_observed(instance, now)]
     if is_resized(machine, instance):
@@ -331,7 +333,9 @@ def _seen(
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
     drafts += change_events(session, machine, instance, now)
-    return drafts + (given_up(session, machine, instance, now) if machine.pending_action == "start" else [])
+    return drafts + (
+        abandoned_start_event(session, machine, instance, now) if machine.pending_action == "start" else []
+    )
 
 
 def _is_closed(session: Session, machine: Machine, instance: Instance, look: SyncResult) -> bool:
@@ -348,7 +352,7 @@ def _is_closed(session: Session, machine: Machine, instance: Instance, look: Syn
 def close_request(session: Session, machine: Machine, instance: Instance) -> bool:
     """Cancel a persistent request whose machine others have ended, as it would launch the next; say whether it did.
 
-    Before the end is written down: a process that dies in between leaves it to the next look.
+    Before the end is written down: a process that dies in between leaves it to the next sync.
     """
     persistent = bool(machine.setup and machine.setup.persistent)
     if instance.state is not State.TERMINATED or machine.terminated_at is not None or not persistent:
@@ -415,7 +419,7 @@ RESTS = (State.STOPPED, State.DEALLOCATED)
 BEGUN_WITHIN = timedelta(hours=1)  # no cloud shows a start that it took this late; the largest machines need minutes
 
 
-def given_up(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
+def abandoned_start_event(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
     """Return the line that frees what a start holds back in budgets whose process has died before it was answered.
 
     Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start

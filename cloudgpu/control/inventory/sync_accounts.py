@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.inventory.retention_sync import leftovers_of
+from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.pricing import price_history as pricing
-from cloudgpu.control.session.accounts import gap_of
+from cloudgpu.control.session.accounts import unanswered_of
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.core.events.observations import Priced
 from cloudgpu.core.model.identity import Unanswered
@@ -59,8 +59,8 @@ def ask_accounts(
     `regions` of machines, by the kind of provider. An account that did not answer wholly is asked once more after
     `again_after` seconds (None: it is not), where that is within the time that a read has.
     """
-    listings = [partial(listed, session, one, again_after) for one in accounts]
-    resources = [partial(leftovers_of, session, one) for one in accounts if one in retained_of]
+    listings = [partial(list_account, session, one, again_after) for one in accounts]
+    resources = [partial(list_resources, session, one) for one in accounts if one in retained_of]
     whose = {one: AccountScope(session, one) for one in accounts}
     prices = [
         partial(_named_and_priced, session, whose[one], regions.get(_kind(session, one), ()), to_price)
@@ -88,13 +88,15 @@ def ask_accounts(
     ]
 
 
-def listed_all(session: Session, accounts: Sequence[str]) -> list[Listing]:
+def list_accounts(session: Session, accounts: Sequence[str]) -> list[Listing]:
     """Ask these accounts what they have, once each; return their listings in the same order."""
-    found = gather(accounts, lambda one: listed(session, one), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts")
+    found = gather(
+        accounts, lambda one: list_account(session, one), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts"
+    )
     return [_listing(one, listing) for one, listing in zip(accounts, found, strict=True)]
 
 
-def listed(session: Session, account: str, again_after: float | None = None) -> Listing | Silent:
+def list_account(session: Session, account: str, again_after: float | None = None) -> Listing | Silent:
     """Return what the account has; what did not answer is named, and never an error. Silent where it said nothing."""
     begun = time.monotonic()
     found = _once(session, account)
@@ -116,7 +118,7 @@ def _once(session: Session, account: str) -> Listing | Silent:
     except Silent as error:
         return error
     except CloudgpuError as error:
-        gap = gap_of(account, error)
+        gap = unanswered_of(account, error)
     except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
     return Listing((), (gap,))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.stop_proof import PAUSES, pauses_of
+from cloudgpu.control.inventory.stop_proof import PAUSES, read_pauses
 from cloudgpu.control.inventory.sync import close_request
 from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.session.identity import by_account
@@ -100,7 +100,7 @@ def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine
 
 
 def _is_doubtful(session: Session, machine: Machine) -> bool:
-    return not machine.terminated_at and bool(pauses_of(session.provider_of(machine)))
+    return not machine.terminated_at and bool(read_pauses(session.provider_of(machine)))
 
 
 def _asked(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import stop_anyway
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
-from cloudgpu.control.records.retention import leftovers_at, resources_of
+from cloudgpu.control.records.retention import resources_in_region, resources_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.core.resources.retention import is_of_earlier_life
@@ -38,7 +38,9 @@ class Unrecorded(LedgerUnavailable):
     """The machine is gone, and the ledger could not be told."""
 
 
-def ended_unrecorded(session: Session, machine: Machine, error: CloudgpuError, *, whole: bool = False) -> Unrecorded:
+def terminate_without_ledger(
+    session: Session, machine: Machine, error: CloudgpuError, *, whole: bool = False
+) -> Unrecorded:
     """End what the provider has of this machine and return the error to raise instead of `error`.
 
     `whole`: what is kept of it goes too, its disk and its image. Raises `error` itself where it is not known what the
@@ -131,7 +133,7 @@ def _nothing_kept(session: Session, provider: Provider, machine: Machine) -> boo
     """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
     if not isinstance(provider, HasResources):
         return True
-    resources = resources_of(session, machine, leftovers_at(session, machine))
+    resources = resources_of(session, machine, resources_in_region(session, machine))
     for resource in resources:
         with suppress(InvalidRequest):  # in use, for a moment yet
             provider.remove(resource)

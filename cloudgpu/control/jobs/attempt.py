@@ -19,7 +19,7 @@ from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.spot.history import better_place
+from cloudgpu.control.spot.history import better_location
 from cloudgpu.core.events.job_lines import Market, job_placed
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import launch_options_of
@@ -61,7 +61,7 @@ def _prepared(session: Session, job: Job, attempt: Attempt) -> Prepared:
     prepared = prepare(session, parse_request(**words, **named))  # type: ignore[arg-type]
     if attempt.market != "spot" or prepared.existing is not None or made_for(session, job, attempt) is not None:
         return prepared
-    better = better_place(session, prepared)
+    better = better_location(session, prepared)
     if better is None:
         return prepared
     there = {"account": better.account, "region": better.region, "zone": better.zone or ""}
@@ -191,7 +191,7 @@ def market_of(step: Step) -> Market | None:
     return None if step.mode is None or step.mode == "wait" else step.mode
 
 
-def market_there(job: Job, machine: Machine | None) -> Market | None:
+def retry_market(job: Job, machine: Machine | None) -> Market | None:
     """Return the market of a machine on which a job with a deadline is tried again."""
     if job.deadline is None or machine is None:
         return None

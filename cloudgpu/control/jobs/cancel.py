@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.listing import find, job_value
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import append
-from cloudgpu.control.team.law import check_may
+from cloudgpu.control.team.authorization import check_may
 from cloudgpu.core.events.job_lines import job_cancel_requested
-from cloudgpu.core.model.machine import Owned
+from cloudgpu.core.model.machine import Ownership
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDoc
 
 def request_cancel(session: Session, job: Job) -> None:
     """Write that a job is to end; raise RoleNeeded where that is not theirs to ask."""
-    check_may(session, Owned(f"the job {job.name}", job.spec["owner"]), "cancel")
+    check_may(session, Ownership(f"the job {job.name}", job.spec["owner"]), "cancel")
     why = f"cancelled by {session.settings.owner}"
     append(session, job.id, [job_cancel_requested(job.id, "cancelled", why, hostname(), session.clock())])
 

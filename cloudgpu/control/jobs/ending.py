@@ -10,8 +10,8 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.elsewhere import left_elsewhere, remote_results_fetched, stores_remotely
-from cloudgpu.control.jobs.results import copied, deliver, sync
+from cloudgpu.control.jobs.remote_results import left_elsewhere, remote_results_fetched, stores_remotely
+from cloudgpu.control.jobs.results import copied_results, deliver, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.control.session.session import Session
@@ -100,7 +100,7 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     directory = directory_of(session, job)
     drafts += [] if whole else left_elsewhere(session, job, why)
     if not whole and (directory / "results").is_dir():
-        place, files, size = deliver(session, job, copied(directory))
+        place, files, size = deliver(session, job, copied_results(directory))
         host = hostname()
         drafts.append(lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=False, why=why))
     if remote is not None and job.spec["machine"] is not None:

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import IO, Any, Self, cast
 
 from cloudgpu.access.jobs.remote import RemoteJob
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.jobs.carried import ReconcileResult
 from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.reconcile_result import ReconcileResult
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import CloudgpuError
 
@@ -74,7 +74,7 @@ class _Printed:
                 self._begin(carrier, job, attempt)
 
     def wait(self, seconds: float) -> None:
-        """Wait so long for the next look; less, where the output of the attempt has ended."""
+        """Wait so long for the next sync; less, where the output of the attempt has ended."""
         live = self._live
         if live is None:
             self._session.pause(seconds)
@@ -90,7 +90,7 @@ class _Printed:
             return
         try:
             remote = carrier.at(job, machine)
-        except CloudgpuError:  # the next look says what is wrong
+        except CloudgpuError:  # the next sync says what is wrong
             carrier.close()
             return
         self._live = _Live(remote, self._files, self._offsets.get(attempt.number, (0, 0)))
@@ -131,7 +131,7 @@ class _Live:
         begin = self.offsets
         try:
             self._remote.tail(self._out.file, self._err.file, out_from=begin[0], err_from=begin[1], follow=True)
-        except CloudgpuError:  # the next look says what is wrong
+        except CloudgpuError:  # the next sync says what is wrong
             self.is_cut = True
         except _Stop:
             pass

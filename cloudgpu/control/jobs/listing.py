@@ -67,7 +67,7 @@ def attached(session: Session, request: RunRequest) -> Job | None:
     return job
 
 
-def listed(session: Session, *, ended: bool = False, mine: bool = False) -> JobsDocument:
+def list_jobs(session: Session, *, ended: bool = False, mine: bool = False) -> JobsDocument:
     """Return the answer of `jobs`: those that live, with `ended` every one; with `mine` only the settings' owner's."""
     jobs = [job for job in all_jobs(session).values() if ended or job.is_living]
     owner = session.settings.owner

@@ -38,7 +38,7 @@ def note_stall(
 ) -> bool:
     """Raise the alert that a job stalls, or clear it once it continues or is over; say whether that is new.
 
-    `last_output_at` is when its command last wrote anything, `progress` what it says of itself, both by the last look
+    `last_output_at` is when its command last wrote anything, `progress` what it says of itself, both by the last sync
     at it. Progress that the ledger does not have yet counts as made now. Nothing is sent: the next run of `reap` or
     `watch` does that.
     """

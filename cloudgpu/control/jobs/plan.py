@@ -20,18 +20,18 @@ from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.inputs.trust import check_exposure_on
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
-from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.inputs.request import RunRequest, shown_to_its_owner
+from cloudgpu.control.jobs.remote_results import check_volume_attached
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
-from cloudgpu.control.launch.budget_preview import look_for_budgets
+from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
-from cloudgpu.core.jobs.notice import Fit, fit_of
+from cloudgpu.core.jobs.notice import SpotNoticeFit, fit_of
 from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
@@ -55,7 +55,7 @@ class PlannedRun:
 
     `dearest` is the most that it may cost, None where nothing ends it by time or cost. `data` is what it fetches from
     buckets; `results_traffic` says what its results cost on their way to one, empty for nothing. `deadline` is there
-    for a job that has one; `prepared` is the dearest launch that it may need then.
+    for a job that has one; `prepared` is the most expensive launch that it may need then.
     """
 
     request: RunRequest
@@ -66,7 +66,7 @@ class PlannedRun:
     dearest: Money | None
     data: tuple[BucketData, ...] = ()
     results_traffic: str = ""
-    fit: Fit | None = None  # what fits the notice of a spot machine
+    fit: SpotNoticeFit | None = None  # what fits the notice of a spot machine
     deadline: PlannedDeadline | None = None
     traffic: JobTraffic | None = None  # what its bytes cost, where its place charges for them
 
@@ -88,7 +88,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         given = {"secret": request.secrets, "env_file": request.env_file}
         check_exposure_on(machine.name, machine.trust, shown_to_its_owner(given), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
-        check_there(machine, {"--results-to": request.results_to, "--data": volume})
+        check_volume_attached(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(session, request)
     prepared = deadline = None
     if launch is not None and request.deadline is not None:
@@ -96,7 +96,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     elif launch is not None:
         prepared, launch = _within_cost(session, request, launch)
     if prepared is not None:
-        look_for_budgets(session, prepared)
+        sync_for_budgets(session, prepared)
     snapshot = take(
         request.workdir,
         snapshots(session),
@@ -173,7 +173,7 @@ def _results_traffic(session: Session, spec: JobSpec, place: tuple[str, str]) ->
     return "" if is_owned(place[0]) else traffic_text(*place, 10**9, (address.cloud, region or ""))
 
 
-def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> Fit | None:
+def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> SpotNoticeFit | None:
     """Return what fits the notice of a spot machine, by what earlier jobs copied from its type to this computer."""
     item = None if prepared is None else prepared.plan.offer.available
     if item is None or item.market is not Market.SPOT:

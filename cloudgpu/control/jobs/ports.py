@@ -60,13 +60,13 @@ class ForwardedPorts:
         if row is None:
             return
         with ExitStack() as tunnels:
-            for port, own in opened(session.target(row), self._ports, tunnels):
+            for port, own in open_ports(session.target(row), self._ports, tunnels):
                 self._session.report(f"port {port} of the job: http://127.0.0.1:{own}")
             while not self._ended.wait(LOOK_S) and _runs_on(session, self._id) == machine:
                 pass
 
 
-def opened(target: Target, ports: Sequence[int], tunnels: ExitStack) -> list[tuple[int, int]]:
+def open_ports(target: Target, ports: Sequence[int], tunnels: ExitStack) -> list[tuple[int, int]]:
     """Open a tunnel for each port and return the port of this computer for each: the same one, or the next free one.
 
     `tunnels` closes them. Raises as a connection does.

@@ -100,7 +100,7 @@ def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int
         ) from error
 
 
-def copied(directory: Path) -> list[str]:
+def copied_results(directory: Path) -> list[str]:
     """Return the names of all results that were copied here."""
     source = directory / "results"
     return [str(path.relative_to(source)) for path in _files(source)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.store import restore_unknown_jobs
 from cloudgpu.control.spot.history import note_interruptions
-from cloudgpu.core.jobs.carried import REQUEUE_LATER, ReconcileResult, sentences
+from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, ReconcileResult, sentences
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from cloudgpu.control.jobs.carry import JobReconciler
+    from cloudgpu.control.jobs.reconcile import JobReconciler
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.reaper.result import Pass
@@ -44,7 +44,7 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
     jobs = living(session)
     if not jobs:
         return []
-    from cloudgpu.control.jobs.carry import (
+    from cloudgpu.control.jobs.reconcile import (
         JobReconciler,
     )  # a quarter of the CPU time of a run that has no job to carry on
 
@@ -76,7 +76,7 @@ def reconcile_to_end(
     tried again, and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the
     jobs keep running. Raises LedgerUnavailable.
     """
-    from cloudgpu.control.jobs.carry import JobReconciler
+    from cloudgpu.control.jobs.reconcile import JobReconciler
 
     shares = [jobs[first::MAX_SHARES] for first in range(min(MAX_SHARES, len(jobs)))]
 

@@ -1,4 +1,4 @@
-"""Asks every account what it offers to a wish: in the order of prices, and by name whoever is passed over, and why."""
+"""Asks every account what it offers to a request: by price, and by name whoever is passed over, and why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.control.launch.candidates import Candidate, Candidates, Passed, passing
-from cloudgpu.control.launch.offers import offers_in, tied
+from cloudgpu.control.launch.offers import offers_in, with_constraint
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.matching import in_order
@@ -31,7 +31,7 @@ _GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, Auth
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OffersFound:
     """All offers, in the order of trying, and the candidates that have them, each with its request as it is tied."""
 
     offers: tuple[Offer, ...]
@@ -50,7 +50,7 @@ def _has_nothing(error: CloudgpuError) -> bool:
     return isinstance(error, NoCapacity) or (isinstance(error, InvalidRequest) and error.field in _SOLD_ELSEWHERE)
 
 
-def offers_of_any_provider(session: Session, candidates: Candidates, there: Machine | None) -> Found:
+def offers_of_any_provider(session: Session, candidates: Candidates, there: Machine | None) -> OffersFound:
     """Return what all these accounts offer; one that has nothing, does not answer or lacks a credential is passed over.
 
     `there` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
@@ -82,7 +82,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
         raise _nothing_anywhere(passed)
     having = tuple(one for one in ties.each if one.account in found)
     offers = in_order((offer for some in found.values() for offer in some), having[0].request.want.market)
-    return Found(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
+    return OffersFound(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
 
 
 def tied_candidates(session: Session, candidates: Candidates) -> Candidates:
@@ -95,7 +95,7 @@ def tied_candidates(session: Session, candidates: Candidates) -> Candidates:
 
     def tie(account: str) -> None:
         one = candidates.at(account)
-        done[account] = replace(one, request=tied(one.provider, one.request))
+        done[account] = replace(one, request=with_constraint(one.provider, one.request))
 
     passed = passing([one.account for one in candidates.each], tie)
     if not done:

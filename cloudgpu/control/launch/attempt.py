@@ -12,7 +12,7 @@ from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, part
 from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import admit, append_if_admitted
 from cloudgpu.control.budgets.credit import check_credit, read_credit
-from cloudgpu.control.launch.budget_preview import way_of
+from cloudgpu.control.launch.budget_preview import budget_remedy
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
@@ -98,7 +98,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
         return [*lines, *admit(session, view, first, prepared.override, others=others, of_cluster=named)]
 
     try:
-        append_if_admitted(session, decision, way_of(session, prepared))
+        append_if_admitted(session, decision, budget_remedy(session, prepared))
     except BaseException:
         for attempt in made:
             if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:

@@ -74,13 +74,13 @@ def row_of_offer(prepared: Prepared, offer: Offer) -> BudgetSubject:
     return row_of_plan(prepared, offer)
 
 
-def look_for_budgets(session: Session, prepared: Prepared) -> None:
-    """Look at the accounts that the budgets span which cover the plan, where the last look is old."""
+def sync_for_budgets(session: Session, prepared: Prepared) -> None:
+    """Look at the accounts that the budgets span which cover the plan, where the last sync is old."""
     row = row_of_plan(prepared)
     sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
 
 
-def way_of(session: Session, prepared: Prepared) -> Remedy:
+def budget_remedy(session: Session, prepared: Prepared) -> Remedy:
     """Return how less can be asked for than this plan."""
     plan = prepared.plan
     command = f"cloudgpu start {prepared.name}" if prepared.again else "add"
@@ -109,7 +109,7 @@ def check_budgets(session: Session, prepared: Prepared) -> None:
         raise credit_refusal(fit, request.name or prepared.name or "this machine", lease)
     ask = budget_question(session, prepared)
     if ask is not None:
-        check_asking(ask, prepared.override, way_of(session, prepared))
+        check_asking(ask, prepared.override, budget_remedy(session, prepared))
 
 
 def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | CloudgpuError | None:
@@ -147,7 +147,7 @@ def differences(session: Session, prepared: Prepared, machine: Machine | None) -
     return list(differences_value(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
 
 
-def planned(session: Session, prepared: Prepared) -> PlannedUpDocument:
+def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
     existing = None if prepared.existing is None else machine(session, prepared.existing)
     differs = differences(session, prepared, prepared.existing)

@@ -1,4 +1,4 @@
-"""The accounts at which a wish may be launched, each with its request: the one that is meant, or all of clouds."""
+"""The accounts at which a request may be launched, each with its request: the one that is meant, or all of clouds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cloudgpu.control.records.named_resources import named_resources
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_may_use
+from cloudgpu.control.team.authorization import check_may_use
 from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.policies.policy import Lifetime, Policy, Said
+from cloudgpu.core.policies.policy import Lifetime, Policy, PolicyText
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -93,9 +93,9 @@ class Candidates:
 
 
 def candidates_of(session: Session, request: UpRequest, template: Template) -> Candidates:
-    """Return where a wish may be launched. Asks no provider anything.
+    """Return where a request may be launched. Asks no provider anything.
 
-    Raises InvalidRequest for a wish that cannot be; of several accounts, where it can be at none.
+    Raises InvalidRequest for a request that cannot be; of several accounts, where it can be at none.
     """
     if not is_any_provider(session, account=request.account, provider=request.provider):
         name = account_of(session, account=request.account, provider=request.provider)
@@ -148,7 +148,7 @@ def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[Passed
 
 
 def candidate(session: Session, request: UpRequest, template: Template, account: str) -> Candidate:
-    """Return what a wish is at this account.
+    """Return what a request is at this account.
 
     Raises InvalidRequest for what cannot mean anything there, or what its policy does not allow.
     """
@@ -160,7 +160,7 @@ def candidate(session: Session, request: UpRequest, template: Template, account:
 def _request(
     session: Session, request: UpRequest, provider: Provider, template: Template
 ) -> tuple[LaunchRequest, Agreed]:
-    """Return the request of a wish, and what it is under."""
+    """Return the launch request of these options, and what it is under."""
     market = (
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )
@@ -172,7 +172,7 @@ def _request(
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
     trust = request.trust or Trust(session.settings.trust)
-    terms = agreed(session, request.policy, Said(request.lease, request.renew_until), facts)
+    terms = agreed(session, request.policy, PolicyText(request.lease, request.renew_until), facts)
     pausable = isinstance(provider, Pausable)
     keep_disk = keeps_disk(terms.policy, request.setup, market, pausable=pausable)
     return LaunchRequest(

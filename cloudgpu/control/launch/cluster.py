@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Covered = Callable[[Machine], bool]  # whether the plan that was agreed to pays for it
 
 
-def places_of(prepared: Prepared, offer: Offer) -> list[Offer]:
+def node_offers(prepared: Prepared, offer: Offer) -> list[Offer]:
     """Return the offer of each node of a launch that begins at this offer: own machines have one node each.
 
     Raises NoCapacity where fewer hosts than nodes fit.
@@ -57,7 +57,7 @@ def nodes_launched(session: Session, machine: Machine) -> list[Machine]:
     return sorted((row for row in rows if row.terminated_at is None), key=_node) or [machine]
 
 
-def found_or_settled(
+def find_or_settle_node(
     session: Session,
     prepared: Prepared,
     agree: Callable[[], None],

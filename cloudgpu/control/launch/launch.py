@@ -15,13 +15,13 @@ from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.inventory.local_files import clean_up_local_files, put_in_order
 from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
-from cloudgpu.control.launch.budget_preview import differences, look_for_budgets, row_of_offer, row_of_plan
-from cloudgpu.control.launch.cluster import found_or_settled, nodes_launched, places_of
+from cloudgpu.control.launch.budget_preview import differences, row_of_offer, row_of_plan, sync_for_budgets
+from cloudgpu.control.launch.cluster import find_or_settle_node, node_offers, nodes_launched
 from cloudgpu.control.launch.containers import runnable
-from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
+from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.launch.together import send_all
 from cloudgpu.control.launch.volumes import with_volume
@@ -32,12 +32,12 @@ from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_may, check_override, claim_owner
+from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Owned, and_billed, comes_back, command_name
+from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -67,7 +67,7 @@ LOCK_WITHIN_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """How `up` ended: the machine's row, and whether it was there already.
+    """How `up` ended: the machine as recorded, and whether it was there already.
 
     `nodes` are all machines of a cluster, of which `machine` is the first; else that machine alone.
     """
@@ -92,7 +92,7 @@ def launch(
     if prepared.override is not None:
         check_override(session, prepared.override)
     if prepared.again:
-        check_may(session, Owned(prepared.name or "", prepared.plan.request.owner), "start")
+        check_may(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
     else:
         claim_owner(session, prepared.plan.request.owner)
     _look_first(session, prepared)
@@ -103,7 +103,7 @@ def launch(
         machine, found = (_cluster_found if prepared.plan.nodes > 1 else _found_or_settled)(session, prepared, agree)
         if machine is None:
             if prepared.existing is not None:
-                look_for_budgets(session, replace(prepared, existing=None))
+                sync_for_budgets(session, replace(prepared, existing=None))
                 agree()
             settle_others(session)
             try:
@@ -121,7 +121,7 @@ def launch(
     return Launched(nodes[0], found, tuple(nodes))
 
 
-def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> UpDocument:
+def launch_document(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> UpDocument:
     """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
     return {
         "machine": machine(session, done.machine),
@@ -143,7 +143,7 @@ def _launched(machine: Machine) -> AbstractContextManager[None]:
 
 
 def _look_first(session: Session, prepared: Prepared) -> None:
-    """Look at the account, and at all that a budget spans, where the last look is old: what is there may raise doubts.
+    """Look at the account, and at all that a budget spans, where the last sync is old: what is there may raise doubts.
 
     The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
     """
@@ -174,7 +174,7 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
         machine = refresh(session, machine)  # what ended unseen is no machine to return
         if machine.terminated_at is None:
             return machine, True
-        machine = retention_records.seen(session, machine)
+        machine = retention_records.record_retained(session, machine)
     if machine is not None and comes_back(machine) and not prepared.again:
         return machine, True
     if machine is not None and not comes_back(machine):
@@ -199,7 +199,7 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
 def _cluster_found(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster as `_found_or_settled` returns the machine of a request."""
     until = session.clock() + SEND_WITHIN
-    machine, found = found_or_settled(
+    machine, found = find_or_settle_node(
         session, prepared, agree, until, covered=lambda one: _is_covered(session, prepared, one)
     )
     if machine is not None and not found:
@@ -255,7 +255,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
         machine = with_volume(session, machine)
         return wait_until_ready(session, machine) if wait else machine
     except LedgerUnavailable as error:
-        raise error if found else ended_unrecorded(session, machine, error) from error
+        raise error if found else terminate_without_ledger(session, machine, error) from error
     except CloudgpuError as error:
         # One that nobody lets us through to may be well: whoever is let in can use it.
         if isinstance(error, Unreachable) and not isinstance(error, AccessBlocked):
@@ -270,7 +270,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
 
 def _launch_anew(session: Session, prepared: Prepared) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
-    refused = Refused(prepared.candidates.anywhere)
+    refused = Refusals(prepared.candidates.anywhere)
     if prepared.exact is None:  # what seemed to be there is not: where it may lie, and who may reach it, is asked now
         prepared = _tied(session, prepared)
     looked = {prepared.plan.offer.available.account}
@@ -281,7 +281,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             looked.add(offer.available.account)
             _look_at(session, prepared, offer)
         try:
-            places = [(one, _resolved(session, prepared, one)) for one in places_of(prepared, offer)]
+            places = [(one, _resolved(session, prepared, one)) for one in node_offers(prepared, offer)]
             if not prepared.no_guard:  # the run that the plan relied on may have fallen silent since
                 check_launch_guarded(session, prepared.candidates.of(offer).provider, *places[0])
         except refused.unsent as error:  # known before anything is sent

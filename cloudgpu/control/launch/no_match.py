@@ -52,7 +52,7 @@ def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity |
 
 
 def _types(provider: Provider, want: Requirements) -> list[InstanceType]:
-    """Return the types of the catalogue that were wanted; none for a wish without a GPU."""
+    """Return the types of the catalogue that were wanted; none for a request without a GPU."""
     types = catalog.types(provider.kind)
     if want.instance_type is not None:
         return [one for one in types if one.name == want.instance_type]
@@ -120,10 +120,10 @@ def what(want: Requirements) -> str:
     return f"{want.gpu_count}x {want.gpu}" if want.gpu else "any machine with a GPU"
 
 
-def nothing_fits(
+def explain_no_match(
     provider: Provider, want: Requirements, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
 ) -> CloudgpuError:
-    """Return why none of `items` can be bought: NoCapacity, or InvalidRequest for a wish that can mean nothing.
+    """Return why none of `items` can be bought: NoCapacity, or InvalidRequest for a request that can mean nothing.
 
     `priced` are those that fit and have a price, `unpriced` says that some have none. Raises what the provider says
     when it is asked for what is nearest.

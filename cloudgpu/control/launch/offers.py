@@ -1,6 +1,6 @@
-"""Finds what satisfies a wish: what providers have, priced and ranked, and what is exact enough to be launched.
+"""Finds what satisfies a request: what providers have, priced and ranked, and what is exact enough to be launched.
 
-`Refused` keeps the offers that were refused, and says which further ones need not be tried.
+`Refusals` keeps the offers that were refused, and says which further ones need not be tried.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OF_ACCOUNTS: Faults = (AuthFailed, InvalidRequest, ProviderUnavailable)
 
 
 @dataclass
-class Refused:
+class Refusals:
     """The refusals so far, in order. `anywhere`: offers of several accounts are tried, and one's fault is its own."""
 
     anywhere: bool
@@ -135,7 +135,7 @@ class Exact:
     without: frozenset[str] = frozenset()
 
 
-def tied(provider: Provider, request: LaunchRequest) -> LaunchRequest:
+def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest:
     """Return the request with the place that its image or volume lies in.
 
     Raises InvalidRequest where that contradicts what was asked for.
@@ -181,13 +181,15 @@ def _is_open_already(setup: Setup) -> bool:
     return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
 
 
-def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False) -> Exact:
+def first_launchable(
+    session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False
+) -> Exact:
     """Return the first offer for which all can be looked up; those before it are said to be passed over.
 
     Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
     meant, what stood in the way of them all. InvalidRequest where nothing would end the machine, unless `no_guard`.
     """
-    refused = Refused(candidates.anywhere)
+    refused = Refusals(candidates.anywhere)
     for offer in offers:
         if refused.bars(offer):
             continue
@@ -205,7 +207,7 @@ def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer
     raise next((error for error in errors if isinstance(error, QuotaExceeded)), refused.first or errors[0])
 
 
-def _whose(offer: Offer, refused: Refused) -> str:
+def _whose(offer: Offer, refused: Refusals) -> str:
     return f"account {offer.available.account}: " if refused.anywhere else ""
 
 
@@ -214,7 +216,7 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
     return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_LOOKED_UP
 
 
-def offers_or_known(
+def offers_unless_launched(
     session: Session,
     provider: Provider,
     want: Requirements,
@@ -246,7 +248,7 @@ def offers_in(
     What would do but for the trust that is wanted goes into `less`.
     """
     try:
-        return offers_or_known(session, provider, request.want, there, less)
+        return offers_unless_launched(session, provider, request.want, there, less)
     except NoCapacity as error:
         setup, want = request.setup, request.want
         if (want.region, want.zone) != (wished.region, wished.zone):
@@ -254,7 +256,7 @@ def offers_in(
             named = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             message = " and ".join(f"{option} {value}" for option, value in named.items() if value)
             why = f"The place is that of {message}: name another, or leave it out."
-            placed = error.field in ("--region", "--zone")  # its way out is about a wish that was not the user's
+            placed = error.field in ("--region", "--zone")  # its way out is about a request that was not the user's
             error.next = why if placed or not error.next else f"{why} {error.next}"
         raise
 
@@ -291,9 +293,9 @@ def _offers(session: Session, provider: Provider, want: Requirements, less: list
         from cloudgpu.core.launch.trust import too_little_trust
 
         raise too_little_trust(want, less)
-    from cloudgpu.control.launch.no_match import nothing_fits  # reads the whole catalogue
+    from cloudgpu.control.launch.no_match import explain_no_match  # reads the whole catalogue
 
-    raise _silent(stock) or nothing_fits(
+    raise _silent(stock) or explain_no_match(
         provider, want, stock.items, [one for one in priced if fits(one.available, want)], unpriced=bool(unpriced)
     )
 

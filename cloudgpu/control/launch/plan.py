@@ -1,4 +1,4 @@
-"""Makes a wish into a plan: words checked, account and template found, offers priced and ranked. Nothing is done."""
+"""Makes a request into a plan: words checked, account and template found, offers priced and ranked. Nothing is done."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
 from cloudgpu.control.inputs.trust import check_exposure
-from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
+from cloudgpu.control.launch.any_provider import OffersFound, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.containers import container_remarks, runnable
-from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
+from cloudgpu.control.launch.offers import (
+    Exact,
+    first_launchable,
+    offers_in,
+    offers_unless_launched,
+    open_to_caller,
+    with_constraint,
+)
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.session.guarding import needs_guard, run_of_launch
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_override, check_owner
+from cloudgpu.control.team.authorization import check_override, check_owner
 from cloudgpu.core.budgets.credit import CreditFit
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of
 from cloudgpu.core.launch.plan_cost import traffic_remarks
@@ -46,7 +53,7 @@ AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to wit
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A wish made into a plan with all its offers; nothing has been asked for yet."""
+    """A request made into a plan with all its offers; nothing has been asked for yet."""
 
     plan: LaunchPlan
     offers: tuple[Offer, ...]  # all that fit, in the order of trying
@@ -66,9 +73,9 @@ class Prepared:
 
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
-    """Return the plan of a wish. Asks providers what they have; launches and writes nothing.
+    """Return the plan of a request. Asks providers what they have; launches and writes nothing.
 
-    Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
+    Raises InvalidRequest for a request that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
     not run what does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
     """
     validate_request(request)
@@ -99,7 +106,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     first = (
         Exact(found.offers[0])
         if there
-        else first_exact(session, found.candidates, found.offers, no_guard=request.no_guard)
+        else first_launchable(session, found.candidates, found.offers, no_guard=request.no_guard)
     )
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
     return Prepared(
@@ -119,7 +126,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     )
 
 
-def agreed(
+def ask_for_agreement(
     session: Session,
     planned: Planned,
     again: Callable[[], Planned],
@@ -129,8 +136,8 @@ def agreed(
     """Ask for a plan, and return the one that was agreed to; one that has become old meanwhile is made `again`.
 
     `launch_of` is the launch in a plan; None for none, which costs nothing more than before. Where a later plan is
-    dearer, it is asked for, too: shown at least, where everything was agreed to before. Raises what `again` and `ask`
-    raise.
+    more expensive, it is asked for, too: shown at least, where everything was agreed to before. Raises what `again` and
+    `ask` raise.
     """
     while True:
         ask(planned)
@@ -159,17 +166,17 @@ def _passwords(session: Session, template: Template) -> list[str]:
     return passwords_of(template.name, template.settings, session.settings.templates)
 
 
-def _found(session: Session, candidates: Candidates, there: Machine | None) -> Found:
+def _found(session: Session, candidates: Candidates, there: Machine | None) -> OffersFound:
     """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
     if candidates.anywhere:
         return offers_of_any_provider(session, candidates, there)
     (one,) = candidates.each
     wished = one.request.want
     if there is None:
-        one = replace(one, request=tied(one.provider, one.request))
+        one = replace(one, request=with_constraint(one.provider, one.request))
     less: list[Offer] = []
     offers = offers_in(session, one.provider, one.request, wished, there, less)
-    return Found(tuple(offers), replace(candidates, each=(one,)), tuple(less))
+    return OffersFound(tuple(offers), replace(candidates, each=(one,)), tuple(less))
 
 
 def prepare_again(
@@ -186,13 +193,13 @@ def prepare_again(
     Raises as `prepare` does.
     """
     provider, template = session.provider(request.account), session.find_template(request.template)
-    request = tied(provider, request)
-    offers: Sequence[Offer] = offers_or_known(session, provider, request.want, None)
+    request = with_constraint(provider, request)
+    offers: Sequence[Offer] = offers_unless_launched(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
     one = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit = runnable(template, offers)
-    found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
-    first = first_exact(session, found.candidates, offers, no_guard=no_guard)
+    found = OffersFound(tuple(offers), open_to_caller(session, Candidates((one,))))
+    first = first_launchable(session, found.candidates, offers, no_guard=no_guard)
     return Prepared(
         plan=_plan(session, found, template, first, unfit, no_guard=no_guard),
         offers=found.offers,
@@ -211,7 +218,13 @@ def prepare_again(
 
 
 def _plan(
-    session: Session, found: Found, template: Template, first: Exact, unfit: tuple[str, ...] = (), *, no_guard: bool
+    session: Session,
+    found: OffersFound,
+    template: Template,
+    first: Exact,
+    unfit: tuple[str, ...] = (),
+    *,
+    no_guard: bool,
 ) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those that come after it; `unfit` are passed over."""
     at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
@@ -306,7 +319,7 @@ def _written(
             yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
 
-def _other_terms(found: Found, at: Candidate) -> Iterator[str]:
+def _other_terms(found: OffersFound, at: Candidate) -> Iterator[str]:
     """Yield what holds at an account that may be tried next, where that is under another policy or lives longer."""
     for one in found.candidates.each:
         terms = (one.request.policy, one.request.lease_s, one.request.renew_s)

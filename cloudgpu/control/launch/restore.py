@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.launch.budget_preview import check_asking
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.launch.offers import offers_or_known
+from cloudgpu.control.launch.offers import offers_unless_launched
 from cloudgpu.control.launch.plan import Prepared, prepare_again
 from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
@@ -23,7 +23,7 @@ from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_may, check_override
+from cloudgpu.control.team.authorization import check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan import Lease
@@ -43,7 +43,7 @@ _DEFAULT = Setup()
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MovePlan:
     """What moving a stopped machine means: the image of its disk, and the offers from which it could run again."""
 
     machine: Machine
@@ -60,7 +60,7 @@ def start_stopped(
     override: str | None = None,
     no_guard: bool = False,
 ) -> Machine:
-    """Start a stopped machine with its volume and return its row; wait until SSH is verified, unless told not to.
+    """Start a stopped machine with its volume and return the machine; wait until SSH is verified, unless told not to.
 
     Raises NoCapacity with what it would cost to move the machine by an image, where that helps.
     """
@@ -78,10 +78,10 @@ def _ready(session: Session, machine: Machine) -> Machine:
     if not machine.retained:
         return machine
     with lock_machine(session, machine):
-        return retention_records.superseded(session, session.ledger.machine(machine.id) or machine)
+        return retention_records.delete_superseded_image(session, session.ledger.machine(machine.id) or machine)
 
 
-def started(
+def start_machine(
     session: Session,
     machine: Machine,
     span: timedelta | None,
@@ -92,21 +92,21 @@ def started(
     wait: bool = True,
     no_guard: bool = False,
 ) -> Machine:
-    """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
+    """Start a machine, whether it is stopped, parked or was interrupted, without asking; return the machine."""
     check_may(session, machine, "start")
     check_override(session, override)
-    machine = settled_first(session, machine)
+    machine = settle_restore(session, machine)
     if move_it and not comes_back(machine):
         check_move(session, plan_move(session, machine), new_lease(session, machine, span, renew), override)
         machine = move(session, machine, why="it is moved")
     if comes_back(machine):
-        plan = plan_comeback(session, machine, span, renew=renew, override=override, wider=move_it, no_guard=no_guard)
-        return come_back(session, plan, wait=wait)
+        plan = plan_restore(session, machine, span, renew=renew, override=override, wider=move_it, no_guard=no_guard)
+        return restore_machine(session, plan, wait=wait)
     until = new_lease(session, machine, span, renew)
     return start_stopped(session, machine, until, wait=wait, override=override, no_guard=no_guard)
 
 
-def settled_first(session: Session, machine: Machine) -> Machine:
+def settle_restore(session: Session, machine: Machine) -> Machine:
     """Return the row of a machine whose comeback may have been interrupted, settled: it runs, or can be tried again."""
     if machine.launch_status != "open" or not machine.retained:
         return machine
@@ -119,7 +119,7 @@ def settled_first(session: Session, machine: Machine) -> Machine:
         )
 
 
-def plan_comeback(
+def plan_restore(
     session: Session,
     machine: Machine,
     span: timedelta | None,
@@ -159,10 +159,10 @@ def plan_comeback(
         raise _stays(machine, error, wider=wider) from error
 
 
-def come_back(
+def restore_machine(
     session: Session, prepared: Prepared, *, wait: bool = True, agree: Callable[[], None] = lambda: None
 ) -> Machine:
-    """Carry out the plan of a comeback and return the machine's row; its image is removed once it is known to run.
+    """Carry out the plan of a comeback and return the machine; its image is removed once it is known to run.
 
     Without `wait` the image stays until a later look sees that the machine has run for a while.
     """
@@ -177,21 +177,21 @@ def come_back(
         session.report(f"{machine.name}: its image stays until ls --refresh has seen it run for a while")
         return machine
     with lock_machine(session, machine):
-        return retention_records.superseded(session, session.ledger.machine(machine.id) or machine)
+        return retention_records.delete_superseded_image(session, session.ledger.machine(machine.id) or machine)
 
 
-def plan_move(session: Session, machine: Machine) -> Move:
+def plan_move(session: Session, machine: Machine) -> MovePlan:
     """Return what it means to bring a stopped machine back elsewhere in its region. Changes nothing.
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
-    if not retention_records.keeps(session, machine) or machine.state not in PAUSED:
+    if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
         raise _not_to_be_moved(machine)
     check_comeback(session, machine)
     provider, request = session.provider_of(machine), _want(machine, wider=True)
     offers = [
         offer
-        for offer in offers_or_known(session, provider, request, None)
+        for offer in offers_unless_launched(session, provider, request, None)
         if (offer.available.zone, offer.available.instance_type) != (machine.zone, machine.instance_type)
     ]
     if not offers:
@@ -201,10 +201,10 @@ def plan_move(session: Session, machine: Machine) -> Move:
             value=machine.name,
             next=f"Its disk is kept. Try again later: cloudgpu start {machine.name}",
         )
-    return Move(machine, _image_price(session, machine), tuple(offers))
+    return MovePlan(machine, _image_price(session, machine), tuple(offers))
 
 
-def check_move(session: Session, move: Move, lease: Lease, override: str | None) -> None:
+def check_move(session: Session, move: MovePlan, lease: Lease, override: str | None) -> None:
     """Raise BudgetRefused where a budget does not carry a machine at the cheapest place to which it can be moved.
 
     Asked before the machine ends for it: what is then launched is asked again. Raises LedgerUnavailable in doubt.
@@ -228,7 +228,7 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
 
 
 def move(session: Session, machine: Machine, *, why: str) -> Machine:
-    """End a stopped machine and make an image of its disk; return its row, to be brought back from that."""
+    """End a stopped machine and make an image of its disk; return the machine, to be brought back from that."""
     check_may(session, machine, "start")
     with lock_machine(session, machine):
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
@@ -309,7 +309,9 @@ def _spans(session: Session, lease: Lease) -> Lifetime:
 
 def _image_price(session: Session, machine: Machine) -> Extra:
     disks = [
-        one for one in retention_records.leftovers_at(session, machine).items if one.attached_to == machine.provider_id
+        one
+        for one in retention_records.resources_in_region(session, machine).items
+        if one.attached_to == machine.provider_id
     ]
     size = sum(one.size_gb for one in disks if one.kind is Kind.DISK)
     return image_price(machine.provider, machine.region, size)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from cloudgpu.control.inventory.settle import SURELY_NOT_MADE, send, wait_while_cleaned
 from cloudgpu.control.inventory.shared import delete_unused_shared
-from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.lifecycle.lifecycle import end_locked
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.session.session import Session
@@ -63,7 +63,7 @@ def _send_together(session: Session, attempts: Sequence[Attempt], deadline: date
     for attempt in attempts:
         pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
-    session.ledger.check_hold(lock_name(first.request.key))  # another client may have settled it for dead
+    session.ledger.check_lock(lock_name(first.request.key))  # another client may have settled it for dead
     cluster = first.request.cluster
     name = cluster.name if cluster else first.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
@@ -92,7 +92,7 @@ def _ended_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: 
     for attempt in attempts:
         machine = session.ledger.machine(attempt.machine)
         try:
-            found = found if machine is None else ended_unrecorded(session, machine, error)
+            found = found if machine is None else terminate_without_ledger(session, machine, error)
         except CloudgpuError as fault:  # the others have to be ended all the same
             session.report(f"{attempt.request.name} could not be ended ({fault.message})")
             faults.append(fault)

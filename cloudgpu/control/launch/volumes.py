@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudgpu.control.access.reach import wait_until_running
-from cloudgpu.control.records.named_resources import write
+from cloudgpu.control.records.named_resources import record_resources
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
@@ -13,7 +13,7 @@ from cloudgpu.providers.abilities import HasVolumes
 
 
 def with_volume(session: Session, machine: Machine) -> Machine:
-    """Attach the volume of the machine's setup, made where it is not there yet; return the row. Idempotent.
+    """Attach the volume of the machine's setup, made where it is not there yet; return the machine. Idempotent.
 
     Waits until the machine runs, for only then can it be attached. A machine without a volume is returned at once.
     Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.
@@ -30,6 +30,6 @@ def with_volume(session: Session, machine: Machine) -> Machine:
         TAG_PROJECT: tag_value(machine.project or ""),
     }
     attached = provider.attach(not_none(machine.provider_id), volume, tags)
-    write(session, [attached])
+    record_resources(session, [attached])
     session.report(f"{machine.name}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
     return machine

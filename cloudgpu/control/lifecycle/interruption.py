@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
-from cloudgpu.control.team.law import check_may
+from cloudgpu.control.team.authorization import check_may
 from cloudgpu.core.events.machine_lines import interruption_simulated
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import iso
@@ -53,6 +53,6 @@ def _way_out(machine: Machine) -> str:
     return "Rehearse with a spot machine: cloudgpu up --provider local --spot"
 
 
-def interrupted(machine: Machine, at: datetime) -> InterruptionDocument:
+def rehearsal_document(machine: Machine, at: datetime) -> InterruptionDocument:
     """Return the answer of `spot rehearse`."""
     return {"name": machine.name, "taken_at": iso(at)}

@@ -21,20 +21,20 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_line, lock_machine
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.control.team.authorization import by, check_may, check_override
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
 from cloudgpu.core.budgets.refusal import Remedy, span_text
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
 from cloudgpu.core.events.observations import not_before
-from cloudgpu.core.launch.limit_checks import check_extended, check_held
-from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
+from cloudgpu.core.launch.limit_checks import check_extended, check_hold_length
+from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
-from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
+from cloudgpu.core.policies.endings import agreed_ending, at_last, gentlest_ending, only_warned
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.policies.policy import Act, Do, Policy
 from cloudgpu.core.policies.schedule import next_off
@@ -46,7 +46,7 @@ from cloudgpu.providers.abilities import SetsTimer, Taggable
 from cloudgpu.underway import changing
 
 
-def hold_loses_to(session: Session, machine: Machine, until: datetime) -> str | None:
+def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | None:
     """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
     try:
         policy = policy_of(session, machine).policy
@@ -63,7 +63,7 @@ def _moments(session: Session, machine: Machine, policy: Policy | None, until: d
     if policy is not None and not only_warned(machine, policy):
         off = next_off(policy.schedules, session.clock())
     if off is not None and off < until and (end is None or off < end):
-        erased = agreed(machine, policy) is Do.TERMINATE
+        erased = agreed_ending(machine, policy) is Do.TERMINATE
         back = "its disk is deleted" if erased else "start brings it back until the next off"
         yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; {back}"
     if end is not None and end < until:
@@ -78,7 +78,7 @@ def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterato
             return
     except CloudgpuError:
         return  # the hold says it
-    back = "its disk is deleted then" if agreed(machine, policy) is Do.TERMINATE else "start brings it back"
+    back = "its disk is deleted then" if agreed_ending(machine, policy) is Do.TERMINATE else "start brings it back"
     yield (
         "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
         f"{back}"
@@ -106,7 +106,7 @@ def _spent(session: Session, machine: Machine, policy: Policy | None) -> Iterato
 
 
 def _lost(machine: Machine) -> str:
-    return "; its disk is deleted then" if gentlest(machine) is Do.TERMINATE else ""
+    return "; its disk is deleted then" if gentlest_ending(machine) is Do.TERMINATE else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
     if machine.expires is None or machine.renew_until is None:
         lease = Lease(now + by, now + by)
     else:
-        lease = extended(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
+        lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
     moves = _moves(machine, lease)
     timers.check_host(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))
@@ -141,7 +141,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
 
 
 def extend(session: Session, extension: Extension, *, override: str | None = None) -> Machine:
-    """Carry out an extension and return the machine's new row.
+    """Carry out an extension and return the updated machine.
 
     Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it.
     Also where the account's credit does not carry it to the new lease's end: no override passes that.
@@ -174,12 +174,12 @@ def set_lease(
     override: str | None = None,
     credit: Credit | None = None,
 ) -> Machine:
-    """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
+    """Give a machine another lease and return the updated machine: recorded if the budgets admit it, then set on it.
 
     The caller holds the machine's lock, so that the tags and the last line say the same, and `machine` is what
     `latest_of` returned under it: one that has ended gets no lease. In this order, since what the ledger does not know,
     no budget counts. A machine that surely did not take it keeps the lease that it had, and the ledger says so; where
-    nobody knows, the next look does.
+    nobody knows, the next sync does.
     """
     with changing(partly_set(machine.name)):
         admit_lease(session, [machine], lease, why, override, credit)
@@ -224,7 +224,7 @@ def _moves(machine: Machine, lease: Lease) -> bool:
 
 
 def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Machine:
-    """Set on the machine the lease that was admitted, and return its new row."""
+    """Set on the machine the lease that was admitted, and return the updated machine."""
     try:
         _tag(session, machine, lease.tags())
     except ProviderUnavailable:
@@ -237,7 +237,7 @@ def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Mac
 
 
 def _read_back(session: Session, machine: Machine) -> None:
-    """Ask the machine which lease it has; where it does not say, the longer one counts until a look tells."""
+    """Ask the machine which lease it has; where it does not say, the longer one counts until a sync tells."""
     with suppress(CloudgpuError):
         refresh(session, session.ledger.machine(machine.id) or machine)
 
@@ -258,9 +258,9 @@ def _way(machine: Machine, now: datetime) -> Remedy:
 
 
 def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid: bool = True) -> Machine:
-    """Set a hold that ends at `until`, or release it (None); return the machine's new row.
+    """Set a hold that ends at `until`, or release it (None); return the updated machine.
 
-    Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before. Raises
+    Under the machine's lock: a run that is about to end it either sees the hold, or has ended it before. Raises
     InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the lab's limits, RoleNeeded where
     it is not theirs to hold. `paid`: BudgetRefused where the account's credit does not carry it.
     """
@@ -269,7 +269,7 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid
     if paid:
         check_credit_of_hold(session, [machine], until)
     with lock_machine(session, machine):
-        return hold_held(session, machine, until)
+        return set_hold_locked(session, machine, until)
 
 
 def check_hold_end(session: Session, name: str, until: datetime | None) -> None:
@@ -278,11 +278,11 @@ def check_hold_end(session: Session, name: str, until: datetime | None) -> None:
     A release needs no limits, and a broken file of them does not hinder it.
     """
     if until is not None:
-        check_held(name, until, session.clock(), limits_of(session))
+        check_hold_length(name, until, session.clock(), limits_of(session))
 
 
-def hold_held(session: Session, machine: Machine, until: datetime | None) -> Machine:
-    """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the machine's new row."""
+def set_hold_locked(session: Session, machine: Machine, until: datetime | None) -> Machine:
+    """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the updated machine."""
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     machine = latest_of(session, session.ledger.machine(machine.id) or machine)
     with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
@@ -296,7 +296,7 @@ def _after_all_known(session: Session, machine: Machine) -> datetime:
     """Return now, or a moment after the latest line of a machine's holds and leases where this clock is behind it.
 
     Lines are folded by their time, and a tag that says that nothing holds it is no news: a release with an earlier time
-    than the hold itself, or than a look that saw it, would keep the machine, and its bill, until that hold ends. A
+    than the hold itself, or than a sync that saw it, would keep the machine, and its bill, until that hold ends. A
     lease with an earlier time than the one before it would not count, and the machine would be ended by that; two with
     the same time and the same renew-until are one line.
     """
@@ -326,7 +326,7 @@ def _tag(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
 
 
 def learns_lease(session: Session, machine: Machine) -> bool:
-    """Say whether a machine follows another lease or a hold: by its tags, or because passes from outside alone end it.
+    """Say whether a machine follows another lease or a hold: by its tags, or because runs from outside alone end it.
 
     Else its agent goes by the lease of its launch or start, and renews that itself while somebody works.
     """

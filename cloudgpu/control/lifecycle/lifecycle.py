@@ -16,21 +16,21 @@ from typing import Any
 
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.protection import note, stopped_instead
+from cloudgpu.control.inventory.protection import note, stop_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.shared import delete_shared_resources
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, prove
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, request_until_confirmed
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.parking import park, put_back
+from cloudgpu.control.lifecycle.parking import park, return_to_parked
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.records.named_resources import write
+from cloudgpu.control.records.named_resources import record_resources
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by, check_may
+from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import lease_set, requested, start_refused
@@ -66,7 +66,7 @@ _DONE = {"stop": "stopped", "down": "ended"}
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an end went: the machine's row, what the user keeps by name and it had to do with, files that stay."""
+    """How an end went: the machine as recorded, what the user keeps by name and it had to do with, files that stay."""
 
     machine: Machine
     on_purpose: tuple[ProviderResource, ...] = ()
@@ -74,7 +74,7 @@ class Ended:
 
 
 def stop(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None = None) -> Machine:
-    """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
+    """Stop the machine, or park it where it cannot be stopped; return the machine once it is proved not to be billed.
 
     `check` is as of `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither, or whose
     policy keeps nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to
@@ -113,7 +113,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str) -> Machine:
 
 
 def _is_parked_by_stop(session: Session, machine: Machine) -> bool:
-    return machine.stoppable is False and retention_records.keeps(session, machine)
+    return machine.stoppable is False and retention_records.supports_images(session, machine)
 
 
 def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
@@ -121,7 +121,11 @@ def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
     try:
         return _stop(session, machine, why)
     except InvalidRequest:
-        if machine.stoppable is not None or machine.market != "spot" or not retention_records.keeps(session, machine):
+        if (
+            machine.stoppable is not None
+            or machine.market != "spot"
+            or not retention_records.supports_images(session, machine)
+        ):
             raise
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
@@ -140,7 +144,9 @@ def _stop(session: Session, machine: Machine, why: str) -> Machine:
     who, now = by(session, machine, "stop"), not_before(machine, session.clock())
     session.ledger.append([requested("stop", machine.id, why, now, host=platform.node(), who=who)])
     try:
-        latest = prove(session, latest, is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True)
+        latest = request_until_confirmed(
+            session, latest, is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
+        )
     except EndRefused as refusal:
         note(session, machine, "stop", refusal)
         refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
@@ -157,7 +163,7 @@ def not_started(session: Session, machine: Machine) -> Draft:
 
 
 def end(session: Session, machine: Machine, *, why: str) -> Machine:
-    """End a machine as `terminate_with_resources` does; return its row."""
+    """End a machine as `terminate_with_resources` does; return the machine."""
     return terminate_with_resources(session, machine, why=why).machine
 
 
@@ -204,11 +210,11 @@ def _all_ended(
         try:
             machine = session.ledger.machine(machine.id) or machine
             machine = _settled_and_ended(session, machine, why, failed=failed)
-            machine, on_purpose = retention_records.cleared(session, session.ledger.machine(machine.id) or machine)
+            machine, on_purpose = retention_records.delete_all(session, session.ledger.machine(machine.id) or machine)
         except (LedgerAway, Unrecorded):
             raise
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
-            raise ended_unrecorded(session, machine, error, whole=True) from error
+            raise terminate_without_ledger(session, machine, error, whole=True) from error
         if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
             saved.forget(session.home.attempts, machine.token or "none")
     return machine, on_purpose
@@ -216,8 +222,8 @@ def _all_ended(
 
 def _end_recorded(session: Session, machine: Machine, on_purpose: Sequence[ProviderResource]) -> Ended:
     clean_up_local_files(session)  # not under the lock: what is locked may still be made
-    with contextlib.suppress(LedgerUnavailable):  # the next look writes it
-        write(session, on_purpose)
+    with contextlib.suppress(LedgerUnavailable):  # the next sync writes it
+        record_resources(session, on_purpose)
     return Ended(machine, tuple(on_purpose), _remains(session, machine))
 
 
@@ -251,7 +257,7 @@ def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuE
     try:
         if machine.retained:
             with lock_machine(session, machine):
-                put_back(session, machine, why=why)
+                return_to_parked(session, machine, why=why)
             error.message += " It was ended again; its image is kept."
             error.next = f"Run: cloudgpu start {command_name(machine)}"
         else:
@@ -289,11 +295,11 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machi
     session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
-        machine = prove(
+        machine = request_until_confirmed(
             session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
         )
     except EndRefused as refusal:
-        raise stopped_instead(session, machine, refusal) from refusal.__cause__
+        raise stop_instead(session, machine, refusal) from refusal.__cause__
     pin_to_the_end(session, machine)
     return timers.drop(session, machine)
 
@@ -317,7 +323,7 @@ def admit_all(session: Session, view: View, wanted: Sequence[Machine], override:
 
 
 def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
-    """Return the line that records a lease that was set; `who` is `law.by`."""
+    """Return the line that records a lease that was set; `who` is `authorization.by`."""
     return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 

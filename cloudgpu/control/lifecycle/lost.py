@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import authorization_of, check_may
+from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import instance_vanished
@@ -18,8 +18,8 @@ from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.views.ended import ended_error
 
 
-def lose(session: Session, machine: Machine, why: str) -> Machine:
-    """Write that the machine is gone because whoever is at work here says so, and why; return its row.
+def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
+    """Write that the machine is gone because whoever is at work here says so, and why; return the machine.
 
     Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
     that can be asked from here or without a reason, ProviderUnavailable where a cloud is merely silent,
@@ -47,7 +47,7 @@ def lose(session: Session, machine: Machine, why: str) -> Machine:
 
 
 def check_lost(session: Session, machine: Machine, option: str) -> None:
-    """Raise as `lose` would for a machine that can be asked from here, or is not theirs to end; changes nothing."""
+    """Raise as `record_as_lost` would for a machine that answers from here, or is not theirs to end; change nothing."""
     try:
         _check_owner(session, machine)
         _check_out_of_reach(session, machine)
@@ -58,9 +58,9 @@ def check_lost(session: Session, machine: Machine, option: str) -> None:
 
 def _check_owner(session: Session, machine: Machine) -> None:
     """Raise where this is not theirs to say: without roles only the owner of that name may."""
-    law = authorization_of(session)
-    check_may(session, machine, "end", authorization=law)
-    if law.role is Role.ALONE and machine.owner and not is_mine(session, machine):
+    authorization = authorization_of(session)
+    check_may(session, machine, "end", authorization=authorization)
+    if authorization.role is Role.ALONE and machine.owner and not is_mine(session, machine):
         raise InvalidRequest(
             f"{machine.name} is {machine.owner}'s: only they may record it as gone.",
             field="--lost",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from cloudgpu.control.inventory.protection import stopped_instead
-from cloudgpu.control.inventory.stop_proof import prove
+from cloudgpu.control.inventory.protection import stop_instead
+from cloudgpu.control.inventory.stop_proof import request_until_confirmed
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
@@ -28,7 +28,7 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     row of the parked machine. Raises StopUnproved when the end could not be proved, ProviderUnavailable when the image
     took too long, InstanceNotFound when there is no disk to keep.
     """
-    if not retention_records.keeps(session, machine):
+    if not retention_records.supports_images(session, machine):
         raise _cannot(machine)
     if machine.terminated_at is None:
         machine = refresh(session, machine)
@@ -41,10 +41,10 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     if not finish:
         return machine
     with changing(f"The disk of {machine.name} is kept, and is still being made an image. The next sync continues."):
-        return retention_records.parked(session, machine)
+        return retention_records.finish_parking(session, machine)
 
 
-def put_back(session: Session, machine: Machine, *, why: str) -> Machine:
+def return_to_parked(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
     machine = retention_records.park_line(session, machine, why, session.clock())
     provider = session.provider_of(machine)
@@ -66,7 +66,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
 
 def _proved(session: Session, machine: Machine, ask: Callable[[], None], *, keeping_disk: bool = False) -> Machine:
     try:
-        return prove(
+        return request_until_confirmed(
             session,
             machine,
             lambda seen: bool(seen.terminated_at),
@@ -75,7 +75,7 @@ def _proved(session: Session, machine: Machine, ask: Callable[[], None], *, keep
             require_repeated_404=keeping_disk,
         )
     except EndRefused as refusal:
-        raise stopped_instead(session, machine, refusal) from refusal.__cause__
+        raise stop_instead(session, machine, refusal) from refusal.__cause__
 
 
 def _cannot(machine: Machine) -> InvalidRequest:

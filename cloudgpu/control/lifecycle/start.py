@@ -22,7 +22,7 @@ from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start
 from cloudgpu.control.pricing.price_history import available, price_again
 from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.control.team.authorization import by, check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
@@ -80,7 +80,7 @@ def _wished_lease(
 def start(
     session: Session, machine: Machine, lease: Lease, *, override: str | None = None, no_guard: bool = False
 ) -> Machine:
-    """Start a stopped machine under a new lease and return its row once the start is accepted.
+    """Start a stopped machine under a new lease and return the machine once the start is accepted.
 
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
     where a budget does not allow it; `override` says why to pass it. RoleNeeded where it is not theirs to start. Where
@@ -88,12 +88,12 @@ def start(
     """
     check_start(session, [machine], override)
     with lock_machine(session, machine), changing(may_start(machine, machine.name)):
-        latest = to_start(session, machine)
+        latest = refresh_to_start(session, machine)
         if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
             return latest
         admit_start(session, [latest], lease, override, no_guard=no_guard)
-        return start_held(session, latest, lease)
+        return start_locked(session, latest, lease)
 
 
 def check_start(session: Session, machines: Sequence[Machine], override: str | None) -> None:
@@ -111,8 +111,8 @@ def may_start(machine: Machine, name: str) -> str:
     return f"{name} may be starting{billed}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
 
 
-def to_start(session: Session, machine: Machine) -> Machine:
-    """Ask a machine's provider and return its row of now; raise InstanceNotFound where it has ended.
+def refresh_to_start(session: Session, machine: Machine) -> Machine:
+    """Ask a machine's provider and return the machine of now; raise InstanceNotFound where it has ended.
 
     As all of a start but `check_start`, it is done under the machine's lock, which the caller holds.
     """
@@ -175,8 +175,8 @@ def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:
     return wanted
 
 
-def start_held(session: Session, machine: Machine, lease: Lease) -> Machine:
-    """Start a machine whose start was admitted, and return its row once that is accepted."""
+def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
+    """Start a machine whose start was admitted, and return the machine once that is accepted."""
     provider = pausable(session, machine)
     session.report(f"{machine.name}: starting")
     try:

@@ -1,6 +1,6 @@
 """The timer in the cloud, from here: set after the launch, moved with the lease, dropped once the end is proved.
 
-It never keeps a launch, a start or an end from going on: what could not be set is said, and set by the next pass. The
+It never keeps a launch, a start or an end from going on: what could not be set is said, and set by the next run. The
 one exception is a start under a timer of the life before that might still fire: it would stop what was just started.
 """
 
@@ -44,9 +44,9 @@ class Repaired:
 
 
 def guard(session: Session, machine: Machine, why: str) -> Machine:
-    """Let the machine's timer fire at its renew-until; return its row. No call where it does so already.
+    """Let the machine's timer fire at its renew-until; return the machine. No call where it does so already.
 
-    Raises nothing: what fails is told, and tried again by the next pass.
+    Raises nothing: what fails is told, and tried again by the next run.
     """
     provider = _able(session, machine)
     if provider is None or not _is_due(machine, session.clock()):
@@ -158,7 +158,7 @@ def _check_left(session: Session, machine: Machine, until: datetime) -> None:
 
 
 def drop(session: Session, machine: Machine) -> Machine:
-    """Take the timer of a machine away that is proved gone; return its row. What fails is told, not raised."""
+    """Take the timer of a machine away that is proved gone; return the machine. What fails is told, not raised."""
     provider = _able(session, machine)
     if provider is None:
         return machine
@@ -223,7 +223,7 @@ def _each(
     said: set[tuple[str, str, str]] = set()
     for (_, row), found in zip(asked, outcomes, strict=True):
         if isinstance(found, InstanceNotFound):
-            continue  # the next look sees that it has gone
+            continue  # the next sync sees that it has gone
         if isinstance(found, CloudgpuError):
             silence = (row.account, row.region, found.kind)
             done.faults += [found] * (silence not in said)
@@ -343,7 +343,7 @@ def _timed_by(
 ) -> list[tuple[str, SetsTimer, list[Machine]]]:
     """Return these machines by their account here, with its provider, where that has timers that can be set there.
 
-    Those of accounts that no account here is are left out: the look has named them.
+    Those of accounts that no account here is are left out: the sync has named them.
     """
     kinds = {machine.provider for machine in machines}
     timing = {kind for kind in kinds if _has_timers(session, kind)}

@@ -14,7 +14,7 @@ from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.model.facts import SharedKey
 from cloudgpu.core.model.identity import account_text
 from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in
@@ -67,19 +67,23 @@ def _handed_over(session: Session, machine: Machine) -> list[str]:
 
     In a team: its owner, whoever launched it, and payers. Whose it is says its first line: a later one may be forged.
     """
-    lines, mine, law = list(session.ledger.events(machine.id)), own_key(session).fingerprint, authorization_of(session)
+    lines, mine, authorization = (
+        list(session.ledger.events(machine.id)),
+        own_key(session).fingerprint,
+        authorization_of(session),
+    )
     shares = [one for one in lines if one.kind == "machine_shared" and one.body["key"] == mine and one.body["host_key"]]
-    if law.role is not Role.ALONE:
+    if authorization.role is not Role.ALONE:
         first = next((one for one in lines if one.kind in ("launch_intended", "machine_adopted")), None)
         may = {*session.ledger.payers()}
         if first is not None and first.kind == "launch_intended":
             may.add(first.actor)
         owner = first.body["owner"] if first is not None else None
-        shares = [one for one in shares if one.actor in may or law.people.owns(one.actor, owner)]
+        shares = [one for one in shares if one.actor in may or authorization.people.owns(one.actor, owner)]
     return [one.body["host_key"] for one in shares]
 
 
-def explained(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
+def explain_other_home(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return the fault of a connection in the words for a machine that was launched from another home."""
     if is_launched_here(session, machine):
         return error

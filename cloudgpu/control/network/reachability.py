@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.session.identity import reachable
 from cloudgpu.core.model.checks import Check, Verdict
 from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in, not_none
-from cloudgpu.core.values.network import covers, plain
+from cloudgpu.core.values.network import covers, network_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _compared(machine: Machine, open_to: Mapping[str, str], here: str) -> Access
 
     if any(covers(network, here) for network in open_to.values()):
         return None
-    name, address = machine.name, plain(here)
+    name, address = machine.name, network_text(here)
     return AccessBlocked(
         f"Your address is {address} now, and SSH on {name} is open to {_listed(open_to.values())}.",
         field="name",
@@ -121,7 +121,7 @@ def _compared(machine: Machine, open_to: Mapping[str, str], here: str) -> Access
 
 def _listed(networks: Iterable[str]) -> str:
     """Return networks as words of a sentence."""
-    return ", ".join(sorted({plain(network) for network in networks})) or "nobody"
+    return ", ".join(sorted({network_text(network) for network in networks})) or "nobody"
 
 
 def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
@@ -155,7 +155,7 @@ def _running(session: Session, accounts: Collection[str]) -> list[Machine]:
 
 def _check(name: str, here: str, fault: AccessBlocked | None) -> Check:
     if fault is None:
-        return Check(name, Verdict.OK, f"open to your address, {plain(here)}")
+        return Check(name, Verdict.OK, f"open to your address, {network_text(here)}")
     return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
 
 

@@ -7,19 +7,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from cloudgpu.control.inventory.sync_accounts import listed_all
+from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.outage.outage import going_on
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import Session, find_whole
 from cloudgpu.control.team.roles import last_role
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
-from cloudgpu.core.events.log import Draft, Said
+from cloudgpu.core.events.log import Draft, EventSummary
 from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.launch.attempt import attempt_from_json
 from cloudgpu.core.launch.plan import stop_means
-from cloudgpu.core.model.identity import Elsewhere, Unanswered
+from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.machine import Machine
@@ -59,7 +59,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
     with going_on(session, fault) as aside:
         calls = _saved_calls(session, aside.id)
         accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
-        listings = listed_all(session, accounts)
+        listings = list_accounts(session, accounts)
         found = [one for each in listings for one in each.instances if one.tags.get(TAG_LEDGER) == aside.id]
         gaps = [gap for each in listings for gap in each.unanswered]
         rows, seen = list[Machine](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}
@@ -93,7 +93,7 @@ def _add(machines: list[Machine], gaps: list[Unanswered], account: str, row: Cal
         if found is not None:
             machines.append(found)
     except NotReachableHere as error:
-        gaps.append(Elsewhere(account, error.message))
+        gaps.append(AccountElsewhere(account, error.message))
     except CloudgpuError as error:
         gaps.append(Unanswered(account, error.message))
 
@@ -117,7 +117,7 @@ def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple
     try:
         return find_whole(rows, name, verb, session.clock())
     except InstanceNotFound as unknown:
-        silent = "".join(f" {gap_sentence(gap)}" for gap in found.unanswered)
+        silent = "".join(f" {unanswered_sentence(gap)}" for gap in found.unanswered)
         what = f"machine called {name!r}" if name is not None else "machine of yours"
         raise LedgerUnavailable(
             f"No {what} was found by its tags, and the ledger cannot be read.{silent} {found.fault.message}",
@@ -133,9 +133,9 @@ def mine(session: Session, found: Tagged) -> list[Machine]:
     return [machine for machine in found.rows if known.owns(machine, found.launched)]
 
 
-def gap_sentence(gap: Unanswered) -> str:
+def unanswered_sentence(gap: Unanswered) -> str:
     """Return what a part that did not answer leaves open, as a sentence."""
-    return gap.why if isinstance(gap, Elsewhere) else f"{gap.scope} did not answer: {gap.why}"
+    return gap.why if isinstance(gap, AccountElsewhere) else f"{gap.scope} did not answer: {gap.why}"
 
 
 def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
@@ -195,7 +195,8 @@ def _intent(session: Session, call: Attempt) -> Draft:
 
 def _folded(drafts: Sequence[Draft]) -> Machine:
     lines = [
-        Said(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body) for at, one in enumerate(drafts, 1)
+        EventSummary(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body)
+        for at, one in enumerate(drafts, 1)
     ]
     row = machine_of(lines)
     assert row is not None  # noqa: S101  (for the type checker: each of these begins a row)

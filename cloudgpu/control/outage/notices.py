@@ -16,7 +16,7 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 @contextmanager
 def notify_where_away(session: Session) -> Iterator[None]:
-    """Say outside, and to owners once, where this block fails for the ledger that no pass can be made."""
+    """Say outside, and to owners once, where this block fails for the ledger that no run can be made."""
     try:
         yield
     except LedgerUnavailable as error:
@@ -26,7 +26,7 @@ def notify_where_away(session: Session) -> Iterator[None]:
 
 
 def said_outside(session: Session) -> None:
-    """Say to the dead-man's address that no pass was made. Raises nothing."""
+    """Say to the dead-man's address that no run was made. Raises nothing."""
     from cloudgpu.control.alerts.health import ping
 
     with suppress(CloudgpuError):
@@ -34,9 +34,9 @@ def said_outside(session: Session) -> None:
 
 
 def notify_once(session: Session, error: CloudgpuError) -> None:
-    """Send every receiver that no pass can be made, unless that was told since the ledger was last there.
+    """Send every receiver that no run can be made, unless that was told since the ledger was last there.
 
-    What nobody has taken is sent again by the next pass. Raises nothing.
+    What nobody has taken is sent again by the next run. Raises nothing.
     """
     from cloudgpu.control.alerts.alerts import send_directly
 
@@ -61,7 +61,7 @@ def notify_once(session: Session, error: CloudgpuError) -> None:
 def over(session: Session) -> None:
     """Note that the ledger is there again, so that its next outage is told, too."""
     with suppress(OSError):
-        os.unlink(_mark(session))  # noqa: PTH108  (as often as a pass is made; there is mostly none)
+        os.unlink(_mark(session))  # noqa: PTH108  (as often as a run is made; there is mostly none)
 
 
 def _mark(session: Session) -> Path:

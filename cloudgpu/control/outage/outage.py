@@ -82,11 +82,11 @@ def unrecorded(done: str, stand_in: StandInLedger) -> Unrecorded:
         f"{done}, but the ledger does not know it yet: {stand_in.fault.message}",
         field=stand_in.fault.field,
         value=stand_in.fault.value,
-        next=way_of(stand_in),
+        next=ledger_remedy(stand_in),
     )
 
 
-def way_of(stand_in: StandInLedger) -> str:
+def ledger_remedy(stand_in: StandInLedger) -> str:
     """Return what has to be done so that the ledger knows what was done without it."""
     if isinstance(stand_in.fault, LedgerLeft):
         if stand_in.unwritten is not None:
@@ -94,7 +94,7 @@ def way_of(stand_in: StandInLedger) -> str:
         return f"Run: {FOLLOW} (it takes along what waits in {stand_in.outbox.path})"
     if stand_in.refused:
         return f"The ledger refuses a part of it ({stand_in.refused[0].rstrip('.')}). Run: cloudgpu ls --refresh"
-    way = way_back(stand_in.fault)
+    way = outage_remedy(stand_in.fault)
     if stand_in.unwritten is not None:
         return f"{way}, then run: cloudgpu ls --refresh"
     if isinstance(stand_in.fault, LedgerAway) and stand_in.fault.lasts:
@@ -102,7 +102,7 @@ def way_of(stand_in: StandInLedger) -> str:
     return f"{way}: the next cloudgpu command writes it (until then it is in {stand_in.outbox.path})"
 
 
-def way_back(error: CloudgpuError) -> str:
+def outage_remedy(error: CloudgpuError) -> str:
     """Return what brings the ledger back, without a full stop: some faults end by themselves, and others do not."""
     if isinstance(error, LedgerAway) and not error.lasts:
         held = "End the command that holds its lock (it may be suspended: see `jobs`)"

@@ -21,8 +21,8 @@ from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
-from cloudgpu.core.policies.limits import cut
-from cloudgpu.core.reaper.backtest import Past, backtest, joined_runs, only_while_it_runs, runs_of
+from cloudgpu.core.policies.limits import limit_policy
+from cloudgpu.core.reaper.backtest import MachineHistory, backtest, joined_runs, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
@@ -38,7 +38,7 @@ NEAR = timedelta(minutes=30)  # so long before its end a machine was asked to en
 _ASKED = ("stop_requested", "park_requested", "terminate_requested")
 
 
-def backtested(
+def backtest_document(
     session: Session,
     policy: str,
     *,
@@ -63,7 +63,7 @@ def backtested(
             next="Name a time in the past: --since 30d",
         )
     found = _policy(session, policy)
-    within = cut(found.policy, limits_of(session))
+    within = limit_policy(found.policy, limits_of(session))
     pasts = _pasts(session, machine, begin, now)
     tested = [backtest(one, within.policy, begin, now, interval=interval) for one in pasts]
     cuts = (*within.cuts, *_samples_gone(begin, now))
@@ -104,7 +104,7 @@ def _samples_gone(begin: datetime, now: datetime) -> tuple[str, ...]:
     return (f"Samples are kept for {RETENTION.days} days: nothing is known of how machines were used before that.",)
 
 
-def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[Past]:
+def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[MachineHistory]:
     machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
     machines = [row for row in machines if not row.is_named_resource]
     if machine is not None:
@@ -113,7 +113,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     for subject, use in uses:
         if subject in ended:
             ended[subject].append(use)
-    wholes: dict[str, list[Past]] = {}
+    wholes: dict[str, list[MachineHistory]] = {}
     for row in machines:
         past = _past(session, row, ended[row.id], begin, now)
         if past.recorded.runs:
@@ -130,7 +130,7 @@ def _named(machines: list[Machine], name: str, now: datetime) -> list[Machine]:
     return [row for row in machines if row.id in ids or (row.gang is not None and row.gang.id in gangs)]
 
 
-def _whole(nodes: Sequence[Past]) -> Past:
+def _whole(nodes: Sequence[MachineHistory]) -> MachineHistory:
     """Return the past of a cluster as one by those of its nodes; that of a machine of its own as it is."""
     nodes = sorted(nodes, key=lambda one: node_of(one.machine) if one.machine.gang else 0)
     first, *others = nodes
@@ -142,19 +142,19 @@ def _whole(nodes: Sequence[Past]) -> Past:
         others=tuple(one.recorded for one in others),
     )
     uses = tuple(use for one in nodes for use in one.uses)
-    return Past(first.machine._replace(name=first.machine.gang.name), recorded, uses, first.ends)
+    return MachineHistory(first.machine._replace(name=first.machine.gang.name), recorded, uses, first.ends)
 
 
-def _past(session: Session, machine: Machine, ended: Sequence[Usage], begin: datetime, now: datetime) -> Past:
+def _past(session: Session, machine: Machine, ended: Sequence[Usage], begin: datetime, now: datetime) -> MachineHistory:
     known = [use for use in (*ended, *machine.open_usage) if only_while_it_runs(machine, use)]
     uses = tuple(use for use in known)
     runs = runs_of(uses, begin, now)
     if not runs:
-        return Past(machine, Recorded((), (), ()), ())
+        return MachineHistory(machine, Recorded((), (), ()), ())
     lines = list(session.ledger.events(machine.id))
     first = runs[0].begin.timestamp()
     samples = SampleStore(session.home.samples, machine.id).read(first - DAY, now.timestamp())
-    return Past(machine, Recorded(lines, runs, samples), uses, tuple(_true_ends(uses, lines, begin, now)))
+    return MachineHistory(machine, Recorded(lines, runs, samples), uses, tuple(_true_ends(uses, lines, begin, now)))
 
 
 def _true_ends(

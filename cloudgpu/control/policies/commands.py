@@ -11,8 +11,8 @@ from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.file import FILE, limits_from, policy_from
 from cloudgpu.config.policies.find import policy_paths
 from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_named, policy_of, unused_file
-from cloudgpu.core.policies.description import holding, rules_of
-from cloudgpu.core.policies.limits import Limits, cut
+from cloudgpu.core.policies.description import rules_in_force, rules_of
+from cloudgpu.core.policies.limits import Limits, limit_policy
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.policies import limits_value, policy_value, rule_values, summary_value, unreadable_value
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHIPPED = "shipped"
 
 
-def listed(session: Session) -> PoliciesDocument:
+def list_policies(session: Session) -> PoliciesDocument:
     """Return every policy there is, and the limits; one that cannot be read has its fault instead of what it says."""
     limits = limits_of(session)
     return {
@@ -40,11 +40,11 @@ def listed(session: Session) -> PoliciesDocument:
     }
 
 
-def shown(session: Session, name: str) -> PolicyDocument:
+def show_policy(session: Session, name: str) -> PolicyDocument:
     """Return what a policy says, inside the limits; raise InvalidRequest for none such, or a fault in its file."""
     found = policy_named(session, name)
     limits = limits_of(session)
-    within, now = cut(found.policy, limits), session.clock()
+    within, now = limit_policy(found.policy, limits), session.clock()
     return policy_value(
         within.policy,
         rules_of(within.policy, now),
@@ -56,7 +56,7 @@ def shown(session: Session, name: str) -> PolicyDocument:
     )
 
 
-def explained(session: Session, name: str | None) -> PolicyOfMachineDocument:
+def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocument:
     """Return which policy holds for a machine, why that one, and what each of its rules means for it now.
 
     Raises InstanceNotFound for no such machine. A policy that cannot be resolved is no error: `error` says it.
@@ -73,11 +73,11 @@ def explained(session: Session, name: str | None) -> PolicyOfMachineDocument:
         "error": held.fault or None,
         "limited_by": list(held.cuts),
         "limits": limits_value(held.limits),
-        "rules": rule_values(holding(held.policy, row, now)),
+        "rules": rule_values(rules_in_force(held.policy, row, now)),
     }
 
 
-def checked(session: Session, files: Sequence[str]) -> PolicyCheckDocument:
+def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocument:
     """Return what was read: these files, or without any all that are not shipped, and the names that settings use.
 
     Raises InvalidRequest for a fault, the first of several; the others are told.
@@ -98,7 +98,7 @@ def _line(session: Session, name: str, limits: Limits) -> PolicySummary:
         found = policy_named(session, name)
     except InvalidRequest as error:
         return unreadable_value(name, error.message, published=by, chosen_by=chosen_by, allowed=allowed)
-    policy, source = cut(found.policy, limits).policy, _source(found.path, found.origin)
+    policy, source = limit_policy(found.policy, limits).policy, _source(found.path, found.origin)
     return summary_value(policy, source=source, published=by, chosen_by=chosen_by, allowed=allowed)
 
 

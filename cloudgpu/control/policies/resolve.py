@@ -22,17 +22,17 @@ from cloudgpu.config.policies.find import (
 from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import authorization_of
-from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
+from cloudgpu.control.team.authorization import authorization_of
+from cloudgpu.core.launch.limit_checks import check_allowed, check_typed_limits
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.policies.description import DEFAULT, TYPED, Chosen, choose
-from cloudgpu.core.policies.limits import Limits, cut, cut_lifetime, joined
-from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, Said, lifetime
+from cloudgpu.core.policies.limits import Limits, cut_lifetime, limit_policy, narrowest_limits
+from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, PolicyText, lifetime
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
-_NOTHING = Said()
+_NOTHING = PolicyText()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ def limits_of(session: Session) -> Limits:
 
     So no file of a home loosens what is published. Raises InvalidRequest for a fault, LedgerUnavailable.
     """
-    return joined((lab_limits(session.published()), load_limits(policy_paths(session.home))))
+    return narrowest_limits((lab_limits(session.published()), load_limits(policy_paths(session.home))))
 
 
-def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, str | None]) -> Agreed:
+def agreed(session: Session, typed: str | None, said: PolicyText, facts: Mapping[str, str | None]) -> Agreed:
     """Return what a launch with these facts is under; `typed` is the policy that was named for it.
 
     Raises InvalidRequest for a policy that cannot be found or is not allowed, for what is typed beyond the limits,
@@ -110,8 +110,8 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
     policy = found.policy
     wished = lifetime_of(policy, session.settings, said)
     lasting, shorter = cut_lifetime(wished, limits)
-    check_typed(lasting, limits)
-    within = cut(policy, limits)
+    check_typed_limits(lasting, limits)
+    within = limit_policy(policy, limits)
     published = session.published() if found.origin else {}
     terms = terms_of(session.home_terms, found, published)
     return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)
@@ -141,14 +141,14 @@ def policies_of(session: Session, machines: Iterable[Machine], named: str | None
     return chosen_policies(machines, named, authorization_of(session), session.published(), session.home_terms)
 
 
-def lifetime_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Lifetime:
+def lifetime_of(policy: Policy, settings: Settings, typed: PolicyText = _NOTHING) -> Lifetime:
     """Return how long a machine of this policy may live, and who said so. The limits are not in it.
 
     `lease` and `renew_until` of config.toml stand beside its `policy` and change that one only: another policy, named
     for one machine, is nearer than the file and counts as it is. Raises InvalidRequest for what contradicts.
     """
     usual = policy.name == settings.policy
-    found = lifetime(policy, typed, Said(settings.lease, settings.renew_until) if usual else _NOTHING)
+    found = lifetime(policy, typed, PolicyText(settings.lease, settings.renew_until) if usual else _NOTHING)
     if found.contradict:
         raise _contradiction(policy, found)
     return found
@@ -161,7 +161,7 @@ def lifetime_of_start(session: Session, machine: Machine, lease: timedelta | Non
     """
     try:
         name = chosen_for(session.home_terms, machine).name
-        return lifetime_of(_of_start(session, machine, name), session.settings, Said(lease))
+        return lifetime_of(_of_start(session, machine, name), session.settings, PolicyText(lease))
     except InvalidRequest as error:
         error.next = f"{error.next or ''} Or say how long: cloudgpu start {command_name(machine)} --lease 8h".strip()
         raise

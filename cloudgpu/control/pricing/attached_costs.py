@@ -156,7 +156,7 @@ def image_price(provider: str, region: str, size_gb: int) -> Extra:
 
 
 def rate_of_resource(leftover: ProviderResource) -> Rate:
-    """Return what a leftover costs: at most, for what is stored by changed blocks."""
+    """Return what a resource costs: at most, for what is stored by changed blocks."""
     return rate(leftover.provider, leftover.region, leftover.stored_as, leftover.size_gb)
 
 
@@ -165,8 +165,8 @@ def paid_prices(session: Session, provider: Provider, items: Sequence[Available]
     listed = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
     if not session.settings.discounts:
         return list(listed)
-    from cloudgpu.core.billing.discounts import agreed
+    from cloudgpu.core.billing.discounts import agreed_price
 
     now = session.clock()
     pairs = zip(items, listed, strict=True)
-    return [agreed(session.settings.discounts, item, price, now) for item, price in pairs]
+    return [agreed_price(session.settings.discounts, item, price, now) for item, price in pairs]

@@ -11,8 +11,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.activity.utilization import draw
-from cloudgpu.core.billing.discounts import agreed
+from cloudgpu.core.activity.utilization import mean_draw
+from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Available, Basis, Price
@@ -44,7 +44,7 @@ def metered_price(
     if was_metered and now - from_iso(last.as_of) < ENOUGH:
         return None
     drew = _drew(session, machine, now)
-    price = drew and agreed(session.settings.discounts, item, provider.metered_price(item, *drew), now)
+    price = drew and agreed_price(session.settings.discounts, item, provider.metered_price(item, *drew), now)
     return price if price and _has_moved(last.nanos_per_hour, price.per_hour.nanos) else None
 
 
@@ -53,7 +53,7 @@ def _drew(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, t
     if machine.state != State.RUNNING or machine.since is None:
         return None
     begin, end = max(from_iso(machine.since), now - BACK).timestamp(), now.timestamp()
-    found = draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
+    found = mean_draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
     if found is None or found[1] < ENOUGH.total_seconds():
         return None
     return Decimal(round(found[0])), timedelta(minutes=found[1] // 60)

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.billing.discounts import agreed
+from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN, Draft
-from cloudgpu.core.events.observations import Priced, is_to_price, pins
+from cloudgpu.core.events.observations import Priced, is_to_price, spot_price_events
 from cloudgpu.core.events.observed_lines import price_observed
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, scope_of_row
@@ -76,7 +76,7 @@ def _listed(item: Available) -> Price | None:
 
 def _paid(session: Session, item: Available, price: Price | None, at: datetime) -> Price | None:
     """Return what this user pays at that price: less, where config.toml says what was agreed on."""
-    return agreed(session.settings.discounts, item, price, at)
+    return agreed_price(session.settings.discounts, item, price, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,15 +230,15 @@ def own_price(session: Session, machine: Machine | None, instance: Instance, now
     if machine.price is not None and machine.price.as_of > machine.intended_at:
         return []
     told = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
-    price = agreed(session.settings.discounts, item_of(instance), told, now)
+    price = agreed_price(session.settings.discounts, item_of(instance), told, now)
     return [] if price is None else price_again(session, machine, price, from_iso(machine.intended_at))
 
 
 def pin_to_the_end(session: Session, machine: Machine) -> None:
-    """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a look."""
+    """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a sync."""
     if machine.market != Market.SPOT or not machine.provider_id or not machine.instance_type:
         return
     with suppress(CloudgpuError):
         found = ask(session, session.account_here(machine), None, [machine])
-        drafts = pins(machine, found.history.get(machine.id, ()))
+        drafts = spot_price_events(machine, found.history.get(machine.id, ()))
         session.ledger.append(drafts)

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
-from cloudgpu.control.inventory.protection import note, with_way
+from cloudgpu.control.inventory.protection import note, with_remedy
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
+from cloudgpu.control.reaper.recheck import Judge, lock_each, split_still_to_end
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.team.law import authorization_of, by
+from cloudgpu.control.team.authorization import authorization_of, by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, not_none, unproved
-from cloudgpu.core.reaper.outcome import Item, Outcome
+from cloudgpu.core.reaper.outcome import EndItem, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
@@ -46,28 +46,30 @@ def goes_in_batches(session: Session, machine: Machine) -> bool:
     return isinstance(provider, BulkStop) and isinstance(provider, Pausable)
 
 
-def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+def stop_together(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """Stop these machines and prove it; one that cannot be stopped keeps no other one running.
 
-    `check` raises where this pass has lost the reaper's lock. What is not proved in time may still be billed, and is
+    `check` raises where this run has lost the reaper's lock. What is not proved in time may still be billed, and is
     named.
     """
-    with each_alone(session, items) as (mine, busy):
-        ends, outcome = still_to_end(session, mine, judge)
+    with lock_each(session, items) as (mine, busy):
+        ends, outcome = split_still_to_end(session, mine, judge)
         outcome.spared += busy
         if ends:
             check()
-            outcome.add(stop_held_together(session, ends))
+            outcome.add(stop_locked_together(session, ends))
     return outcome
 
 
-def stop_held_together(session: Session, items: Sequence[Item]) -> Outcome:
+def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
     """Stop these machines, whose locks the caller holds, and prove it."""
-    now, law = session.clock(), authorization_of(session)
+    now, authorization = session.clock(), authorization_of(session)
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(changing(unproved("stop", one.machine.name)))
-        session.ledger.append([_asked(one, now, by(session, one.machine, "stop", authorization=law)) for one in items])
+        session.ledger.append(
+            [_asked(one, now, by(session, one.machine, "stop", authorization=authorization)) for one in items]
+        )
         failed = _asked_and_proved(session, {one.id: one.machine for one in items})
     outcome = Outcome()
     for item in items:
@@ -80,7 +82,7 @@ def stop_held_together(session: Session, items: Sequence[Item]) -> Outcome:
     return outcome
 
 
-def _asked(item: Item, now: datetime, who: RequestedBy) -> Draft:
+def _asked(item: EndItem, now: datetime, who: RequestedBy) -> Draft:
     return requested("stop", item.id, item.decision.why, not_before(item.machine, now), host=platform.node(), who=who)
 
 
@@ -89,7 +91,7 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
 
     Asked again is what nobody knows to have arrived, and what was not found and is seen to be there. What is refused is
     looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
-    the next pass.
+    the next run.
     """
     deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session.clock)
     waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()
@@ -101,7 +103,7 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
         to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
         final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
         _note(session, machines, final)
-        failed |= {one: with_way(fault) for one, fault in final.items()}
+        failed |= {one: with_remedy(fault) for one, fault in final.items()}
         waiting = {one: row for one, row in waiting.items() if one not in failed}
         last = {one: silent.get(one) or refused.get(one) for one in waiting}
         for fault in last.values() if all(isinstance(one, Silent) for one in last.values()) else ():

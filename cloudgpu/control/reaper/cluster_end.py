@@ -10,30 +10,30 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import each
-from cloudgpu.control.inventory.protection import with_way
+from cloudgpu.control.inventory.protection import with_remedy
 from cloudgpu.control.lifecycle.lifecycle import end_locked, stop_locked
 from cloudgpu.control.lifecycle.parking import park
-from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_held_together
+from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_together
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
-from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
+from cloudgpu.control.reaper.recheck import Judge, lock_each, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
-from cloudgpu.core.reaper.outcome import Item, Outcome
+from cloudgpu.core.reaper.outcome import EndItem, Outcome
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable, Silent
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def end_cluster(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """End the nodes of one cluster as is decided of all of them; what is not proved is named.
 
-    `check` raises where this pass has lost the reaper's lock.
+    `check` raises where this run has lost the reaper's lock.
     """
-    with each_alone(session, items) as (mine, busy):
-        ends, outcome = still_to_end(session, mine, judge)
+    with lock_each(session, items) as (mine, busy):
+        ends, outcome = split_still_to_end(session, mine, judge)
         outcome.spared += busy
         if ends:
             check()
@@ -43,23 +43,23 @@ def end_cluster(session: Session, items: Sequence[Item], judge: Judge, check: Ca
     return outcome
 
 
-def _ended(session: Session, items: Sequence[Item]) -> Outcome:
+def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
     together = [one for one in items if one.decision.do is Do.STOP and goes_in_batches(session, one.machine)]
     apart = [one for one in items if one not in together]
-    outcome = stop_held_together(session, together) if together else Outcome()
+    outcome = stop_locked_together(session, together) if together else Outcome()
     by_id = {one.id: one for one in apart}
     found = each(session, [one.machine for one in apart], lambda own, row: _done_in_two_tries(own, by_id[row.id]))
     for item, said in zip(apart, found, strict=True):
         if isinstance(said, LedgerUnavailable):
             raise said
         if isinstance(said, CloudgpuError):
-            outcome.unproved.append(item.left(with_way(said)))
+            outcome.unproved.append(item.left(with_remedy(said)))
         else:
             outcome.ended.append(item.done(said.state))
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: Item) -> Machine:
+def _done_in_two_tries(session: Session, item: EndItem) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     try:
         return _done(session, item)
@@ -72,7 +72,7 @@ def _done_in_two_tries(session: Session, item: Item) -> Machine:
     return _done(session, item)
 
 
-def _done(session: Session, item: Item) -> Machine:
+def _done(session: Session, item: EndItem) -> Machine:
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
         case Do.STOP:

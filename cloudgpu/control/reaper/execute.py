@@ -1,4 +1,4 @@
-"""Ends what a pass has decided to end: looks again first, and lets go of whatever has come to life meanwhile."""
+"""Ends what a run has decided to end: looks again first, and lets go of whatever has come to life meanwhile."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_together
 from cloudgpu.control.reaper.cluster_end import end_cluster
-from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, judged_again
+from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, recheck
 from cloudgpu.control.reaper.single_end import end_each
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.decisions import Decision, Seen
-from cloudgpu.core.reaper.outcome import Item, Outcome
+from cloudgpu.core.reaper.decisions import Decision, MachineView
+from cloudgpu.core.reaper.outcome import EndItem, Outcome
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ Check = Callable[[], None]
 _BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes back
 
 
-def carry_out(
-    session: Session, seen: Sequence[Seen], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
+def execute_decisions(
+    session: Session, seen: Sequence[MachineView], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
 ) -> Outcome:
     """Carry out the ends among these decisions, one for each of `seen`; return what came of each.
 
@@ -34,14 +34,14 @@ def carry_out(
     no end in another. The caller holds the reaper's lock.
     """
     check = _checker(session)
-    items = [Item(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
+    items = [EndItem(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
     places = _by_place(items) if apart else {"": items}
     ways = [partial(_carried_out, items=some, judge=judge, check=check) for some in places.values() if some]
     return _side_by_side(session, ways)
 
 
 def _checker(session: Session) -> Check:
-    """Return what raises where this pass has lost the reaper's lock; any thread may call it.
+    """Return what raises where this run has lost the reaper's lock; any thread may call it.
 
     A session beside this one holds no lock, and would find none lost.
     """
@@ -49,13 +49,13 @@ def _checker(session: Session) -> Check:
 
     def check() -> None:
         with one_by_one:
-            session.check_hold(LOCK)
+            session.check_lock(LOCK)
 
     return check
 
 
-def _by_place(items: Sequence[Item]) -> dict[str, list[Item]]:
-    places: dict[str, list[Item]] = {}
+def _by_place(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
+    places: dict[str, list[EndItem]] = {}
     for one in items:
         places.setdefault(f"{one.machine.account}/{one.machine.region}", []).append(one)
     return places
@@ -79,12 +79,12 @@ def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]
     return outcome
 
 
-def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
+def _carried_out(session: Session, *, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
     _wait_out(session, items)
-    ends, outcome = judged_again(session, items, judge)
+    ends, outcome = recheck(session, items, judge)
     late = [one for one in ends if one.decision.rule in _BY_USE and is_stale(session, one)]
     if late:  # the others of a large pass, or a slow cloud, have taken minutes
-        fresh, more = judged_again(session, late, judge)
+        fresh, more = recheck(session, late, judge)
         outcome.add(more)
         again = {one.id for one in late}
         ends = [one for one in ends if one.id not in again] + fresh
@@ -92,8 +92,8 @@ def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge, check
     return outcome
 
 
-def _ended(session: Session, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
-    together, apart, clusters = list[Item](), list[Item](), dict[str, list[Item]]()
+def _ended(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
+    together, apart, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:
             clusters.setdefault(one.machine.cluster.id, []).append(one)
@@ -111,8 +111,8 @@ def _ended(session: Session, items: Sequence[Item], judge: Judge, check: Check) 
     return outcome
 
 
-def _wait_out(session: Session, items: Sequence[Item]) -> None:
-    """Wait for warnings that run out within seconds, rather than leave their machines to the next pass."""
+def _wait_out(session: Session, items: Sequence[EndItem]) -> None:
+    """Wait for warnings that run out within seconds, rather than leave their machines to the next run."""
     ends = [one.decision.after for one in items if one.decision.after is not None]
     left = max(((end - session.clock()).total_seconds() for end in ends), default=0.0)
     if left > 0:

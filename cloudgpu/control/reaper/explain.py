@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.reaper.recheck import cluster_rows
-from cloudgpu.control.session.session import living
+from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import thresholds
-from cloudgpu.core.reaper.clusters import with_whole
+from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
-from cloudgpu.core.reaper.evidence import because, up_since, warned_by_budget
+from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView
+from cloudgpu.core.reaper.evidence import evidence_text, up_since, warned_by_budget
 from cloudgpu.core.reaper.seen import Word, with_silence, with_word
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.views.documents.automation.activity import WhyDocument
 
-INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+INTERVAL = timedelta(minutes=10)  # how often runs come, where nobody says otherwise
 NOT_ASKED = "its engine is not asked here; to ask it, add --refresh"
 STALE = 2 * INTERVAL  # samples that are older say what was, and nothing of now
 
@@ -67,7 +67,7 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
     sources = _asked(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
     words = ask_activity(session, nodes, keep=False) if ask else {}
-    each = with_whole([_seen(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now)
+    each = with_cluster_activity([_seen(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now)
     rows = cluster_rows(session, each, at_work=False)
     decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=rows)
     seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
@@ -81,7 +81,7 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
 
 def _nodes(session: Session, machine: Machine) -> list[Machine]:
     """Return the machines that are judged with this node of a cluster, itself as it is given."""
-    others = living(session.ledger.machines())
+    others = living_machines(session.ledger.machines())
     return [machine, *(one for one in others if one.id != machine.id and _id(one) == _id(machine))]
 
 
@@ -89,9 +89,9 @@ def _id(machine: Machine) -> str:
     return "" if machine.cluster is None else machine.cluster.id
 
 
-def _seen(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now: datetime) -> Seen:
+def _seen(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now: datetime) -> MachineView:
     last = from_iso(machine.last_active) if machine.last_active else None
-    bare = with_word(Seen(machine, held.policy, held.why, last_active=last), word)
+    bare = with_word(MachineView(machine, held.policy, held.why, last_active=last), word)
     return with_silence(with_source(bare, source, now), word)
 
 
@@ -102,7 +102,7 @@ def _why_over(session: Session, machine: Machine) -> str | None:
     return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
 
 
-def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
+def with_source(seen: MachineView, source: Source, now: datetime) -> MachineView:
     """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
     if tells_queue(seen.machine):
         seen = replace(seen, engine=source.engine or EngineSaid(None, NOT_ASKED))
@@ -155,7 +155,7 @@ def _older(judged: Judged, age: float, after: float) -> Judged:
     aged = judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
     if judged.activity != ACTIVE or aged.ago < after:
         return aged
-    gone = f"{because(aged)}, and of the last {duration_text(age)} nothing is kept here"
+    gone = f"{evidence_text(aged)}, and of the last {duration_text(age)} nothing is kept here"
     return aged._replace(activity=UNKNOWN, why=gone)
 
 
@@ -172,15 +172,19 @@ def _is_age(what: str, value: Any) -> bool:
 def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
     """Return what budgets do with them; none where a budget cannot be read, which other verbs say."""
     from cloudgpu.control.budgets.store import budgets, standings
-    from cloudgpu.core.budgets.enforcement import stops
+    from cloudgpu.core.budgets.enforcement import budget_stops
 
     with suppress(CloudgpuError):
         every = budgets(session)
-        return stops(standings(session, every), machines, warned_by_budget(machines), session.clock()) if every else []
+        return (
+            budget_stops(standings(session, every), machines, warned_by_budget(machines), session.clock())
+            if every
+            else []
+        )
     return []
 
 
-def explained(session: Session, machine: Machine, *, refresh: bool) -> WhyDocument:
+def explain_machine(session: Session, machine: Machine, *, refresh: bool) -> WhyDocument:
     """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
     if machine.terminated_at:
         raise InvalidRequest(

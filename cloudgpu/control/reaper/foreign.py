@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.protection import with_way
+from cloudgpu.control.inventory.protection import with_remedy
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
-from cloudgpu.control.team.law import authorization_of, by
+from cloudgpu.control.team.authorization import authorization_of, by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made_for_lab
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
-from cloudgpu.core.model.machine import Owned, unproved
+from cloudgpu.core.model.machine import Ownership, unproved
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.limits import PAYERS_WAIT
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.outcome import Outcome
-from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.reaper.result import Ended, NotEnded
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -44,8 +44,8 @@ def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
 
     In a team that needs the payer's role, beside what the limits say. Raises InvalidRequest for a fault in the limits.
     """
-    law, payers = authorization_of(session), {tag_value(one) for one in limits_of(session).payers}
-    if law.is_member or not payers & {tag_value(session.settings.owner), tag_value(law.person)}:
+    authorization, payers = authorization_of(session), {tag_value(one) for one in limits_of(session).payers}
+    if authorization.is_member or not payers & {tag_value(session.settings.owner), tag_value(authorization.person)}:
         return []
     return [one for one in foreign if _is_over(one, session.clock())]
 
@@ -70,10 +70,10 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, with_way(error)))
+            outcome.unproved.append(NotEnded(one.tags[TAG_ID], name_of(one), Do.STOP, with_remedy(error)))
             continue
         if state:
-            outcome.ended.append(Done(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
+            outcome.ended.append(Ended(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
     return outcome
 
 
@@ -87,7 +87,7 @@ def _stopped(session: Session, one: Instance, why: str) -> str:
     provider = session.provider(one.account)
     if not _is_over(provider.get(one.id), session.clock()):
         return ""
-    session.check_hold(LOCK)
+    session.check_lock(LOCK)
     with changing(unproved("stop", name_of(one))):
         session.ledger.append([_line(one, why, session.clock(), by(session, _owned(one), "stop"))])
         return _proved(session, provider, one.id, _way(provider, one.id, one.market))
@@ -162,5 +162,5 @@ def _line(one: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
     )
 
 
-def _owned(one: Instance) -> Owned:
-    return Owned(name_of(one), one.tags.get(TAG_OWNER, ""))
+def _owned(one: Instance) -> Ownership:
+    return Ownership(name_of(one), one.tags.get(TAG_OWNER, ""))

@@ -1,4 +1,4 @@
-"""What a pass says and renews: leases of machines in use, warnings, alerts.
+"""What a run says and renews: leases of machines in use, warnings, alerts.
 
 It renews leases where the agent cannot. Warnings go to the machine's terminals, then into the ledger, by whose lines a
 later pass acts. At the end people are told of warnings, budgets and what is wrong, and the dead-man's
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.alerts.alerts import budget_findings, deliver, lasting_keys
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
-from cloudgpu.control.reaper.recheck import each_alone
+from cloudgpu.control.reaper.recheck import lock_each
 from cloudgpu.control.reaper.record import TOPIC, findings
 from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
@@ -28,9 +28,9 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
-from cloudgpu.core.reaper.outcome import Item
-from cloudgpu.core.reaper.result import Done, Left, Notice
+from cloudgpu.core.reaper.decisions import Decision, Lifted, MachineView, Warned
+from cloudgpu.core.reaper.outcome import EndItem
+from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded
 from cloudgpu.core.values.times import from_iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
@@ -41,13 +41,15 @@ if TYPE_CHECKING:
     from cloudgpu.core.reaper.result import Pass
 
 
-def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision]) -> tuple[list[Done], list[Left]]:
+def renew(
+    session: Session, seen: Sequence[MachineView], decisions: Sequence[Decision]
+) -> tuple[list[Ended], list[NotEnded]]:
     """Move the leases' ends, and return those that were moved and those that were not, with why."""
     pairs = zip(seen, decisions, strict=True)
-    items = [Item(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
-    done, left = list[Done](), list[Left]()
+    items = [EndItem(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
+    done, left = list[Ended](), list[NotEnded]()
     silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
-    with each_alone(session, items) as (mine, busy):
+    with lock_each(session, items) as (mine, busy):
         left += busy
         for item in mine:
             place = (item.machine.account, item.machine.region)
@@ -66,7 +68,7 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
     return done, left
 
 
-def _renewed(session: Session, item: Item) -> Machine:
+def _renewed(session: Session, item: EndItem) -> Machine:
     machine = latest_of(session, session.ledger.machine(item.id) or item.machine)
     end = item.decision.at
     if end is None or (machine.expires and from_iso(machine.expires) >= end):  # its agent was quicker
@@ -88,7 +90,7 @@ _WAYS_OUT = {
 }
 
 
-def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Machine]) -> list[Notice]:
+def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Machine]) -> list[GivenWarning]:
     """Give the warnings of these decisions, take back those that hold no more, and return what was told.
 
     `reachable` are the rows, by id, of the machines whose terminals can be tried. The lines come last: whoever was told
@@ -155,16 +157,16 @@ def sentence(name: str, warned: Warned) -> str:
     return f"{name}: {warned.why}." + (f" {way}" if way else "")
 
 
-def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> Notice:
+def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
     how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
-    return Notice(one.machine, one.called, warned.rule, warned.why, warned.due, tuple(how))
+    return GivenWarning(one.machine, one.called, warned.rule, warned.why, warned.due, tuple(how))
 
 
 def _time(session: Session, machine: str) -> datetime:
     return not_before_said(session.ledger.machine(machine), session.clock())
 
 
-def _given_line(one: Notice, now: datetime) -> Draft:
+def _given_line(one: GivenWarning, now: datetime) -> Draft:
     return warning_sent(one.machine, str(one.rule), one.due, one.why, now, how=one.how, host=platform.node())
 
 
@@ -198,10 +200,10 @@ def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
 def deliver_all(
     session: Session, found: Pass, standings: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
-    """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
+    """Raise and send what owners have to hear of, then say outside that the run was made; return what was not taken.
 
-    `machines` are all of the ledger as they are after the pass, with the resources that have names. A receiver that
-    fails keeps no machine on: it is tried again by the next pass.
+    `machines` are all of the ledger as they are after the run, with the resources that have names. A receiver that
+    fails keeps no machine on: it is tried again by the next run.
     """
     said = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
     news = [

@@ -1,6 +1,6 @@
-"""Gathers what a pass decides by: each machine's row, its policy, and what its agent says where it could be idle.
+"""Gathers what a run decides by: each machine's row, its policy, and what its agent says where it could be idle.
 
-A pass looks at all accounts and writes what is news; a rehearsal looks and writes nothing.
+A run looks at all accounts and writes what is news; a rehearsal looks and writes nothing.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.inventory.sync import regions_of, sync_accounts
-from cloudgpu.control.inventory.sync_accounts import listed_all
+from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
-from cloudgpu.control.session.identity import AccountScope, by_account, covered, elsewhere
+from cloudgpu.control.session.identity import AccountScope, by_account, covered, unqueried_accounts
 from cloudgpu.control.session.reachable import names_here
-from cloudgpu.control.session.session import living
+from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import is_news
 from cloudgpu.core.events.observed_lines import instance_observed
-from cloudgpu.core.events.projection import projected
+from cloudgpu.core.events.projection import project_event
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.reaper.clusters import with_whole
-from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.clusters import with_cluster_activity
+from cloudgpu.core.reaper.decisions import MachineView
 from cloudgpu.core.reaper.seen import to_ask, with_report, with_silence, with_word
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
@@ -44,7 +44,7 @@ AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a look has found: the rows that a pass judges, and by id which of them a provider has just spoken of.
+    """What a sync has found: the rows that a run judges, and by id which of them a provider has just spoken of.
 
     `foreign` are machines of other ledgers. `sentences` say what was put right. `asked` are the accounts that were
     asked; `closed` are those that only a credential on this computer names, and that it does not open.
@@ -59,7 +59,7 @@ class Snapshot:
     closed: tuple[Unanswered, ...] = ()
 
 
-def look(session: Session, *, sweep: bool) -> Snapshot:
+def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     """Ask every account, side by side, write what is news, and return what is to be judged.
 
     A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet. A
@@ -79,7 +79,7 @@ def look(session: Session, *, sweep: bool) -> Snapshot:
         )
     if found.unlisted:
         found.answered |= _told_one_by_one(session, found.unlisted)
-    to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
+    to_judge = living_machines(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
     return Snapshot(
         tuple(to_judge),
@@ -97,7 +97,7 @@ def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
 
     A listing needs more than a machine's own region: which regions there are, say.
     """
-    machines = [machine for machine in living(session.ledger.machines()) if machine.account in unlisted]
+    machines = [machine for machine in living_machines(session.ledger.machines()) if machine.account in unlisted]
     asked = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
     unknown = sync_some(session, asked)
     return {machine.id for machine in asked if machine.id not in unknown}
@@ -111,19 +111,22 @@ def rehearse(session: Session) -> Snapshot:
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
     with session.by_remembered_regions(regions_of(known)):
-        listings = listed_all(session, accounts)
-    mine = living(known)
+        listings = list_accounts(session, accounts)
+    mine = living_machines(known)
     whose = [_whose(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
     reached = covered(mine, whose)
     seen = tuple(
-        _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now) for machine in living(known)
+        _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now)
+        for machine in living_machines(known)
     )
     unanswered, closed = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *closed)}
-    beside = elsewhere(session, [machine for machine in living(known) if machine.account not in silent], whose)
+    beside = unqueried_accounts(
+        session, [machine for machine in living_machines(known) if machine.account not in silent], whose
+    )
     unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; the next run of reap records it" for one in _strays(ours, known)]
     return Snapshot(
@@ -178,7 +181,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 def _as_seen(machine: Machine, instance: Instance | None, now: datetime) -> Machine:
     if instance is None or machine.launch_status == "open" or not is_news(machine, instance):
         return machine
-    return projected(machine, instance_observed(instance, now, machine=machine))
+    return project_event(machine, instance_observed(instance, now, machine=machine))
 
 
 def _strays(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:
@@ -196,7 +199,7 @@ def seen_of(
     answered: Collection[str],
     *,
     keep: bool = True,
-) -> tuple[list[Seen], dict[str, Report]]:
+) -> tuple[list[MachineView], dict[str, Report]]:
     """Return what is known of each machine, and what the agents said that were asked; `keep` that, too.
 
     Asked is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in use, and
@@ -213,13 +216,13 @@ def seen_of(
     reports = probe_twice(session, asked, keep=keep)
     found = [with_report(one, reports.get(one.machine.id)) for one in bare] if reports else bare
     found = [with_silence(one, words.get(one.machine.id)) for one in found] if words else found
-    return with_whole(found, now), reports
+    return with_cluster_activity(found, now), reports
 
 
 def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
     """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
 
-    Another machine that said nothing is asked by the next pass: a dead one costs its time at every try. Both tries have
+    Another machine that said nothing is asked by the next run: a dead one costs its time at every try. Both tries have
     the time of one.
     """
     begun = time.monotonic()
@@ -232,15 +235,15 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = T
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 
-def _bare(machine: Machine, held: ChosenPolicy, *, answered: bool) -> Seen:
+def _bare(machine: Machine, held: ChosenPolicy, *, answered: bool) -> MachineView:
     last = from_iso(machine.last_active) if machine.last_active else None
-    return Seen(machine, held.policy, held.why, last_active=last, answered=answered)
+    return MachineView(machine, held.policy, held.why, last_active=last, answered=answered)
 
 
 def gather(session: Session, machines: Sequence[Machine]) -> int:
     """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
 
-    A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.
+    A machine in use is asked by no run, and its agent forgets after a day: so a run a night gathers. Raises nothing.
     """
     running = [
         machine

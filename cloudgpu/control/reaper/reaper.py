@@ -15,27 +15,27 @@ from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import pass_budgets, standings
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
-from cloudgpu.control.outage.outage import going_on, way_of
+from cloudgpu.control.outage.outage import going_on, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
-from cloudgpu.control.reaper.execute import carry_out
+from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
-from cloudgpu.control.reaper.observe import Snapshot, gather, look, rehearse, seen_of
+from cloudgpu.control.reaper.observe import Snapshot, gather, observe_machines, rehearse, seen_of
 from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_rows
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
 from cloudgpu.control.session.guarding import own_run
 from cloudgpu.control.session.identity import judged_here
-from cloudgpu.control.session.session import living
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.session.session import living_machines
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.enforcement import stops_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.evidence import warned_by_budget
 from cloudgpu.core.reaper.outcome import Outcome
-from cloudgpu.core.reaper.result import Done, Left, Pass
+from cloudgpu.core.reaper.result import Ended, NotEnded, Pass
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.activity.report import Report
     from cloudgpu.core.budgets.status import BudgetState
 
-THRESHOLDS = (200_000, 10, 10)  # objects made since the last look; the usual 700 made it a third of a pass's CPU time
+THRESHOLDS = (200_000, 10, 10)  # objects made since the last sync; the usual 700 made it a third of a run's CPU time
 
 
 @contextmanager
@@ -63,16 +63,16 @@ def collected_seldom() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+INTERVAL = timedelta(minutes=10)  # how often runs come, where nobody says otherwise
 
 
 @dataclass(frozen=True, slots=True)
 class ReapOptions:
-    """What a pass is asked to be.
+    """What a run is asked to be.
 
     `dry_run` decides and changes nothing anywhere. `policy` judges all machines by this one. `max_stops` is how many
     machines idle time alone may end. A `sweep` looks at disks and images, too. `cron`: nobody is looking on; `interval`
-    is how often passes come.
+    is how often runs come.
     """
 
     dry_run: bool = False
@@ -85,7 +85,7 @@ class ReapOptions:
 
 @collected_seldom()
 def reap(session: Session, request: ReapOptions) -> Pass:
-    """Make one pass and return what it found, decided and did; `busy` says that another one is at it.
+    """Make one run and return what it found, decided and did; `busy` says that another one is at it.
 
     Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for a
     policy that was named and is not there; RoleNeeded where a member names one; LedgerUnavailable. What a provider does
@@ -107,7 +107,7 @@ def reap(session: Session, request: ReapOptions) -> Pass:
 
 
 def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> Pass:
-    """Make the pass by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
+    """Make the run by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
     with going_on(session, fault) as aside:
         if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
             return _told_away(session, request, fault)
@@ -115,12 +115,12 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
         if aside.offer():
             over(session)
             return found
-    message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {way_of(aside)}"
+    message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {ledger_remedy(aside)}"
     return replace(found, faults=(*found.faults, message))
 
 
 def _told_away(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
-    """Say outside, and to owners once where nobody looks on, that no pass can be made. Raises `fault`."""
+    """Say outside, and to owners once where nobody looks on, that no run can be made. Raises `fault`."""
     from cloudgpu.control.outage.notices import notify_once, said_outside
 
     said_outside(session)
@@ -152,11 +152,11 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What a pass has decided, and by what."""
+    """What a run has decided, and by what."""
 
     sight: Snapshot
     held: Mapping[str, ChosenPolicy]
-    seen: list[Seen]
+    seen: list[MachineView]
     reports: Mapping[str, Report]
     standings: tuple[BudgetState, ...]
     judge: Judge
@@ -164,7 +164,7 @@ class _Judged:
     clashes: tuple[str, ...]  # budgets that stand in a file, too
 
     def found(self, begun: datetime) -> Pass:
-        """Return the pass as it is before anything is carried out."""
+        """Return the run as it is before anything is carried out."""
         return Pass(
             begun,
             seen=tuple(self.seen),
@@ -187,7 +187,7 @@ def _judged_only(session: Session, request: ReapOptions, begun: datetime) -> Pas
 
 def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     _check_readable(session, request)
-    judged = _judged(session, request, look(session, sweep=request.sweep))
+    judged = _judged(session, request, observe_machines(session, sweep=request.sweep))
     found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
     machines = session.ledger.billable_machines()
     if request.policy is None:
@@ -213,7 +213,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
 
 
 def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
-    """Record what was decided, warn, renew, end; return the pass with what came of it."""
+    """Record what was decided, warn, renew, end; return the run with what came of it."""
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     told = warn(session, judged.decisions, _reachable(judged))
@@ -237,19 +237,19 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
     )
 
 
-def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Done], list[Left]], Outcome]:
+def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Ended], list[NotEnded]], Outcome]:
     """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
     seen, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
 
-    def beside() -> tuple[list[Done], list[Left]]:
+    def beside() -> tuple[list[Ended], list[NotEnded]]:
         with session.for_thread() as own:
             return renew(own, seen, decisions)
 
     if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
-        return renew(session, seen, decisions), carry_out(session, seen, decisions, judged.judge, apart=apart)
+        return renew(session, seen, decisions), execute_decisions(session, seen, decisions, judged.judge, apart=apart)
     with Pool(1) as pool:
         renewing = pool.submit(beside)
-        outcome = carry_out(session, seen, decisions, judged.judge, apart=apart)
+        outcome = execute_decisions(session, seen, decisions, judged.judge, apart=apart)
         return renewing.result(), outcome
 
 
@@ -260,7 +260,7 @@ def _said(repaired: Repaired) -> list[str]:
 
 
 def _check_readable(session: Session, request: ReapOptions) -> None:
-    """Raise InvalidRequest for what a pass cannot be made by: before it has looked, so that it does nothing by half."""
+    """Raise InvalidRequest for what a run cannot be made by: before it has looked, so that it does nothing by half."""
     if request.max_stops < 0:
         raise InvalidRequest(
             f"--max-stops is {request.max_stops}.",
@@ -270,7 +270,7 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
         )
     if request.policy is not None:
         find_policy(session, request.policy)
-    refuse_broken(policies_of(session, living(session.ledger.machines()), request.policy))
+    refuse_broken(policies_of(session, living_machines(session.ledger.machines()), request.policy))
     pass_budgets(session)
 
 
@@ -283,7 +283,7 @@ def _judged(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
     standing = standings(session, counted)
     over = stops_of(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
-    def judge(some: Sequence[Seen], machines: Sequence[Machine]) -> list[Decision]:
+    def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
         now, most = session.clock(), request.max_stops
         return decide(some, over, now, interval=request.interval, max_idle_stops=most, machines=machines)
 
@@ -299,7 +299,7 @@ def _reachable(judged: _Judged) -> dict[str, Machine]:
 
 
 def _broken_off(session: Session, request: ReapOptions, why: str) -> None:
-    """Say outside and in the ledger that this pass was not made; what ended it is what the user hears of."""
+    """Say outside and in the ledger that this run was not made; what ended it is what the user hears of."""
     from cloudgpu.control.alerts.health import ping
 
     with suppress(CloudgpuError):

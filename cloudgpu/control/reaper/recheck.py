@@ -1,6 +1,6 @@
 """Looks again at what is to be ended: what its provider says now, and its samples of now.
 
-What is to be ended is an `Item`: one machine with its decision. An `Outcome` says what came of some. The
+What is to be ended is an `EndItem`: one machine with its decision. An `Outcome` says what came of some. The
 locks are taken here.
 """
 
@@ -19,10 +19,10 @@ from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.reaper.clusters import whole_or_none
-from cloudgpu.core.reaper.decisions import Decision, Seen
-from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
-from cloudgpu.core.reaper.result import Left
+from cloudgpu.core.reaper.clusters import blocked_by_other_nodes
+from cloudgpu.core.reaper.decisions import Decision, MachineView
+from cloudgpu.core.reaper.outcome import EndItem, Outcome, busy, lock_of
+from cloudgpu.core.reaper.result import NotEnded
 from cloudgpu.core.reaper.seen import with_report, with_row
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 LOCK = "reaper"
-Judge = Callable[[Sequence[Seen], Sequence[Machine]], list[Decision]]  # by all rows of the clusters among them
+Judge = Callable[[Sequence[MachineView], Sequence[Machine]], list[Decision]]  # by all rows of the clusters among them
 
 
-def cluster_rows(session: Session, seen: Sequence[Seen], *, at_work: bool = True) -> list[Machine]:
+def cluster_rows(session: Session, seen: Sequence[MachineView], *, at_work: bool = True) -> list[Machine]:
     """Return the ledger's rows of all nodes of the clusters of these machines, those that have ended, too.
 
     Without `at_work`, not of a cluster on which a command works: that its launch is not whole yet is no news then.
@@ -50,7 +50,7 @@ def cluster_rows(session: Session, seen: Sequence[Seen], *, at_work: bool = True
 
 
 @contextmanager
-def each_alone(session: Session, items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Left]]]:
+def lock_each(session: Session, items: Sequence[EndItem]) -> Iterator[tuple[list[EndItem], list[NotEnded]]]:
     """Hold the machines' locks; yield those that are held, and those on which somebody else is at work. Waits for none.
 
     Machines of one request share a lock.
@@ -75,10 +75,10 @@ def _is_taken(session: Session, name: str, locks: ExitStack) -> bool:
     return True
 
 
-def still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
+def split_still_to_end(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
     """Judge these machines once more by their rows of now; return those that are still to be ended, and the others.
 
-    Between a look and the lock somebody may have held a machine, extended its lease, or ended it.
+    Between a sync and the lock somebody may have held a machine, extended its lease, or ended it.
     """
     latest = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
     rows = cluster_rows(session, latest)
@@ -87,37 +87,37 @@ def still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple
     return _ends_of(judged, rows)
 
 
-def _ends_of(judged: Sequence[Item], machines: Sequence[Machine]) -> tuple[list[Item], Outcome]:
+def _ends_of(judged: Sequence[EndItem], machines: Sequence[Machine]) -> tuple[list[EndItem], Outcome]:
     """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
     ends = [one for one in judged if one.decision.ends]
     kept = [one for one in judged if not one.decision.ends]
-    partly = whole_or_none([one.id for one in ends], machines)
+    partly = blocked_by_other_nodes([one.id for one in ends], machines)
     outcome = Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
     outcome.spared += [one.left(PARTLY) for one in ends if one.id in partly]
     return [one for one in ends if one.id not in partly], outcome
 
 
 PARTLY = "another node of its cluster cannot be ended with it now; the next run checks again"
-GOOD_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
+GOOD_FOR = timedelta(minutes=1)  # a sync: machines before this one may have taken a quarter of an hour to end
 
 
-def judged_again(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
-    """Return those that are still to be ended, by a look of now, and what came of the others."""
+def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
+    """Return those that are still to be ended, by a sync of now, and what came of the others."""
     outcome, now = Outcome(), session.clock()
     fresh = _seen_again(session, items, outcome)
     rows = cluster_rows(session, fresh)
-    again = [Item(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
+    again = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
     ends, others = _ends_of(again, rows)
     outcome.add(others)
     return ends, outcome
 
 
-def is_stale(session: Session, item: Item) -> bool:
-    """Say whether so much time has passed since the look at it that somebody may be at work there by now."""
+def is_stale(session: Session, item: EndItem) -> bool:
+    """Say whether so much time has passed since the sync of it that somebody may be at work there by now."""
     return item.looked_at is None or session.clock() - item.looked_at > GOOD_FOR
 
 
-def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> list[Seen]:
+def _seen_again(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
     """Return what is known now of those that answered again; the others are named, and left alone."""
     living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
     silent = sync_some(session, [one.machine for one in living])
@@ -137,7 +137,7 @@ def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> li
 
 
 def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
-    """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no pass."""
+    """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no run."""
     for machine, report in reports.items():
         if report.answer is not None:
             with suppress(ValueError, KeyError, TypeError):

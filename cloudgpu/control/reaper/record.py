@@ -1,4 +1,4 @@
-"""Writes what a pass decided, where that is news, and that it has ended; raises what owners have to hear of.
+"""Writes what a run decided, where that is news, and that it has ended; raises what owners have to hear of.
 
 A nightly pass also says how many resources are left over, and what they go on costing.
 """
@@ -14,15 +14,15 @@ from cloudgpu.control.alerts.alerts import found_at_home
 from cloudgpu.control.session.guarding import own_home, scheduled_records
 from cloudgpu.control.session.last_run import carried, last_pass
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.budgets.credit import KnownCredit, newest
+from cloudgpu.core.budgets.credit import KnownCredit, latest_credits
 from cloudgpu.core.events.annotations import not_before_said
-from cloudgpu.core.events.lab_lines import reap_failed, reap_finished
+from cloudgpu.core.events.general_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import Pass
-from cloudgpu.core.resources.orphan import CleanupOptions, Do
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 def left_over(session: Session) -> tuple[str, ...]:
     """Return the sentence of what `cloudgpu orphans --clean` would remove; none where that is nothing. Removes nothing.
 
-    What did not answer is no error here: the pass has named it.
+    What did not answer is no error here: the run has named it.
     """
     from cloudgpu.control.resources.orphans import survey
 
     try:
-        found = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Do.STAY]
+        found = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Cleanup.STAY]
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
@@ -90,7 +90,7 @@ def _line(one: Decision, now: datetime) -> Draft:
 
 
 def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
-    """Write that the pass has ended, and how."""
+    """Write that the run has ended, and how."""
     now, ok = session.clock(), found.is_whole_here
     ok_at, sweep_at = carried(session.ledger, ok=ok, sweep=sweep, now=now)
     line = reap_finished(
@@ -118,11 +118,11 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
 
 def _credits(session: Session, read: Iterable[KnownCredit] = ()) -> list[CreditRecord]:
     """Return the credit of each account as it was last read, by this run or one before it."""
-    return [one.record() for one in newest([*last_pass(session.ledger).credits, *read])]
+    return [one.record() for one in latest_credits([*last_pass(session.ledger).credits, *read])]
 
 
 def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
-    """Write that a pass has broken off before it could judge anything."""
+    """Write that a run has broken off before it could judge anything."""
     now = session.clock()
     ok_at, sweep_at = carried(session.ledger, ok=False, sweep=sweep, now=now)
     line = reap_failed(

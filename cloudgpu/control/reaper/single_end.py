@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.protection import with_way
+from cloudgpu.control.inventory.protection import with_remedy
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
-from cloudgpu.control.reaper.recheck import Judge, is_stale, judged_again, still_to_end
+from cloudgpu.control.reaper.recheck import Judge, is_stale, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
+from cloudgpu.core.reaper.outcome import EndItem, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 
@@ -24,11 +24,11 @@ Check = Callable[[Machine], None]
 LANES = 4  # machines ended side by side: each waits for its own proof
 
 
-def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """End these machines as is decided of each, some side by side; what cannot be proved is named, and stops no other.
 
     One whose turn comes late is looked at once more; all are judged a last time once nobody else can be at them.
-    `check` raises where this pass has lost the reaper's lock.
+    `check` raises where this run has lost the reaper's lock.
     """
     outcome = Outcome()
     if len(items) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
@@ -36,7 +36,7 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
             outcome.add(_ended(session, item, judge, check))
         return outcome
 
-    def in_session_of_its_own(item: Item) -> Outcome:
+    def in_session_of_its_own(item: EndItem) -> Outcome:
         with session.for_thread() as own:
             return _ended(own, item, judge, check)
 
@@ -46,10 +46,10 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
     return outcome
 
 
-def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Outcome:
+def _ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
         return Outcome(spared=[busy(item)])
-    ends, outcome = judged_again(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
+    ends, outcome = recheck(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
     for one in ends:
         try:
             machine = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
@@ -59,11 +59,11 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unproved.append(one.left(with_way(error)))
+            outcome.unproved.append(one.left(with_remedy(error)))
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: Item, check: Check) -> Machine:
+def _done_in_two_tries(session: Session, item: EndItem, check: Check) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     does, row = _DOES[item.decision.do], item.machine
     try:
@@ -81,7 +81,7 @@ def _done_in_two_tries(session: Session, item: Item, check: Check) -> Machine:
     return does(session, session.ledger.machine(row.id) or row, item.decision.why, check)
 
 
-def _is_last_resort(item: Item) -> bool:
+def _is_last_resort(item: EndItem) -> bool:
     """Say whether nothing but termination is left: a spot machine without a launch record, whose stop was refused.
 
     Whether it can be stopped is not known before that, and no image of it can be kept.
@@ -92,19 +92,19 @@ def _is_last_resort(item: Item) -> bool:
 
 
 class _NotAnyMore(Exception):
-    """It is not to be ended as was decided: between the look and its lock somebody has done something."""
+    """It is not to be ended as was decided: between the sync and its lock somebody has done something."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
         self.outcome = outcome
 
 
-def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Check:
+def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Check:
     """Return what is called once nobody else can be at the machine, and raises where it is to be left."""
 
     def still(_row: Machine) -> None:
         check()
-        ends, outcome = still_to_end(session, [item], judge)
+        ends, outcome = split_still_to_end(session, [item], judge)
         if not ends:
             raise _NotAnyMore(outcome)
         if ends[0].decision.do is not item.decision.do:
@@ -114,7 +114,7 @@ def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], 
 
 
 def _parked(session: Session, machine: Machine, why: str, check: Check) -> Machine:
-    """End the machine and leave its disk; the looks that come make the image, so that no pass waits for that."""
+    """End the machine and leave its disk; the looks that come make the image, so that no run waits for that."""
     with lifecycle.lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         check(machine)

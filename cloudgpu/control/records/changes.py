@@ -1,4 +1,4 @@
-"""Turns a look at one machine into the line that it is worth: what is news, what is known before an end, a resize."""
+"""Turns a sync of one machine into the line that it is worth: what is news, what is known before an end, a resize."""
 
 from __future__ import annotations
 

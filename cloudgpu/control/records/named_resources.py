@@ -8,7 +8,7 @@ from datetime import datetime
 from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by, named_row
+from cloudgpu.control.team.authorization import by, named_row
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
 from cloudgpu.core.model.facts import Retained
@@ -36,7 +36,7 @@ def named_resources(ledger: Ledger) -> list[Machine]:
     ]
 
 
-def observed(
+def observation_event(
     resource: ProviderResource, identity: AccountIdentity, known: Machine | None, now: datetime
 ) -> list[Draft]:
     """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none."""
@@ -47,7 +47,9 @@ def observed(
     return [line]
 
 
-def news(ledger: Ledger, whose: AccountScope, found: ResourceListing, now: datetime) -> tuple[list[Draft], list[str]]:
+def resource_events(
+    ledger: Ledger, whose: AccountScope, found: ResourceListing, now: datetime
+) -> tuple[list[Draft], list[str]]:
     """Return the lines of what is kept by name on an account, and the subjects of which this answer says nothing.
 
     What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of
@@ -58,7 +60,7 @@ def news(ledger: Ledger, whose: AccountScope, found: ResourceListing, now: datet
     for resource in (one for one in found.items if is_ours(one, ledger.id)):
         identity = whose.of(resource.region)
         if identity is not None:
-            drafts += observed(resource, identity, rows.pop(subject_of(resource, identity), None), now)
+            drafts += observation_event(resource, identity, rows.pop(subject_of(resource, identity), None), now)
     unseen = []
     for machine in rows.values():
         if is_silent(found, machine.region, whose.account) or not_none(machine.seen_at) >= iso(now):
@@ -76,13 +78,13 @@ def is_silent(found: ResourceListing, region: str, account: str) -> bool:
     return is_hidden((gap.scope for gap in found.unanswered), account, region)
 
 
-def write(session: Session, resources: Sequence[ProviderResource]) -> None:
+def record_resources(session: Session, resources: Sequence[ProviderResource]) -> None:
     """Write how these things are now, as far as it is news."""
     now, drafts = session.clock(), list[Draft]()
     known = {machine.id: machine for machine in named_resources(session.ledger)} if resources else {}
     for resource in (one for one in resources if is_ours(one, session.ledger.id)):
         identity = session.provider(resource.account).identity(resource.region)
-        drafts += observed(resource, identity, known.get(subject_of(resource, identity)), now)
+        drafts += observation_event(resource, identity, known.get(subject_of(resource, identity)), now)
     if drafts:
         session.ledger.append(drafts)
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.records.named_resources import retained_entry
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by
+from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained
@@ -17,7 +17,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as retention_rules
-from cloudgpu.core.resources.retention import Do, Step
+from cloudgpu.core.resources.retention import RetentionStep, StepKind
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     CloudgpuError,
@@ -38,12 +38,12 @@ SEEN_WITHIN = timedelta(minutes=2)  # so long a disk may be missing from the ans
 LONGEST_PAUSE_S = 15.0
 
 
-def keeps(session: Session, machine: Machine) -> bool:
+def supports_images(session: Session, machine: Machine) -> bool:
     """Say whether this machine's provider can keep a disk as an image, and say what there is."""
     return keeps_images(session.provider_of(machine))
 
 
-def leftovers_at(session: Session, machine: Machine) -> ResourceListing:
+def resources_in_region(session: Session, machine: Machine) -> ResourceListing:
     """Return what there is in the machine's region. Raises ProviderUnavailable for a part that did not answer."""
     provider = session.provider_of(machine)
     if not isinstance(provider, HasResources):
@@ -65,17 +65,17 @@ def resources_of(session: Session, machine: Machine, found: ResourceListing) -> 
     return retention_rules.resources_of_machine(found.items, machine.id, session.ledger.id)
 
 
-def seen(session: Session, machine: Machine) -> Machine:
-    """Ask what stays of a machine that has just ended, write it down and return the row. Raises ProviderUnavailable."""
-    return record(session, machine, resources_of(session, machine, leftovers_at(session, machine)))
+def record_retained(session: Session, machine: Machine) -> Machine:
+    """Record what is retained of a machine that has just ended; return the machine. Raises ProviderUnavailable."""
+    return record(session, machine, resources_of(session, machine, resources_in_region(session, machine)))
 
 
 def record(
     session: Session, machine: Machine, resources: Sequence[ProviderResource], *, requested_at: datetime | None = None
 ) -> Machine:
-    """Write what stays of the machine, where that is news; return its row.
+    """Write what stays of the machine, where that is news; return the machine.
 
-    With `requested_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
+    With `requested_at`, nobody here has removed anything: what is gone, others have removed since the sync before then.
     That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
     """
     entries = tuple([retained_entry(resource) for resource in retention_rules.retained_of(machine, resources)])
@@ -90,20 +90,20 @@ def record(
     return session.ledger.append_to(machine, [resources_retained(machine, entries, now, alive)])
 
 
-def carry_out(session: Session, step: Step) -> ProviderResource | None:
+def execute_step(session: Session, step: RetentionStep) -> ProviderResource | None:
     """Do one step; return the image as it is now, None where something was removed. Raises what the provider raises."""
     provider, resource = session.provider(step.resource.account), step.resource
-    if step.do is Do.SAVE and isinstance(provider, Imageable):
+    if step.do is StepKind.SAVE and isinstance(provider, Imageable):
         return provider.save_image(resource.id, retention_rules.image_name(resource), resource.tags)
     if isinstance(provider, HasResources):
         provider.remove(resource)
     return None
 
 
-def parked(session: Session, machine: Machine) -> Machine:
+def finish_parking(session: Session, machine: Machine) -> Machine:
     """Bring a parked machine to the end: one image that is ready, and nothing beside it. The caller holds the lock.
 
-    Raises ProviderUnavailable when that took longer than half an hour (the next look or start goes on with it),
+    Raises ProviderUnavailable when that took longer than half an hour (the next sync or start goes on with it),
     InstanceNotFound when no disk and no image of the machine is there.
     """
     deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
@@ -112,7 +112,7 @@ def parked(session: Session, machine: Machine) -> Machine:
     while True:
         before = done
         try:
-            resources = resources_of(session, machine, leftovers_at(session, machine))
+            resources = resources_of(session, machine, resources_in_region(session, machine))
             machine = record(session, machine, resources)
             if retention_rules.is_parked(machine):
                 return machine
@@ -148,29 +148,29 @@ def _round(
     """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
     done = []
     for step in retention_rules.steps(machine, resources, session.clock()):
-        if step.do is Do.SAVE:
+        if step.do is StepKind.SAVE:
             tell(f"making an image of its disk ({step.resource.size_gb} GB)")
         elif step.resource.kind is Kind.DISK:
             tell("removing its disk")
-        with contextlib.suppress(*([] if step.do is Do.SAVE else [InvalidRequest])):
-            made = carry_out(session, step)
+        with contextlib.suppress(*([] if step.do is StepKind.SAVE else [InvalidRequest])):
+            made = execute_step(session, step)
             done.append((made.id, made.ready) if made else (step.resource.id, False))
     return done
 
 
-def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderResource]]:
-    """Remove what stays of a machine whose end was asked, and prove it; return its row and what is kept on purpose.
+def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[ProviderResource]]:
+    """Remove what stays of a machine whose end was asked, and prove it; return the machine and what is kept on purpose.
 
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
     """
 
     def gone() -> tuple[Machine, list[ProviderResource]] | None:
         nonlocal machine
-        found = leftovers_at(session, machine)
+        found = resources_in_region(session, machine)
         resources = resources_of(session, machine, found)
         machine = record(session, machine, resources)
         if not retention_rules.retained_of(machine, resources):
-            return machine, on_purpose(session, machine, found)
+            return machine, named_resources_of(session, machine, found)
         _round(session, machine, resources, lambda _sentence: None)
         return None
 
@@ -185,16 +185,16 @@ def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderR
     )
 
 
-def superseded(session: Session, machine: Machine) -> Machine:
-    """Remove the image from which a machine was started, now that it is known to have come up; return its row.
+def delete_superseded_image(session: Session, machine: Machine) -> Machine:
+    """Remove the image from which a machine was started, now that it is known to have come up; return the machine.
 
     What fails here is told and done by a later look. The caller holds the lock.
     """
     try:
-        resources = resources_of(session, machine, leftovers_at(session, machine))
+        resources = resources_of(session, machine, resources_in_region(session, machine))
         sure = session.clock() + retention_rules.SURE_AFTER
         for step in retention_rules.steps(machine, resources, sure):
-            carry_out(session, step)
+            execute_step(session, step)
             resources.remove(step.resource)
         return record(session, machine, resources)
     except LedgerUnavailable:
@@ -204,7 +204,7 @@ def superseded(session: Session, machine: Machine) -> Machine:
         return machine
 
 
-def on_purpose(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
+def named_resources_of(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
     wanted = machine.setup.volume if machine.setup else None
     volume = wanted.name if wanted else None
@@ -227,7 +227,7 @@ def discard_line(session: Session, machine: Machine, why: str) -> None:
 
 
 def park_line(session: Session, machine: Machine, why: str, now: datetime) -> Machine:
-    """Write that a machine is to be kept as an image; return its row."""
+    """Write that a machine is to be kept as an image; return the machine."""
     line = requested(
         "park", machine.id, why, not_before(machine, now), host=platform.node(), who=by(session, machine, "stop")
     )

@@ -17,15 +17,15 @@ from cloudgpu.control.clusters.together import gravest
 from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.resources.named import SAVED_WITHIN, until_gone, until_saved, written
-from cloudgpu.control.resources.orphans import Survey, again, price_of, there
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.resources.named import SAVED_WITHIN, record_image, until_gone, until_saved
+from cloudgpu.control.resources.orphans import Survey, price_of, refresh_orphan, resources_of_kind
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
-from cloudgpu.core.model.machine import Machine, Owned
+from cloudgpu.core.model.machine import Machine, Ownership
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import Do, Orphan, image_name, is_held, is_paused
+from cloudgpu.core.resources.orphan import Cleanup, Orphan, has_hold, image_name, is_paused
 from cloudgpu.core.values.naming import lock_name, tag_value
 from cloudgpu.errors import (
     CloudgpuError,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.storage import OrphansDocument
 
 
-def saved(session: Session, one: Orphan) -> ProviderResource:
+def save_disk_image(session: Session, one: Orphan) -> ProviderResource:
     """Go on making the image of a disk until it is ready; write it down and return it.
 
     Raises InvalidRequest where the provider makes none, ProviderUnavailable when it took longer than an hour.
@@ -63,7 +63,7 @@ def saved(session: Session, one: Orphan) -> ProviderResource:
 
     def ready() -> ProviderResource | None:
         made = provider.save_image(one.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
-        return written(session, made) if made.ready and made.kind is Kind.IMAGE else None
+        return record_image(session, made) if made.ready and made.kind is Kind.IMAGE else None
 
     return until_saved(session, ready, partial(_not_ready, name))
 
@@ -100,13 +100,13 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     `snapshot`: an image of each disk is made first, and kept by name. Raises ProviderUnavailable where another cleaning
     is under way, LedgerUnavailable.
     """
-    going, others = _told_apart(session, [one for one in found if one.do is not Do.STAY])
+    going, others = _told_apart(session, [one for one in found if one.do is not Cleanup.STAY])
     ended: dict[str, Cleaned] = {}
     left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
     with session.lock(ONE_AT_A_TIME, wait=False), changing(left):
         outcomes = [Cleaned(one, gone=False) for one in others]
         for one in sorted(going, key=_place):
-            if one.do is Do.END and one.machine is not None:
+            if one.do is Cleanup.END and one.machine is not None:
                 before = ended.get(one.machine.id)
                 outcome = replace(before, orphan=one) if before else _tried(one, partial(_ended, session, one))
                 ended[one.machine.id] = outcome
@@ -116,7 +116,7 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     return outcomes
 
 
-def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument, CloudgpuError | None]:
+def clean_document(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument, CloudgpuError | None]:
     """Return what has gone, what stays and why, and what nobody knows; and the gravest fault."""
     gone = {one.orphan.id: one for one in outcomes if one.gone}
     after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
@@ -135,14 +135,14 @@ def _removed_value(one: Cleaned) -> OrphanValue:
 
 def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return what this person may remove, and what stays since it is a colleague's."""
-    law = authorization_of(session)
-    rows = [(one, one.machine or Owned(name=one.name, owner=one.origin.owner)) for one in going]
-    others = [(one, row) for one, row in rows if law.is_member and not law.owns(row)]
+    authorization = authorization_of(session)
+    rows = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in going]
+    others = [(one, row) for one, row in rows if authorization.is_member and not authorization.owns(row)]
     stays = [
-        replace(one, do=Do.STAY, stays=f"it is {law.whose(row)}: its owner or a payer removes it")
+        replace(one, do=Cleanup.STAY, stays=f"it is {authorization.whose(row)}: its owner or a payer removes it")
         for one, row in others
     ]
-    return [one for one, row in rows if not law.is_member or law.owns(row)], stays
+    return [one for one, row in rows if not authorization.is_member or authorization.owns(row)], stays
 
 
 def _place(one: Orphan) -> int:
@@ -157,7 +157,7 @@ def _tried(one: Orphan, do: partial[Cleaned]) -> Cleaned:
     except LedgerUnavailable:
         raise
     except InvalidRequest as error:  # in use, held, or somebody has come back
-        return Cleaned(replace(one, do=Do.STAY, stays=error.message), gone=False)
+        return Cleaned(replace(one, do=Cleanup.STAY, stays=error.message), gone=False)
     except CloudgpuError as error:
         return Cleaned(one, gone=False, fault=error)
 
@@ -167,7 +167,7 @@ def _ended(session: Session, one: Orphan) -> Cleaned:
     assert one.machine is not None  # noqa: S101  (for the type checker: only a machine is ended)
 
     def check(machine: Machine) -> None:
-        if not is_paused(machine) or machine.pending_action == "start" or is_held(machine, session.clock()):
+        if not is_paused(machine) or machine.pending_action == "start" or has_hold(machine, session.clock()):
             raise InvalidRequest(f"{machine.name} was started or is held since", field="name", value=machine.name)
 
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
@@ -185,7 +185,7 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
             if not _may_go(session, one):
                 return Cleaned(one, gone=True)  # others have removed it
             if snapshot and one.what == Kind.DISK:
-                image = saved(session, one)
+                image = save_disk_image(session, one)
                 _may_go(session, one)  # that took its time
             session.report(f"removing the {one.what.replace('_', ' ')} {one.id}")
             _ask(session, one)
@@ -203,10 +203,10 @@ def _check_free(session: Session, machine: Machine | None) -> None:
 
 def _may_go(session: Session, one: Orphan) -> bool:
     """Look again, right before; False where it is gone. Raises InvalidRequest with why it stays."""
-    now = again(session, one)
-    if now is not None and now.do is Do.REMOVE:
+    now = refresh_orphan(session, one)
+    if now is not None and now.do is Cleanup.REMOVE:
         return True
-    if now is None and not [resource for resource in there(session, one) if resource.id == one.id]:
+    if now is None and not [resource for resource in resources_of_kind(session, one) if resource.id == one.id]:
         return False
     raise InvalidRequest(now.stays if now else "it is in use again", field="id", value=one.id)
 
@@ -246,7 +246,7 @@ def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
     """
 
     def gone() -> list[ProviderResource] | None:
-        found = there(session, one)
+        found = resources_of_kind(session, one)
         rest = [resource for resource in found if _is_rest(one, resource)]
         for resource in rest:
             _remove(session, one, resource)

@@ -7,13 +7,13 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.control.inventory.retention_sync import leftovers_of
+from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
 from cloudgpu.control.pricing.attached_costs import rate_of_resource
-from cloudgpu.control.records.named_resources import write, write_removed
+from cloudgpu.control.records.named_resources import record_resources, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
-from cloudgpu.control.team.law import check_may, named_row
-from cloudgpu.core.model.identity import Unanswered, gap_text
+from cloudgpu.control.team.authorization import check_may, named_row
+from cloudgpu.core.model.identity import Unanswered, unanswered_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -46,7 +46,7 @@ def named(session: Session, kind: Kind) -> ResourceListing:
     for account in accounts:
         _provider(session, account)  # here: two threads would make two
     with Pool(len(accounts), "accounts") as pool:
-        for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
+        for answer in pool.map(lambda account: list_resources(session, account), accounts):
             found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
             silent += split_gaps(session, answer.unanswered)[0]
     return ResourceListing(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
@@ -105,7 +105,7 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
         )
     if everything.unanswered:
         gap = everything.unanswered[0]
-        raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider", next="Run it again.")
+        raise ProviderUnavailable(unanswered_text(gap.scope, gap.why), field="provider", next="Run it again.")
     # What a colleague keeps in another account is there all the same.
     for machine in session.ledger.billable_machines():
         if (
@@ -186,14 +186,14 @@ def until_saved(
     )
 
 
-def written(session: Session, made: ProviderResource) -> ProviderResource:
+def record_image(session: Session, made: ProviderResource) -> ProviderResource:
     """Write an image into the ledger, and return it."""
-    write(session, [made])
+    record_resources(session, [made])
     return made
 
 
 def remove_named(session: Session, machine: Machine) -> Machine:
-    """Remove what this row is of, by its provider's id, and return its row of now.
+    """Remove what this row is of, by its provider's id, and return the machine of now.
 
     Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
     """
@@ -241,7 +241,7 @@ def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *
     def ready() -> ProviderResource | None:
         with gone_if_terminated(session, machine):
             made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
-        return written(session, made) if made.ready else None
+        return record_image(session, made) if made.ready else None
 
     return until_saved(session, ready, partial(_not_ready, name))
 
@@ -298,7 +298,7 @@ def complete(found: ResourceListing) -> list[ProviderResource]:
     """Return all that was answered; raise ProviderUnavailable where a part was not."""
     if found.unanswered:
         gap = found.unanswered[0]
-        raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider")
+        raise ProviderUnavailable(unanswered_text(gap.scope, gap.why), field="provider")
     return list(found.items)
 
 

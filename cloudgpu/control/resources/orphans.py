@@ -12,13 +12,13 @@ from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.pricing.attached_costs import image_price, rate_of_resource
 from cloudgpu.control.resources.named import complete
-from cloudgpu.control.session.accounts import gap_of, split_gaps, used_accounts
+from cloudgpu.control.session.accounts import split_gaps, unanswered_of, used_accounts
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, is_there
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, is_reachable_here
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import CleanupOptions, Cost, Do, Known, Orphan, image_name, is_saved
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions, Cost, LedgerKnowledge, Orphan, image_name, is_saved
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.naming import lock_name, unknown_word
@@ -51,7 +51,7 @@ class Survey:
 def survey(session: Session, request: CleanupOptions, *, region: str | None = None) -> Survey:
     """Look at all accounts and return what is left over in all regions, or in this one.
 
-    What a look puts in order is told. Raises InvalidRequest for a region that no account has.
+    What a sync puts in order is told. Raises InvalidRequest for a region that no account has.
     """
     accounts = _accounts(session)
     with Pool(len(accounts), "accounts") as pool:
@@ -74,13 +74,13 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
     return Survey(tuple(found), tuple(gaps), look.asked, tuple(look.closed))
 
 
-def again(session: Session, one: Orphan) -> Orphan | None:
+def refresh_orphan(session: Session, one: Orphan) -> Orphan | None:
     """Return how something that is left over is now: asked anew, judged anew. None where it is gone, or in use.
 
     The caller holds its lock, so no process of this ledger is at work on it. Raises what the provider raises.
     """
     rows = _named_here(session)
-    now = [resource for resource in there(session, one) if resource.id == one.id]
+    now = [resource for resource in resources_of_kind(session, one) if resource.id == one.id]
     known = _known(session, rows, (), (), now, but=one.machine.id if one.machine else None)
     return next(iter(orphans(now, known)), None)
 
@@ -88,12 +88,12 @@ def again(session: Session, one: Orphan) -> Orphan | None:
 def _named_here(session: Session) -> list[Machine]:
     """Return all machines, each with what its account is called here, where it may still use what lies there."""
     machines = session.ledger.machines()
-    groups, _ = by_account(session, [machine for machine in machines if is_there(machine)])
+    groups, _ = by_account(session, [machine for machine in machines if is_reachable_here(machine)])
     names = {machine.id: account for account, some in groups.items() for machine in some}
     return [machine._replace(account=names.get(machine.id, machine.account)) for machine in machines]
 
 
-def there(session: Session, one: Orphan) -> list[ProviderResource]:
+def resources_of_kind(session: Session, one: Orphan) -> list[ProviderResource]:
     """Return all things of this kind in its region. Raises ProviderUnavailable for a part that did not answer."""
     provider, kind = session.provider(one.account), Kind(one.what)
     if kind is Kind.TIMER:
@@ -131,7 +131,7 @@ def _beside_of(session: Session, account: str) -> _Beside:
         provider = session.provider(account)
         found = provider.orphans() if isinstance(provider, HasOrphans) else ResourceListing(())
     except CloudgpuError as error:
-        return _Beside(account, "", unanswered=(gap_of(account, error),))
+        return _Beside(account, "", unanswered=(unanswered_of(account, error),))
     try:
         fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.no_timer() else {}
     except CloudgpuError as error:
@@ -169,7 +169,7 @@ def _known(
     gaps: Sequence[Unanswered],
     resources: Sequence[ProviderResource],
     but: str | None = None,
-) -> Known:
+) -> LedgerKnowledge:
     """Return what is known beside the things; `but` is the machine whose lock is our own."""
     named = {resource.tags.get(TAG_ID) for resource in resources}
     in_question = [machine for machine in machines if machine.id in named or machine.terminated_at is None]
@@ -178,7 +178,7 @@ def _known(
         for machine in in_question
         if machine.id != but and session.is_locked(lock_name(machine.key or machine.id))
     )
-    return Known(
+    return LedgerKnowledge(
         ledger=session.ledger.id,
         rows=machines,
         foreign=foreign,
@@ -198,7 +198,7 @@ def _cost(resource: ProviderResource) -> Cost:
 
 def _concerns(one: Orphan, ledger: str) -> bool:
     """Say whether this is worth a line: what others have for nothing is not."""
-    return one.origin.ledger == ledger or one.do is not Do.STAY or one.cost.per_month != ZERO
+    return one.origin.ledger == ledger or one.do is not Cleanup.STAY or one.cost.per_month != ZERO
 
 
 def _once(gaps: Sequence[Unanswered]) -> list[Unanswered]:
@@ -234,7 +234,7 @@ def cleanup_options(
     return CleanupOptions(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
 
 
-def surveyed(found: Survey, *, snapshot: bool = False) -> OrphansDocument:
+def orphans_document(found: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
     images = _images(found.orphans) if snapshot else {}
     return orphans_value(found.orphans, found.unanswered, images, queried_accounts_value(found.asked, found.closed))

@@ -1,4 +1,4 @@
-"""Has this computer make a pass every ten minutes: what is installed, what would be, and the answers of `cron`."""
+"""Has this computer make a run every ten minutes: what is installed, what would be, and the answers of `cron`."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | Non
     return None
 
 
-def carry_out(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
+def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
     """Do it, and return the answer of `cron install` and `cron remove`."""
     # A table of this computer, wherever the ledger stands. A home that is gone is not made again for a lock in it.
     is_there = session.home.root.is_dir() or change.after is not None
-    with locks.hold(session.home.locks, "cron", wait=10) if is_there else nullcontext():
+    with locks.lock(session.home.locks, "cron", wait=10) if is_there else nullcontext():
         if change.after is None:
             change.table.remove(change.job.home)
         elif not change.is_none:
@@ -103,10 +103,10 @@ def change_value(change: Change, environ: Mapping[str, str]) -> CronChangeDocume
     }
 
 
-def shown(session: Session, environ: Mapping[str, str]) -> CronDocument:
-    """Return the answer of `cron show`: what is installed here, and when a pass last succeeded.
+def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
+    """Return the answer of `cron show`: what is installed here, and when a run last succeeded.
 
-    A ledger that cannot be read is named under `unanswered`: then the last pass is not known.
+    A ledger that cannot be read is named under `unanswered`: then the last run is not known.
     """
     from cloudgpu.control.scheduler.stale_lines import stale
 
@@ -128,7 +128,7 @@ def shown(session: Session, environ: Mapping[str, str]) -> CronDocument:
 
 
 def passes(session: Session) -> LastRun | None:
-    """Return what the ledger says of the last pass; None for none yet. Raises LedgerUnavailable."""
+    """Return what the ledger says of the last run; None for none yet. Raises LedgerUnavailable."""
     last = last_pass(session.ledger)
     if last.at is None or last.latest is None:
         return None

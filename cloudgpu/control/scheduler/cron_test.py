@@ -1,6 +1,6 @@
-"""Tries tonight's pass as cron would run it: in cron's own environment, dry, with a word on each credential.
+"""Tries tonight's run as cron would run it: in cron's own environment, dry, with a word on each credential.
 
-A pass that works in your shell can fail at night: cron knows none of the shell's variables, and a login ends.
+A run that works in your shell can fail at night: cron knows none of the shell's variables, and a login ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Inside(TypedDict):
 
 
 def trial_value(session: Session, environ: Mapping[str, str]) -> CronTestDocument:
-    """Run the pass as cron would, in a process of its own that changes nothing; return the answer of `cron test`.
+    """Run the run as cron would, in a process of its own that changes nothing; return the answer of `cron test`.
 
     It is the program and the environment of the job that is installed, else of the one that would be. Nothing is raised
     for what goes wrong in there: it is the answer, under `error`.
@@ -94,7 +94,7 @@ def _command(session: Session, environ: Mapping[str, str]) -> str:
 
 
 def inside_value(session: Session) -> Inside:
-    """Return what the pass of tonight would do and the credentials it has, as seen from this very environment."""
+    """Return what the run of tonight would do and the credentials it has, as seen from this very environment."""
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.views.reaper import run_value
 
@@ -103,7 +103,7 @@ def inside_value(session: Session) -> Inside:
 
 
 def exit_code(value: CronTestDocument) -> int:
-    """Return what `cron test` ends with: the pass's own code, else 6 where a credential does not outlive the night."""
+    """Return what `cron test` ends with: the run's own code, else 6 where a credential does not outlive the night."""
     if value["exit_code"]:
         return int(value["exit_code"])
     return AuthFailed.exit_code if any(one["lasts_until_morning"] is False for one in value["credentials"]) else 0
@@ -142,7 +142,7 @@ def _broken(error: CloudgpuError) -> Inside:
 
 
 def would(found: ReapDocument, morning: datetime) -> list[str]:
-    """Return what passes of this night would do, machine by machine, were none of them used from now on."""
+    """Return what runs of this night would do, machine by machine, were none of them used from now on."""
     ends = {one["machine"]: one["ends"] for one in found["explained"]}
     said = [sentence for one in found["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
     said += [f"{gap['scope']} does not answer: {gap['why']}" for gap in found["unanswered"]]

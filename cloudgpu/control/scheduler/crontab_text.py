@@ -20,7 +20,7 @@ PASS, NIGHTLY = ("reap", "--cron"), ("reap", "--cron", "--nightly")
 LONGEST = 990  # characters of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it
 _MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 _HOURS = (1, 2, 3, 4, 6, 8, 12, 24)
-_NIGHT = 3  # o'clock, of a pass that is made once a day
+_NIGHT = 3  # o'clock, of a run that is made once a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Job:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The verb: a pass each time, or the night's sweep alone, asked for every hour and made once a night.
+        """The verb: a run each time, or the night's sweep alone, asked for every hour and made once a night.
 
         How often it comes is a part of it where that is not usual: what ends soon is warned of in time.
         """

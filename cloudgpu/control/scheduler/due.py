@@ -18,9 +18,9 @@ SHORTEST = timedelta(minutes=1)  # between two passes, however many machines are
 
 
 def pass_due(last: LastPass, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
-    """Return when the next pass is due: `every` after the last, or as soon as something that was said falls due.
+    """Return when the next run is due: `every` after the last, or as soon as something that was said falls due.
 
-    What was said: when a machine would be ended, and when the grace of a warning is over. A last pass of a time to
+    What was said: when a machine would be ended, and when the grace of a warning is over. A last run of a time to
     come (a clock that was set back) says nothing.
     """
     if last.at is None or last.at > now:
@@ -30,7 +30,7 @@ def pass_due(last: LastPass, machines: Iterable[Machine], every: timedelta, now:
 
 
 def own_pass_due(last: LastPass, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
-    """Return when `home` makes its next pass, where one is `due` by what all of them have made.
+    """Return when `home` makes its next run, where one is `due` by what all of them have made.
 
     Another home's is as good as its own where its computer stays on and it checked all accounts that this one checks
     itself. One on a battery, or without an account, would keep it from ever guarding what it alone does.

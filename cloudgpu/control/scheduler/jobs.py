@@ -14,17 +14,17 @@ from cloudgpu.control.scheduler.due import own_pass_due, pass_due, prices_due, s
 from cloudgpu.control.session.guarding import own_home
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.reaper.result import Pass
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
-LOCK = "reaper"  # whoever makes a pass holds it: from cron, by hand, or here
-WATCHES = "watches"  # which of several watches makes the pass that is due
+LOCK = "reaper"  # whoever makes a run holds it: from cron, by hand, or here
+WATCHES = "watches"  # which of several watches makes the run that is due
 
 OFTEN = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
 JOBS = timedelta(minutes=1)  # jobs are carried on, while one lives
-SOON = timedelta(seconds=15)  # until a pass is tried again that another process was making, or that broke off
+SOON = timedelta(seconds=15)  # until a run is tried again that another process was making, or that broke off
 LATER = timedelta(hours=1)  # until a price list is asked again that did not answer, and a receiver of the report
 PRICES = timedelta(days=1)
 
@@ -45,7 +45,7 @@ class Job:
 
 
 def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], None]) -> list[Job]:
-    """Return the jobs; `urge` is called where a budget is passed, so that the pass that stops for it comes at once.
+    """Return the jobs; `urge` is called where a budget is passed, so that the run that stops for it comes at once.
 
     Without `prices` no price list is asked.
     """
@@ -61,7 +61,7 @@ def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], N
         Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
         Job("alerts", often, _now, send_alerts, often),
         Job("jobs", min(JOBS, every), _jobs_due, carry_jobs, min(JOBS, every)),
-        Job("report", often, Patience().due, send_report, LATER),
+        Job("report", often, ReportDelay().due, send_report, LATER),
     ]
     if prices is not None:
         asked = prices
@@ -79,7 +79,7 @@ def _pass_due(session: Session, every: timedelta) -> datetime:
 
 
 def make_pass(session: Session, every: timedelta) -> str:
-    """Make one pass, a full sweep where the night's is due; return its summary, nothing where another one makes one.
+    """Make one run, a full sweep where the night's is due; return its summary, nothing where another one makes one.
 
     Whether it is due is asked again under a lock of all watches: else two of them would both make it, one after the
     other.
@@ -107,25 +107,29 @@ def make_pass(session: Session, every: timedelta) -> str:
 
 
 def summary(done: Pass) -> str:
-    """Return a pass in one line for a log: what was done, and what is missing."""
+    """Return a run in one line for a log: what was done, and what is missing."""
     said = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
     said += [f"{one.name} warned: {one.why}" for one in done.warned]
     said += [f"{one.name} may still be billed: {one.why}" for one in done.unproved]
-    said += [gap_text(gap.scope, gap.why) for gap in done.unanswered]
+    said += [unanswered_text(gap.scope, gap.why) for gap in done.unanswered]
     said += [*done.faults, *done.sentences]
     machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
     return f"a run over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in said)
 
 
 def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
-    """Raise what budgets have to say, for `alerts` to send; urge a pass where one of them stops machines now."""
+    """Raise what budgets have to say, for `alerts` to send; urge a run where one of them stops machines now."""
     from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, note
     from cloudgpu.control.budgets.store import pass_budgets, standings
-    from cloudgpu.core.budgets.enforcement import Do, stops
+    from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 
     judged = standings(session, pass_budgets(session)[0])
     note(session, list(budget_findings(session, judged)), judged=BUDGETS)
-    doing = [one for one in stops(judged, session.ledger.machines(), {}, session.clock()) if one.do is not Do.WARN]
+    doing = [
+        one
+        for one in budget_stops(judged, session.ledger.machines(), {}, session.clock())
+        if one.do is not BudgetAction.WARN
+    ]
     if not doing:
         return ""
     urge()
@@ -153,7 +157,7 @@ def carry_jobs(session: Session) -> str:
     """Carry every living job on; return what became of them."""
     from cloudgpu.control.jobs.watch import reconcile_all
     from cloudgpu.control.spot.history import note_interruptions
-    from cloudgpu.core.jobs.carried import sentences
+    from cloudgpu.core.jobs.reconcile_result import sentences
 
     note_interruptions(session)
     return "; ".join(sentences(reconcile_all(session, os.environ)))
@@ -167,10 +171,10 @@ def send_report(session: Session) -> str:
 
 
 @dataclass(slots=True)
-class Patience:
-    """Has a month's report wait for a pass that was made after that month, at most an hour from when it was due.
+class ReportDelay:
+    """Has a month's report wait for a run that was made after that month, at most an hour from when it was due.
 
-    A watch that was off over the turn of the month would else send what was seen before. Where no pass succeeds the
+    A watch that was off over the turn of the month would else send what was seen before. Where no run succeeds the
     report says itself how old its view is.
     """
 

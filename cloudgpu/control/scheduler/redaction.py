@@ -34,7 +34,7 @@ _LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")
 _LEDGER = "CLOUDGPU_LEDGER"
 
 
-def shown(line: str, environment: Mapping[str, str]) -> str:
+def redacted_line(line: str, environment: Mapping[str, str]) -> str:
     """Return a job's line with each secret value as ***, and the ledger's URL as its place.
 
     Nothing of the line is shown where a secret of `environment`, the job's own, would still stand in it.
@@ -46,10 +46,10 @@ def shown(line: str, environment: Mapping[str, str]) -> str:
     return HIDDEN if any(secret in text for secret in _secrets(environment)) else text
 
 
-def place_of(url: str) -> str | None:
+def ledger_location(url: str) -> str | None:
     """Return where the ledger at `url` stands, without a password; None for a URL that names no ledger."""
     try:
-        return open_ledger(url, Path("/nowhere"), actor="", clock=_no_clock).place
+        return open_ledger(url, Path("/nowhere"), actor="", clock=_no_clock).location
     except CloudgpuError:
         return None
 
@@ -58,7 +58,7 @@ def _shown_word(word: str) -> str:
     plain = "".join(shlex.split(word.replace(r"\%", "%").replace("%%", "%")))
     found = _SET.fullmatch(plain)
     if found and found[1] == _LEDGER and not re.search(r"\s", plain):
-        return f"{_LEDGER}={place_of(found[2]) or HIDDEN}"
+        return f"{_LEDGER}={ledger_location(found[2]) or HIDDEN}"
     if found and _is_secret(found[1]):
         return f"{found[1]}={HIDDEN}"
     has_secret = any(_is_secret(name) or name == _LEDGER for name in _NAME.findall(plain))

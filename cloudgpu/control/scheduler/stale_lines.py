@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.scheduler.crontab_store import find_tables
-from cloudgpu.control.scheduler.redaction import place_of, shown
+from cloudgpu.control.scheduler.redaction import ledger_location, redacted_line
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.open import open_ledger
 
@@ -62,7 +62,7 @@ def lines_with_ledger(environ: Mapping[str, str], place: str) -> Iterator[tuple[
     """Yield (table, line without a password) of each job that names the ledger at `place` by CLOUDGPU_LEDGER."""
     for entry in entries(environ):
         url = entry.environment.get("CLOUDGPU_LEDGER")
-        if url and place_of(url) == place:
+        if url and ledger_location(url) == place:
             yield entry.table, entry.line
 
 
@@ -119,7 +119,7 @@ def _entry(table: str, line: str, command: str, around: Mapping[str, str], *, is
         return
     sets = (_SET.fullmatch(word) for word in words[:at])
     environment = {**around, **{found[1]: found[2] for found in sets if found}}
-    yield Entry(table, shown(line, environment), environment, words[at], is_ours)
+    yield Entry(table, redacted_line(line, environment), environment, words[at], is_ours)
 
 
 def _words(command: str) -> list[str]:
@@ -144,7 +144,7 @@ def _fault(entry: Entry, clock: Any) -> tuple[str, str] | None:
     if home is not None and not home.is_dir():
         return f"its home {home} is not there", _remove(entry, home)
     if not _is_there(entry):
-        return f"its program {shown(entry.program, entry.environment)} is not there", _mend(entry, home)
+        return f"its program {redacted_line(entry.program, entry.environment)} is not there", _mend(entry, home)
     moved = None if home is None else _moved(entry, home, clock)
     return None if moved is None else (moved, _follow(entry, home))
 
@@ -167,8 +167,8 @@ def _moved(entry: Entry, home: Path, clock: Any) -> str | None:
     except CloudgpuError:
         return None
     if is_lost:
-        return f"there is no ledger at {ledger.place}"
-    return None if mark is None or mark.came_from else f"its ledger {ledger.place} has moved to {mark.to}"
+        return f"there is no ledger at {ledger.location}"
+    return None if mark is None or mark.came_from else f"its ledger {ledger.location} has moved to {mark.to}"
 
 
 def _elsewhere(entry: Entry, home: Path) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
 """Watches until it is told to end: runs each job when the ledger says that it is due, and outlives their faults.
 
-`watch --status` says which processes do so on this computer, since when, and when the next pass is due.
+`watch --status` says which processes do so on this computer, since when, and when the next run is due.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class _Ended(Session):
         *of_session, self._acting, self._ending = args
         super().__init__(*of_session)
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise, as for a lock that is lost, where the watch is being ended: this is asked before each stop."""
-        super().check_hold(name)
+        super().check_lock(name)
         self._acting.set()
         if self._ending.is_set():
             raise ProviderUnavailable(
@@ -79,7 +79,7 @@ class Watch:
     ) -> None:
         self._environ, self._tell, self._clock = environ, tell, clock
         self._ending = threading.Event()
-        self._busy = threading.Lock()  # held while a pass is being made
+        self._busy = threading.Lock()  # held while a run is being made
         self._acting = threading.Event()  # a machine is being ended
         self._working: set[str] = set()
         self._saying = threading.Lock()
@@ -202,7 +202,7 @@ class Watch:
 
 @contextmanager
 def _telling(job: Job | None, session: Session) -> Iterator[None]:
-    """Tell owners once that no pass can be made while the ledger cannot be used: its alerts are in it."""
+    """Tell owners once that no run can be made while the ledger cannot be used: its alerts are in it."""
     try:
         yield
     except LedgerUnavailable as error:
@@ -286,7 +286,7 @@ def announced(session: Session, *, every: timedelta, metrics: str | None) -> Ite
     """Let others see that this process watches, as long as it lives: a lock says so, and no file alone is believed."""
     one = Running(os.getpid(), iso(session.clock()), every.total_seconds(), metrics)
     directory = session.home.root / "watch"
-    with locks.hold(session.home.locks, _lock(one.pid), wait=5):
+    with locks.lock(session.home.locks, _lock(one.pid), wait=5):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = directory / f"{one.pid}.json"
         file.write_text(json.dumps(asdict(one)), encoding="utf-8")
@@ -304,7 +304,7 @@ def running(session: Session) -> list[Running]:
     for file in _files(session.home.root / "watch"):
         with suppress(OSError, ValueError, TypeError):
             one = Running(**json.loads(file.read_text(encoding="utf-8")))
-            if locks.held(session.home.locks, _lock(one.pid)):
+            if locks.is_locked(session.home.locks, _lock(one.pid)):
                 found.append(one)
             else:
                 file.unlink(missing_ok=True)
@@ -312,7 +312,7 @@ def running(session: Session) -> list[Running]:
 
 
 def status_value(session: Session, every: timedelta) -> WatchDocument:
-    """Return who watches here, whether a pass is being made now, when the last was, and when the next is due."""
+    """Return who watches here, whether a run is being made now, when the last was, and when the next is due."""
     here, now = running(session), session.clock()
     often = min((timedelta(seconds=one.every_s) for one in here), default=every)
     machines = session.ledger.machines()

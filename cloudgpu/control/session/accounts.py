@@ -254,7 +254,7 @@ class Closed(Unanswered):
     """An account as a whole that let nobody in: its credential is refused, or lacks a part."""
 
 
-def gap_of(account: str, error: CloudgpuError) -> Unanswered:
+def unanswered_of(account: str, error: CloudgpuError) -> Unanswered:
     """Return the gap that this fault of a whole account leaves in an answer."""
     closed = isinstance(error, AuthFailed | InvalidRequest)
     return (Closed if closed else Unanswered)(account, error.message)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
     from cloudgpu.config.policies.terms import HomeTerms
     from cloudgpu.core.alerts.alerts import AlertState
-    from cloudgpu.core.events.account_names import Names
+    from cloudgpu.core.events.account_names import CurrentNames
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.core.policies.runs import ScheduledRun
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import Provider
 
 Tell = Callable[[str], None]
-NAMES_HOLD = timedelta(minutes=1)  # a pass asks for them once, not for each machine
+NAMES_HOLD = timedelta(minutes=1)  # a run asks for them once, not for each machine
 
 
 def silent(_sentence: str) -> None:
@@ -54,13 +54,13 @@ class SessionBase:
     _providers: dict[str, Provider] = field(default_factory=dict)
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
     tell_waits: Tell | None = None  # who is told what is waited for, where `report` tells nobody
-    for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
+    for_lab: bool = False  # a run is under way, which acts for the lab, whoever runs it
     apart: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one
     own_run: ScheduledRun | None = None  # the one of the reaper that is under way here, not recorded yet
     identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
     regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `by_remembered_regions`
-    _names: tuple[datetime, Names] | None = None  # what was renamed, and when that was read
+    _names: tuple[datetime, CurrentNames] | None = None  # what was renamed, and when that was read
 
     def provider(self, account: str) -> Provider:
         """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""
@@ -68,13 +68,13 @@ class SessionBase:
             self._providers[account] = self._make(account)
         return self._providers[account]
 
-    def names(self) -> Names:
+    def names(self) -> CurrentNames:
         """Return what accounts and hosts of this owner are called in config.toml that were renamed."""
-        from cloudgpu.core.events.account_names import SUBJECT, Names, names_now
+        from cloudgpu.core.events.account_names import SUBJECT, CurrentNames, names_now
 
         now = self.clock()
         if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_HOLD:
-            found = Names()
+            found = CurrentNames()
             with suppress(LedgerUnavailable):  # who has no ledger goes by identities alone
                 found = names_now(self.ledger.events(SUBJECT), self.settings.owner)
             self._names = now, found.among({name: one.options for name, one in self.settings.accounts.items()})
@@ -193,24 +193,24 @@ class SessionBase:
         self.ledger.check_in_use()  # before anything is sent: what is done could not be written down
         with ExitStack() as both:
             try:
-                both.enter_context(locks.hold(self.home.locks, name, wait=wait))
+                both.enter_context(locks.lock(self.home.locks, name, wait=wait))
             except LedgerUnavailable:
                 if not self.apart:  # else no lock can be made on a full disk: `AsideLedger.hold` takes one elsewhere
                     raise
-            both.enter_context(self.ledger.hold(name, wait=wait))
+            both.enter_context(self.ledger.lock(name, wait=wait))
             yield
 
     def is_locked(self, name: str) -> bool:
         """Say whether a living process holds the lock `name`, this one too, here or at another client."""
         with suppress(*[LedgerUnavailable] if self.apart else []):
-            return locks.held(self.home.locks, name) or self.ledger.held(name)
+            return locks.is_locked(self.home.locks, name) or self.ledger.is_locked(name)
         return False
 
-    def check_hold(self, name: str) -> None:
-        """Raise LedgerUnavailable where the lock `name`, which this process held by `hold`, is lost unawares."""
+    def check_lock(self, name: str) -> None:
+        """Raise LedgerUnavailable where the lock `name`, which this process held by `lock`, is lost unawares."""
         if not self.apart:  # else a full disk may have refused the file of the lock
             locks.check(self.home.locks, name)
-        self.ledger.check_hold(name)
+        self.ledger.check_lock(name)
 
 
 def is_mine(session: SessionBase, machine: Machine) -> bool:

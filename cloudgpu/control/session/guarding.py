@@ -24,8 +24,8 @@ from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.model.records import ScheduledRunRecord
-from cloudgpu.core.policies.guards import costs, needs_runs
-from cloudgpu.core.policies.runs import ScheduledRun, guarding_run, missing, with_run
+from cloudgpu.core.policies.guards import is_billed, needs_runs
+from cloudgpu.core.policies.runs import ScheduledRun, guarding_run, missing_for_guard, with_run
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.abilities import Resolved, guarding
@@ -75,7 +75,7 @@ def own_home(session: SessionBase) -> str:
 
 
 def _number(file: Path) -> str:
-    """Return the number of a home, made at the first look; empty where it cannot be kept, as on a full disk."""
+    """Return the number of a home, made at the first sync; empty where it cannot be kept, as on a full disk."""
     if not (found := _line(file)) and file.parent.is_dir():
         with suppress(OSError, InvalidRequest), locked(file):
             found = _line(file)  # another process may just have made it
@@ -115,7 +115,7 @@ def scheduled_records(session: SessionBase) -> list[ScheduledRunRecord]:
 
 def needs_guard(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
     """Say whether only runs of the reaper would end what this launch costs, by all that its place has."""
-    return guarding(provider, resolved).alone and costs(provider.kind, offer.price.per_hour.nanos)
+    return guarding(provider, resolved).alone and is_billed(provider.kind, offer.price.per_hour.nanos)
 
 
 def run_of_launch(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> ScheduledRun | None:
@@ -155,7 +155,7 @@ def _check(session: SessionBase, scope: str, account: str) -> None:
     if guarding_run(runs, scope, now) is None:
         raise InvalidRequest(
             f"At {account} nothing on a machine can end its bill. Only scheduled runs of the reaper can, and "
-            f"{missing(runs, scope, now)}.",
+            f"{missing_for_guard(runs, scope, now)}.",
             field=NO_SAFEGUARD,
             value=account,
             next=WAY,

@@ -12,14 +12,14 @@ from cloudgpu.control.session.reachable import remember, said_another
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
     NOT_HERE,
+    AccountElsewhere,
     AccountIdentity,
-    Elsewhere,
     Unanswered,
     account_text,
+    identity_region,
     is_of_a_region,
     is_on_computer,
-    place_of,
-    place_of_row,
+    recorded_identity_region,
 )
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import from_iso
@@ -97,7 +97,7 @@ class AccountScope:
         return found if self._is_silent else self._known.setdefault(region, found)
 
     def covers(self, machine: Machine) -> bool:
-        """Say whether a machine, or a kept thing, belongs to this account."""
+        """Say whether a machine, or a retained resource, belongs to this account."""
         found = self.of(machine.region) if machine.provider == self._kind else None
         return found is not None and found.is_of(machine.identity)
 
@@ -137,7 +137,7 @@ class AccountScope:
 def identity_of(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
     """Return what this account says it is; it is remembered for those who may not ask."""
     found = session.provider(account).identity(region)
-    if session.identified.get((account, place_of(region, found.kind))) != found:
+    if session.identified.get((account, identity_region(region, found.kind))) != found:
         remember(session, account, region, found)
     return found
 
@@ -169,7 +169,9 @@ def account_here(session: SessionBase, machine: Machine, said: Said | None = Non
     unknown: CloudgpuError | None = None
     named, names = _names(session, machine)
     for account in names:
-        found = (said and said.get(place_of_row(account, machine))) or _tried(session, account, machine.region)
+        found = (said and said.get(recorded_identity_region(account, machine))) or _tried(
+            session, account, machine.region
+        )
         if isinstance(found, CloudgpuError):
             fault = found
             if unknown is None and _may_be(session, account, machine, fault):
@@ -215,7 +217,9 @@ def _said(session: SessionBase, machines: Sequence[Machine]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
     places_of = {_place(machine): machine for machine in machines}.values()
     wanted = {
-        place_of_row(account, machine): machine.region for machine in places_of for account in _likely(session, machine)
+        recorded_identity_region(account, machine): machine.region
+        for machine in places_of
+        for account in _likely(session, machine)
     }
     for account in {one for one, _ in wanted}:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
@@ -238,7 +242,7 @@ def reachable(session: SessionBase, machines: Sequence[Machine]) -> list[Machine
 
 
 def judged_here(session: SessionBase, machines: Sequence[Machine]) -> list[Machine]:
-    """Return those of these machines that a pass from here may judge: not those of an account that is not here.
+    """Return those of these machines that a run from here may judge: not those of an account that is not here.
 
     Nor a colleague's while no account here can say who it is, where all of them last said that they are others. What
     else nobody can say just now is judged as what did not answer.
@@ -299,7 +303,9 @@ def covered(machines: Iterable[Machine], queried: Iterable[AccountScope]) -> set
     return found
 
 
-def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequence[AccountScope]) -> list[Unanswered]:
+def unqueried_accounts(
+    session: SessionBase, machines: Sequence[Machine], queried: Sequence[AccountScope]
+) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
     `machines` are those that the verb had to judge. One gap for each account, with its machines and owners.
@@ -315,12 +321,14 @@ def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequen
             gaps[scope] = Unanswered(scope, error.message)
         else:
             others.setdefault(account_text(machine), []).append(machine)
-    there = (Elsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items())
+    there = (
+        AccountElsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items()
+    )
     return [*gaps.values(), *there]
 
 
 def _is_tended(session: SessionBase, machines: Iterable[Machine]) -> bool:
-    """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a look."""
+    """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a sync."""
     looks = [(machine.intended_at, session.ledger.last(scope_of_row(machine))) for machine in machines]
     latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
     return session.clock() - from_iso(min(latest)) < TOO_LONG

@@ -1,4 +1,4 @@
-"""When a pass last succeeded, and the one line that every verb says where none has for too long."""
+"""When a run last succeeded, and the one line that every verb says where none has for too long."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def last_pass(ledger: Ledger) -> LastPass:
 
 
 def are_made(ledger: Ledger, now: datetime) -> bool:
-    """Say whether passes are being made: one has succeeded lately."""
+    """Say whether runs are being made: one has succeeded lately."""
     ok_at = last_pass(ledger).ok_at
     return ok_at is not None and now - ok_at < TOO_LONG
 
@@ -96,7 +96,7 @@ def _told(lines: Iterable[Event]) -> LastPass:
 
 
 def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> tuple[str | None, str | None]:
-    """Return what the line of a pass that ends `now` carries of those before it: `ok_at` and `sweep_at`."""
+    """Return what the line of a run that ends `now` carries of those before it: `ok_at` and `sweep_at`."""
     before = last_pass(ledger)
     ok_at = now if ok else before.ok_at
     sweep_at = now if ok and sweep else before.sweep_at
@@ -104,9 +104,9 @@ def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> tuple[st
 
 
 def overdue(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
-    """Return the sentence that no pass has succeeded for 26 hours while machines run; None where all is well.
+    """Return the sentence that no run has succeeded for 26 hours while machines run; None where all is well.
 
-    `machines` are those of the ledger, `last` the last pass, where the caller has them. Within 26 hours of the first
+    `machines` are those of the ledger, `last` the last run, where the caller has them. Within 26 hours of the first
     launch nothing is said. Raises LedgerUnavailable.
     """
     now, last = session.clock(), last or last_pass(session.ledger)
@@ -138,12 +138,14 @@ def unguarded_machines(
     alone = [machine for machine in machines if runs(machine) and needs_runs(machine)]
     if not alone:
         return []
-    from cloudgpu.core.policies.runs import guarding_run, missing, with_run
+    from cloudgpu.core.policies.runs import guarding_run, missing_for_guard, with_run
 
     now = session.clock()
     known = with_run((last or last_pass(session.ledger)).scheduled, session.own_run, now)
     scopes = ((machine, scope_of_row(machine)) for machine in alone)
-    return [(one, missing(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None]
+    return [
+        (one, missing_for_guard(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None
+    ]
 
 
 def unguarded(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
@@ -151,7 +153,7 @@ def unguarded(session: SessionBase, machines: list[Machine] | None = None, last:
 
     `machines` are those that are there, where the caller has them. Raises LedgerUnavailable.
     """
-    left = unguarded_machines(session, session.ledger.there() if machines is None else machines, last)
+    left = unguarded_machines(session, session.ledger.present_machines() if machines is None else machines, last)
     if not left:
         return None
     names = first_few([machine.name for machine, _ in left], NAMED)

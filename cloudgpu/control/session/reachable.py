@@ -11,7 +11,7 @@ from threading import Lock
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.events.account_names import hosts_in
-from cloudgpu.core.model.identity import BY_REGION, AccountIdentity, place_of
+from cloudgpu.core.model.identity import BY_REGION, AccountIdentity, identity_region
 from cloudgpu.core.model.machine import Machine
 
 Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
@@ -20,7 +20,7 @@ _lock = Lock()
 
 def remember(session: SessionBase, account: str, region: str | None, found: AccountIdentity) -> None:
     """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
-    place = place_of(region, found.kind)
+    place = identity_region(region, found.kind)
     if session.identified.get((account, place)) == found or not session.home.root.is_dir():
         return
     with _lock, suppress(OSError):

@@ -138,7 +138,7 @@ class Session(SessionBase):
         return template
 
     def integrity_problem(self) -> str | None:
-        """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a look found."""
+        """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a sync found."""
         found = self.ledger.suspect()
         if found is not None:
             return found
@@ -194,9 +194,9 @@ class Session(SessionBase):
         if (named == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
             where = " in config.toml" if named == "ledger" else ""
             raise InvalidRequest(
-                f"There is no ledger at {self.ledger.place}, and never was one: no machine was checked.",
+                f"There is no ledger at {self.ledger.location}, and never was one: no machine was checked.",
                 field=named,
-                value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.place,
+                value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.location,
                 next=f"Check {named}{where}. To begin there: cloudgpu init, or cloudgpu up",
             )
 
@@ -228,13 +228,13 @@ class Session(SessionBase):
             )
 
 
-def living(machines: list[Machine]) -> list[Machine]:
-    """Return the rows of machines that are not proved gone."""
+def living_machines(machines: list[Machine]) -> list[Machine]:
+    """Return the records of machines that are not proved gone."""
     return [machine for machine in machines if machine.terminated_at is None]
 
 
 def present(machines: list[Machine]) -> list[Machine]:
-    """Return the rows of machines that are not proved gone, or of which something is kept."""
+    """Return the records of machines that are not proved gone, or of which something is kept."""
     return [machine for machine in machines if machine.terminated_at is None or has_retained_resources(machine)]
 
 
@@ -269,9 +269,9 @@ def find_whole(
     found = find_any(machines, name, now, ended=ended)
     if found[0].gang is None:
         return found
-    from cloudgpu.core.clusters.members import check_whole
+    from cloudgpu.core.clusters.members import require_complete
 
-    check_whole(found[0], name, verb)
+    require_complete(found[0], name, verb)
     return found
 
 
@@ -279,7 +279,7 @@ def find_any(
     machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> tuple[Machine, ...]:
     """Return the machine, or the nodes of the cluster, that `name` means."""
-    alive = living(machines)
+    alive = living_machines(machines)
     if name is None:
         now_running = [machine for machine in alive if machine.state == "running"] if running else []
         return _only(now_running or alive or present(machines))

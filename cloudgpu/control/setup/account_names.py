@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cloudgpu.config.edit import value_at
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.setup.init import Found
+from cloudgpu.control.setup.init import ExistingSetup
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.core.model.machine import Machine
@@ -17,7 +17,7 @@ from cloudgpu.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AccountOrHost:
     """An account by its name now, or a host of it. `kind` is its provider."""
 
     account: str
@@ -34,11 +34,11 @@ class Place:
         """How config.toml names it, for a sentence."""
         return f"[accounts.{self.account}]" if self.host is None else f"the host {self.host} in {self.account}"
 
-    def called(self, name: str) -> Place:
+    def called(self, name: str) -> AccountOrHost:
         """Return the place of another name that this one may be now."""
         return replace(self, account=name) if self.host is None else replace(self, host=name)
 
-    def is_in(self, found: Found) -> bool:
+    def is_in(self, found: ExistingSetup) -> bool:
         """Say whether config.toml names it."""
         table = value_at(found.table, ("accounts", self.account))
         return table is not None and (self.host is None or self.host in hosts_in(table))
@@ -54,14 +54,14 @@ class Place:
                 yield machine
 
 
-def find_place(session: Session, found: Found, text: str, option: str) -> Place:
+def find_place(session: Session, found: ExistingSetup, text: str, option: str) -> AccountOrHost:
     """Return what is meant by `text`: an account, a host, or `ACCOUNT/HOST`.
 
     Raises InvalidRequest for what neither config.toml nor the ledger knows, and for a host's name that two have.
     """
     accounts, hosts = _known(session, found)
     if text in accounts:
-        return Place(text, None, accounts[text])
+        return AccountOrHost(text, None, accounts[text])
     meant = [one for one in hosts if text in (one.host, f"{one.account}/{one.host}")]
     if len(meant) == 1:
         return meant[0]
@@ -75,17 +75,17 @@ def find_place(session: Session, found: Found, text: str, option: str) -> Place:
     )
 
 
-def _known(session: Session, found: Found) -> tuple[dict[str, str], list[Place]]:
+def _known(session: Session, found: ExistingSetup) -> tuple[dict[str, str], list[AccountOrHost]]:
     """Return the provider of every account that is known, and all hosts."""
-    names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], Place]()
+    names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], AccountOrHost]()
     for machine in session.ledger.billable_machines():
         account, kind = names.account(machine.account), machine.provider
         accounts[account] = kind
         if machine.identity and machine.identity.kind == BY_REGION:
             host = names.host(account, machine.region)
-            hosts[account, host] = Place(account, host, kind)
+            hosts[account, host] = AccountOrHost(account, host, kind)
     for name, one in found.settings.accounts.items():
         accounts.setdefault(name, one.provider)
         for host in hosts_in(one.options):
-            hosts[name, host] = Place(name, host, one.provider)
+            hosts[name, host] = AccountOrHost(name, host, one.provider)
     return accounts, list(hosts.values())

@@ -11,7 +11,7 @@ from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.budgets.credit import read_credit
 from cloudgpu.control.session.base import utc_now
-from cloudgpu.control.setup.init import CLOUDS, Draft, Found, account_of, with_account, write
+from cloudgpu.control.setup.init import CLOUDS, Draft, ExistingSetup, account_of, with_account, write
 from cloudgpu.core.model.account import BudgetAlert, Credit, MachineRole, RolePart
 from cloudgpu.core.values.money import NANO, ZERO, Money
 from cloudgpu.core.values.naming import unknown_word
@@ -89,7 +89,7 @@ class Preparation:
 
 
 def prepared(
-    found: Found,
+    found: ExistingSetup,
     kind: str,
     *,
     account: str | None = None,
@@ -137,7 +137,7 @@ def _setting(made: Preparation, part: RolePart) -> str:
 
 
 def removal(
-    found: Found, kind: str, *, account: str | None = None, named: Mapping[str, str] | None = None
+    found: ExistingSetup, kind: str, *, account: str | None = None, named: Mapping[str, str] | None = None
 ) -> Preparation:
     """Return what taking the role away would do, and the table without it. Asks the cloud; changes nothing."""
     name = _account(found, kind, account)
@@ -220,7 +220,7 @@ def _door(provider: object, kind: str) -> NarrowsSsh:
     return provider
 
 
-def _preparation(found: Found, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
+def _preparation(found: ExistingSetup, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
     """Ask the cloud with the account's options as they would be."""
     draft = with_account(found, name, table)
     known = value_at(found.table, ("accounts", name)) or {}
@@ -246,7 +246,7 @@ def _document(kind: str, whose: str) -> str:
     return (data_dir("policies") / "permissions" / f"{kind}-{whose}.json").read_text()
 
 
-def _account(found: Found, kind: str, account: str | None) -> str:
+def _account(found: ExistingSetup, kind: str, account: str | None) -> str:
     """Return the account's name; raise InvalidRequest for one of another provider or a cloud that is not known."""
     if kind not in CLOUDS:
         raise _unknown(kind)

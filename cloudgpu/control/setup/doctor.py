@@ -25,10 +25,10 @@ from cloudgpu.control.session.accounts import (
     account_of,
     accounts_here,
     cloud_accounts,
-    gap_of,
     is_any_provider,
     provider_kinds,
     split_gaps,
+    unanswered_of,
     used_accounts,
 )
 from cloudgpu.control.session.base import is_mine, utc_now
@@ -39,7 +39,7 @@ from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.setup.team_ledger import team_checks
 from cloudgpu.core.model.checks import Check, Verdict, failed
-from cloudgpu.core.model.identity import account_text, gap_text, is_there
+from cloudgpu.core.model.identity import account_text, is_reachable_here, unanswered_text
 from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
@@ -134,8 +134,8 @@ def _settings(session: Session) -> str:
 
 
 def _policy(session: Session) -> Check:
-    """Say which policy is the usual one, and what is wrong with any: a pass runs with no half of one."""
-    from cloudgpu.control.policies.commands import checked
+    """Say which policy is the usual one, and what is wrong with any: no run uses half of one."""
+    from cloudgpu.control.policies.commands import check_policies
     from cloudgpu.control.policies.resolve import find_policy, lifetime_of, limits_of
     from cloudgpu.core.policies.limits import cut_lifetime
     from cloudgpu.core.values.times import duration_text
@@ -143,7 +143,7 @@ def _policy(session: Session) -> Check:
     try:
         policy = find_policy(session, None)
         wished = lifetime_of(policy, session.settings)
-        checked(session, ())
+        check_policies(session, ())
         spans, _ = cut_lifetime(wished, limits_of(session))
     except CloudgpuError as error:
         return failed("policy", error)
@@ -279,7 +279,9 @@ def _gone(session: Session) -> Iterator[Check]:
 def _absent(session: Session) -> Iterator[Check]:
     """Yield a failed check for each machine of this owner that nobody here can ask, by its name or by what it is."""
     with suppress(LedgerUnavailable):  # its own check has said so
-        machines = [machine for machine in session.ledger.machines() if is_there(machine) and is_mine(session, machine)]
+        machines = [
+            machine for machine in session.ledger.machines() if is_reachable_here(machine) and is_mine(session, machine)
+        ]
         _, faults = by_account(session, machines)
         for machine, found in zip(machines, absences(session, machines, reachable(session, machines)), strict=True):
             fault = faults.get(machine.id)
@@ -295,7 +297,7 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
         try:
             listing = session.provider(name).list()
         except CloudgpuError as error:
-            _, closed = split_gaps(session, [gap_of(name, error)]) if asked_all else ([], [])
+            _, closed = split_gaps(session, [unanswered_of(name, error)]) if asked_all else ([], [])
             if closed:
                 message = f"not asked: the credentials found here do not open it: {error.message}"
                 yield Check(f"account {name}", Verdict.NOTE, message, error.next)
@@ -303,7 +305,7 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
                 yield failed(f"account {name}", error)
             continue
         if listing.unanswered:
-            message = " ".join(gap_text(gap.scope, gap.why) for gap in listing.unanswered)
+            message = " ".join(unanswered_text(gap.scope, gap.why) for gap in listing.unanswered)
             yield Check(f"account {name}", Verdict.FAIL, message, None, 8)
         else:
             yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")

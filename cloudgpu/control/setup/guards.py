@@ -65,7 +65,7 @@ def _check(session: Session, machine: Machine, reaper: str, *, watched: bool) ->
 def _agent(session: Session, machine: Machine) -> str:
     """Return what is known of the agent: the end that it keeps, and when it was last heard.
 
-    It is heard when it marks the machine as in use, and when a pass fetches what it has seen.
+    It is heard when it marks the machine as in use, and when a run fetches what it has seen.
     """
     found = guards_of(machine)
     if has_no_agent(machine):

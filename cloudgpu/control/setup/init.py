@@ -38,7 +38,7 @@ _WORD = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExistingSetup:
     """What is there before: the file's text (None: there is no file), and what it stands for."""
 
     home: Home
@@ -70,7 +70,7 @@ class Host:
 class Draft:
     """The file as it would be: `after`, and the lines that differ, without those around them (they may be secret)."""
 
-    found: Found
+    found: ExistingSetup
     after: str
     diff: tuple[str, ...]
 
@@ -86,17 +86,17 @@ def lease_of(home: Home, settings: Settings) -> timedelta:
     return lifetime_of(policy, settings).lease
 
 
-def look(environ: Mapping[str, str]) -> Found:
+def find_existing_setup(environ: Mapping[str, str]) -> ExistingSetup:
     """Return what is there. Raises InvalidRequest for a file that cannot be read or has a fault."""
     import tomllib
 
     home = find_home(environ)
     text = read_text(home.config_file, NAMED)
     settings = settings_from_text(text or "", login=login_name(environ))
-    return Found(home, text, settings, tomllib.loads(text or ""))
+    return ExistingSetup(home, text, settings, tomllib.loads(text or ""))
 
 
-def checked(name: str, text: str) -> str | Decimal:
+def check_setup(name: str, text: str) -> str | Decimal:
     """Return what an option or an answer says, checked by what reads the file; InvalidRequest names the option."""
     option = f"--{name.replace('_', '-')}"
     if name in FIGURES:
@@ -180,7 +180,7 @@ def login_of(text: str, hosts: Sequence[Host]) -> str:
     return text.strip() if text.strip().startswith("~") else str(path)
 
 
-def known_key(found: Found, host: Host) -> str | None:
+def known_key(found: ExistingSetup, host: Host) -> str | None:
     """Return the host key that the file has for this host, or None."""
     for entry in _hosts(found):
         if entry.get("name") == host.name:
@@ -204,7 +204,7 @@ def confirmed(key: str, fingerprints: Sequence[str], host: Host) -> bool:
 
 
 def draft(
-    found: Found,
+    found: ExistingSetup,
     values: Mapping[str, str | Decimal],
     hosts: Sequence[tuple[Host, str]] = (),
     *,
@@ -229,7 +229,7 @@ def draft(
     return drafted(found, text)
 
 
-def with_account(found: Found, name: str, table: Mapping[str, object]) -> Draft:
+def with_account(found: ExistingSetup, name: str, table: Mapping[str, object]) -> Draft:
     """Return the file with this table of an account in it; a value of None is taken out. Other keys of it stay."""
     text = found.text or ""
     for key, value in table.items():
@@ -238,7 +238,7 @@ def with_account(found: Found, name: str, table: Mapping[str, object]) -> Draft:
     return drafted(found, text)
 
 
-def drafted(found: Found, text: str) -> Draft:
+def drafted(found: ExistingSetup, text: str) -> Draft:
     """Return the change to this text; raise InvalidRequest where the whole would have a fault."""
     _check_whole(found, text)
     before = (found.text or "").splitlines()
@@ -276,12 +276,12 @@ def account_of(settings: Settings, kind: str, way: str = "") -> str:
     )
 
 
-def _hosts(found: Found) -> list[dict[str, Any]]:
+def _hosts(found: ExistingSetup) -> list[dict[str, Any]]:
     table = value_at(found.table, ("accounts", account_of(found.settings, "ssh"), "hosts"))
     return [entry for entry in table if isinstance(entry, dict)] if isinstance(table, list) else []
 
 
-def _with_hosts(found: Found, text: str, hosts: Sequence[tuple[Host, str]], login: str | None) -> str:
+def _with_hosts(found: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login: str | None) -> str:
     entries = {str(entry.get("name")): entry for entry in _hosts(found)}
     for host, key in hosts:
         new = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": key}
@@ -295,7 +295,7 @@ def _with_hosts(found: Found, text: str, hosts: Sequence[tuple[Host, str]], logi
     return with_value(text, ("accounts", account, "hosts"), list(entries.values()))
 
 
-def _check_whole(found: Found, text: str) -> None:
+def _check_whole(found: ExistingSetup, text: str) -> None:
     """Read the text as every verb will, and open the accounts that init writes: their own readers check them."""
     settings = settings_from_text(text, login=found.settings.owner)
     lease_of(found.home, settings)

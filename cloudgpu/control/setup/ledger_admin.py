@@ -18,8 +18,8 @@ from cloudgpu.control.inventory.sync import SyncResult, sync_all
 from cloudgpu.control.session.accounts import used_rows
 from cloudgpu.control.session.identity import by_account, identity_of
 from cloudgpu.control.session.reachable import remembered
-from cloudgpu.core.events.lab_lines import ledger_doubted
-from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, Elsewhere, QueriedAccount, Unanswered, account_text
+from cloudgpu.core.events.general_lines import ledger_doubted
+from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger import saved_calls as saved
@@ -72,13 +72,13 @@ def _path(file: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a look found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
+    """What a sync found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
 
     look: SyncResult
     unknown: tuple[Unanswered, ...]
 
 
-def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocument:
+def verify_document(session: Session, *, agree: Callable[[str], None]) -> VerifyDocument:
     """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
 
     `agree` is given the doubt before the ledger is settled, and raises where the user does not agree. `asked` says then
@@ -146,14 +146,14 @@ def settle_ledger(session: Session, problem: str) -> Settled:
 
 
 def _settled(session: Session, doubt: str) -> SyncResult:
-    if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
+    if session.ledger.head()[0] == 0:  # the file is gone: a sync can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
         session.ledger.settle(doubt)
         return sync_all(session)
     since = _written(session, doubt)
     look = sync_all(session)
-    _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, Elsewhere)])
+    _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere)])
     _check_looked_at(session, since)
     session.ledger.settle(doubt)
     return look
@@ -203,7 +203,7 @@ def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownAccount:
     """An account that this home knows; `why` says from where. `region` names the host where each is one of its own."""
 
     kind: str
@@ -213,14 +213,14 @@ class Known:
     why: str
 
 
-def known_here(session: Session) -> list[Known]:
-    """Return the accounts that this home knows, each once. A look overwrites what it last said: ask before it."""
+def known_here(session: Session) -> list[KnownAccount]:
+    """Return the accounts that this home knows, each once. A sync overwrites what it last said: ask before it."""
     found = [*_saved(session), *_waiting(session), *_said(session)]
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 
 
 def accounts_not_queried(
-    session: Session, known: Iterable[Known], queried: Iterable[QueriedAccount]
+    session: Session, known: Iterable[KnownAccount], queried: Iterable[QueriedAccount]
 ) -> list[Unanswered]:
     """Return those of `known` that are none of the accounts that were asked: what runs there is not known."""
     wanted = list(known)
@@ -238,14 +238,14 @@ def _now(session: Session, account: str, region: str | None) -> Iterator[tuple[s
     yield found.kind, found.id
 
 
-def _said(session: Session) -> Iterator[Known]:
+def _said(session: Session) -> Iterator[KnownAccount]:
     for account, places in remembered(session).items():
         for place, (kind, id_) in places.items():
             why = f"`{account}` here was that account, and no account here is that one now"
-            yield Known(kind, id_, f"{kind} {id_}", place or None, why)
+            yield KnownAccount(kind, id_, f"{kind} {id_}", place or None, why)
 
 
-def _saved(session: Session) -> Iterator[Known]:
+def _saved(session: Session) -> Iterator[KnownAccount]:
     for token, _ in saved.waiting(session.home.attempts):
         try:
             call = saved.load(session.home.attempts, token)
@@ -254,13 +254,15 @@ def _saved(session: Session) -> Iterator[Known]:
         if call is not None and call.identity is not None and call.ledger == session.ledger.id:
             one, region = call.identity, call.offer.available.region
             why = f"a saved call of this home launched {call.request.name} there"
-            yield Known(one.kind, one.id, one.words, region if one.kind == BY_REGION else None, why)
+            yield KnownAccount(one.kind, one.id, one.words, region if one.kind == BY_REGION else None, why)
 
 
-def _waiting(session: Session) -> Iterator[Known]:
+def _waiting(session: Session) -> Iterator[KnownAccount]:
     for outbox in (session.ledger.outbox, *session.ledger.outbox.others()):
         for line in outbox.waiting(session.ledger.id):
             one = line.body.get("identity")
             if one is not None:
                 region = line.body.get("region") if one["kind"] == BY_REGION else None
-                yield Known(one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it")
+                yield KnownAccount(
+                    one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it"
+                )

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument
 
 MOVE = "ledger-move"  # whoever moves a ledger holds it
-WAIT_S = 60  # for a pass that is being made
+WAIT_S = 60  # for a run that is being made
 MAX_HOPS = 20  # of a ledger that has moved again and again
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class LedgerMove:
     """What `ledger move` would do: `follows` says that the ledger has moved already.
 
     `url` is the new place as config.toml is to name it, `to` the same without user and password.
@@ -53,7 +53,7 @@ class Move:
         self.target.close()
 
 
-def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
+def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMove:
     """Return what would be moved, or followed where the ledger has moved already. Changes nothing but what is known.
 
     With `follow` nothing is moved, and the old place need not be there.
@@ -70,7 +70,7 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
         if not (follow and url is not None):
             raise _not_known(error) from error
     if mark is not None and mark.came_from:
-        raise marks.refusal(mark, source.place)
+        raise marks.refusal(mark, source.location)
     if url is None:
         if mark is None:
             raise _not_moved(source)
@@ -80,23 +80,23 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
     follows = follow or mark is not None
     if source.is_at(target) and mark is None:
         raise _the_same(target)
-    return Move(source, target, url, public_url(url), follows)
+    return LedgerMove(source, target, url, public_url(url), follows)
 
 
-def carry_out(session: Session, wanted: Move, environ: Mapping[str, str]) -> LedgerMoveDocument:
+def carry_out(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) -> LedgerMoveDocument:
     """Move or follow, then have config.toml name the new place; return the answer of `ledger move`.
 
     Nobody can write into both places at any moment. Whoever is killed on the way runs the same again.
     """
     after = _config(session, wanted, environ)  # a file that cannot be changed is told before anything is moved
     source, target, mine = wanted.source, wanted.target, session.settings.ledger_url
-    places = Places(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.place}")
+    places = Places(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.location}")
     with _alone(session, MOVE, 10), _alone(session, LOCK, WAIT_S):
         if wanted.follows:  # the old place may be gone, and nobody works there any more
             follow(places)
         else:
-            with source.hold(MOVE, wait=10), source.hold(LOCK, wait=WAIT_S):
-                if target.held(MOVE):
+            with source.lock(MOVE, wait=10), source.lock(LOCK, wait=WAIT_S):
+                if target.is_locked(MOVE):
                     raise _the_same(target)
                 check_payer("Moving the ledger", source.role(), source.person(), source.payers)
                 _check_whole(session)
@@ -118,7 +118,9 @@ def _take_along(source: Book, target: Book) -> None:
         )
 
 
-def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_written: bool) -> LedgerMoveDocument:
+def _answer(
+    session: Session, wanted: LedgerMove, environ: Mapping[str, str], *, is_written: bool
+) -> LedgerMoveDocument:
     from cloudgpu.control.scheduler.stale_lines import lines_with_ledger
 
     notes = []
@@ -131,10 +133,10 @@ def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_wr
         notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {way}.")
     notes += [
         f"This line of your {table} names the old place, so its runs are refused now. Change it: {line}"
-        for table, line in lines_with_ledger(environ, wanted.source.place)
+        for table, line in lines_with_ledger(environ, wanted.source.location)
     ]
     return {
-        "from": wanted.source.place,
+        "from": wanted.source.location,
         "to": wanted.to,
         "ledger": wanted.target.id,
         "lines": wanted.target.head()[0],
@@ -190,7 +192,7 @@ def own_url(to: str, mine: str | None) -> str:
 
 def _alone(session: Session, name: str, wait: float) -> AbstractContextManager[None]:
     """Hold a lock of this home."""
-    return locks.hold(session.home.locks, name, wait=wait)
+    return locks.lock(session.home.locks, name, wait=wait)
 
 
 def _check_whole(session: Session) -> None:
@@ -199,7 +201,7 @@ def _check_whole(session: Session) -> None:
         raise LedgerUnavailable(
             f"The ledger may be incomplete, so it was not moved: {doubt}",
             field="ledger",
-            value=session.ledger.place,
+            value=session.ledger.location,
             next="Run: cloudgpu cost --verify --yes",
         )
 
@@ -208,7 +210,7 @@ def _check_quiet(session: Session, ledger: Book) -> None:
     """Raise ProviderUnavailable while a command is at work on a machine: it could not write down how that went."""
     for machine in ledger.machines():
         name = lock_name(machine.key or machine.id)
-        if machine.terminated_at is None and (locks.held(session.home.locks, name) or ledger.held(name)):
+        if machine.terminated_at is None and (locks.is_locked(session.home.locks, name) or ledger.is_locked(name)):
             raise ProviderUnavailable(
                 f"The ledger was not moved: a command is at work on {machine.name}.",
                 field="name",
@@ -217,7 +219,7 @@ def _check_quiet(session: Session, ledger: Book) -> None:
             )
 
 
-def _config(session: Session, wanted: Move, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
+def _config(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
     """Return config.toml's text before and after; None where CLOUDGPU_LEDGER names the ledger and the file does not."""
     text = read_text(session.home.config_file, "config.toml")
     if environ.get("CLOUDGPU_LEDGER"):
@@ -259,7 +261,7 @@ def _not_known(error: LedgerUnavailable) -> LedgerUnavailable:
 
 def _not_moved(source: Book) -> InvalidRequest:
     return InvalidRequest(
-        f"The ledger at {source.place} has not moved.",
+        f"The ledger at {source.location} has not moved.",
         field="--follow",
         value=None,
         next="To move it, name where to: cloudgpu ledger move URL",
@@ -268,8 +270,8 @@ def _not_moved(source: Book) -> InvalidRequest:
 
 def _the_same(target: Book) -> InvalidRequest:
     return InvalidRequest(
-        f"The ledger is at {target.place} already, or is being moved from there.",
+        f"The ledger is at {target.location} already, or is being moved from there.",
         field="URL",
-        value=target.place,
+        value=target.location,
         next="Name another place: sqlite:///a/local/path/ledger.db or postgresql://USER@HOST/DATABASE",
     )

@@ -25,7 +25,7 @@ from cloudgpu.control.session.guarding import GUARD_WAY, NO_SAFEGUARD
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied
 from cloudgpu.core.billing.rates import MONTH_H
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.launch.plan import HOUR, run_cost
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.machine import Machine, not_none
@@ -142,7 +142,7 @@ class _Trial:
     def result(self) -> Trial:
         """Return what the machine went through, and its cost."""
         row = self._machine()
-        cost = None if row is None or row.unpriced else spent(row, self.session.clock())
+        cost = None if row is None or row.unpriced else spent_until_now(row, self.session.clock())
         return Trial(self.prepared, row.name if row else None, tuple(self.stages), cost, tuple(self.left))
 
     def _launch(self) -> Machine:
@@ -352,7 +352,7 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
 def ceiling(plans: Sequence[Prepared]) -> tuple[Money, bool]:
     """Return the most that these machines can cost, disks and addresses included; and whether a price is not known.
 
-    Each machine for both its leases (of the launch, and of the start) at the dearest offer, what lies beside it too.
+    Each machine for both its leases (of the launch, and of the start) at the most expensive offer, attached costs too.
     """
     total, whole = ZERO, True
     for prepared in plans:

@@ -12,9 +12,9 @@ from cloudgpu.control.budgets.store import pass_budgets
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
-from cloudgpu.control.setup.account_names import Place, find_place
-from cloudgpu.core.events.lab_lines import account_renamed
-from cloudgpu.core.model.identity import account_text, is_on_computer, is_there
+from cloudgpu.control.setup.account_names import AccountOrHost, find_place
+from cloudgpu.core.events.general_lines import account_renamed
+from cloudgpu.core.model.identity import account_text, is_on_computer, is_reachable_here
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest, NotReachableHere
@@ -32,7 +32,7 @@ class Renaming:
     `rows` are all that the ledger knows of it, `machines` those that may be there. `notes` are what names it elsewhere.
     """
 
-    place: Place
+    place: AccountOrHost
     new: str
     rows: tuple[Machine, ...]
     machines: tuple[Machine, ...]
@@ -46,7 +46,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     Raises InvalidRequest for names that nobody knows, and where what is called `new` is not the same account or
     computer; ProviderUnavailable where that cannot be asked now.
     """
-    found = init.look(environ)
+    found = init.find_existing_setup(environ)
     place = find_place(session, found, old, FIELD)
     if new in (old, place.name):
         raise InvalidRequest("That is its name already.", field=FIELD, value=new, next="Give it a new name.")
@@ -61,7 +61,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
             next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {place.name}.",
         )
     rows = tuple(place.rows(session, session.ledger.billable_machines()))
-    machines = tuple(row for row in rows if not row.is_named_resource and is_there(row))
+    machines = tuple(row for row in rows if not row.is_named_resource and is_reachable_here(row))
     _check_files(place, machines)
     draft = _renamed(found, place, new) if place.is_in(found) else None
     if draft is None:
@@ -106,7 +106,7 @@ def document(renaming_: Renaming) -> RenameDocument:
     }
 
 
-def _check_files(place: Place, machines: tuple[Machine, ...]) -> None:
+def _check_files(place: AccountOrHost, machines: tuple[Machine, ...]) -> None:
     """Refuse a new name for a local account with machines: their files lie in a directory of that name."""
     here = [machine for machine in machines if machine.provider == "local"]
     if here:
@@ -119,7 +119,7 @@ def _check_files(place: Place, machines: tuple[Machine, ...]) -> None:
         )
 
 
-def _renamed(found: init.Found, place: Place, new: str) -> init.Draft:
+def _renamed(found: init.ExistingSetup, place: AccountOrHost, new: str) -> init.Draft:
     """Return the file with the new name."""
     text = found.text or ""
     if place.host is None:
@@ -131,26 +131,26 @@ def _renamed(found: init.Found, place: Place, new: str) -> init.Draft:
     return init.drafted(found, with_value(text, path, hosts))
 
 
-def _usual(found: init.Found, place: Place, new: str) -> init.Draft | None:
+def _usual(found: init.ExistingSetup, place: AccountOrHost, new: str) -> init.Draft | None:
     """Return the file where `account = ...` has the new name; None where it needs no change."""
     text = _with_usual(found.text or "", found, place, new)
     return init.drafted(found, text) if text != found.text else None
 
 
-def _with_usual(text: str, found: init.Found, place: Place, new: str) -> str:
+def _with_usual(text: str, found: init.ExistingSetup, place: AccountOrHost, new: str) -> str:
     is_usual = place.host is None and value_at(found.table, ("account",)) == place.account
     return with_value(text, ("account",), new) if is_usual else text
 
 
-def _check_same(session: Session, there: Place, machines: tuple[Machine, ...]) -> None:
+def _check_same(session: Session, there: AccountOrHost, machines: tuple[Machine, ...]) -> None:
     """Ask what is called by the new name who it is: it has to be where the machines were launched."""
-    wanted = [machine for machine in machines if is_there(machine) and machine.identity]
+    wanted = [machine for machine in machines if is_reachable_here(machine) and machine.identity]
     wanted = wanted or [machine for machine in machines if machine.identity][-1:]
     for machine in wanted:
         try:
             found = identity_of(session, there.account, there.host or machine.region)
         except NotReachableHere as error:
-            if not is_there(machine):  # a host of long ago
+            if not is_reachable_here(machine):  # a host of long ago
                 continue
             message = f"{machine.name} runs on {account_text(machine)}. {error.message}"
             raise InvalidRequest(message, field=FIELD, value=there.name, next=error.next) from error
@@ -164,7 +164,9 @@ def _check_same(session: Session, there: Place, machines: tuple[Machine, ...]) -
             )
 
 
-def _notes(session: Session, found: init.Found, draft: init.Draft | None, place: Place) -> Iterator[str]:
+def _notes(
+    session: Session, found: init.ExistingSetup, draft: init.Draft | None, place: AccountOrHost
+) -> Iterator[str]:
     """Yield what names the account elsewhere, and is not changed."""
     if place.host is not None:
         return

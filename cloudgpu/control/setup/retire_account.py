@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.edit import value_at, with_value, without_table
 from cloudgpu.control.inventory.sync import sync_accounts
-from cloudgpu.control.lifecycle.lost import check_lost, lose
+from cloudgpu.control.lifecycle.lost import check_lost, record_as_lost
 from cloudgpu.control.session.accounts import found_here
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
-from cloudgpu.control.setup.account_names import Place, find_place
+from cloudgpu.control.setup.account_names import AccountOrHost, find_place
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
-from cloudgpu.core.events.lab_lines import account_forgotten
-from cloudgpu.core.model.identity import Elsewhere, account_text, is_on_computer
+from cloudgpu.core.events.general_lines import account_forgotten
+from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_on_computer
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind, ResourceListing
@@ -65,12 +65,12 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
     asked lives or is kept; StopUnproved where it is not known whether something lives; ProviderUnavailable where it can
     be asked and does not answer.
     """
-    found = init.look(environ)
+    found = init.find_existing_setup(environ)
     place = find_place(session, found, name, "--forget")
     return _of_account(session, found, place.account) if place.host is None else _of_host(session, found, place)
 
 
-def _of_host(session: Session, found: init.Found, place: Place) -> Farewell:
+def _of_host(session: Session, found: init.ExistingSetup, place: AccountOrHost) -> Farewell:
     rows = list(place.rows(session, session.ledger.billable_machines()))
     lost = tuple(row for row in rows if row.terminated_at is None)
     for row in lost:
@@ -79,13 +79,13 @@ def _of_host(session: Session, found: init.Found, place: Place) -> Farewell:
     return Farewell(place.account, place.kind, tuple(rows), draft, host=place.host, lost=lost)
 
 
-def _without_host(found: init.Found, place: Place) -> init.Draft:
+def _without_host(found: init.ExistingSetup, place: AccountOrHost) -> init.Draft:
     path = ("accounts", place.account, "hosts")
     hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != place.host]
     return init.drafted(found, with_value(found.text or "", path, hosts))
 
 
-def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
+def _of_account(session: Session, found: init.ExistingSetup, account: str) -> Farewell:
     draft = _without(found, account) if value_at(found.table, ("accounts", account)) is not None else None
     if draft is None and account in found.settings.accounts:
         raise _always_there(account, found.settings.accounts[account].provider)
@@ -149,7 +149,9 @@ def forget(session: Session, farewell: Farewell) -> str:
     and InvalidRequest where the file was changed meanwhile.
     """
     for row in farewell.lost:
-        lose(session, row, f"{farewell.host or farewell.account} was removed; nothing there can be queried any more")
+        record_as_lost(
+            session, row, f"{farewell.host or farewell.account} was removed; nothing there can be queried any more"
+        )
     account, at = farewell.account, iso(session.clock())
 
     def decide(view: Any) -> list[Any]:
@@ -181,7 +183,7 @@ def document(farewell: Farewell, at: str | None) -> ForgetDocument:
     }
 
 
-def _without(found: init.Found, account: str) -> init.Draft:
+def _without(found: init.ExistingSetup, account: str) -> init.Draft:
     """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
     text = without_table(found.text or "", ("accounts", account))
     made = init.drafted(found, text)
@@ -197,7 +199,9 @@ def _look(session: Session, account: str, *, configured: bool) -> list[str]:
     for sentence in look.sentences:
         session.report(sentence)
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else ResourceListing(())
-    here = (gap for gap in look.unanswered if not isinstance(gap, Elsewhere))  # a colleague's account of that name
+    here = (
+        gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere)
+    )  # a colleague's account of that name
     for gap in (*here, *beside.unanswered):
         raise _not_known(account, f"{gap.scope}: {gap.why}", configured=configured)
     ours = (one for one in (*look.resources, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)

@@ -36,7 +36,7 @@ def shared(
 def document(found: Sharing) -> TeamLedgerDocument:
     """Return how a ledger is shared as the value that is printed."""
     return {
-        "ledger": found.place,
+        "ledger": found.location,
         "owner": found.owner,
         "user": found.person,
         "members_role": None if found.team is None else found.team.members,

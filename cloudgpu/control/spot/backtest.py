@@ -22,7 +22,7 @@ from cloudgpu.views.advice.spot import backtest_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.spot.places import Place, Sighting
+    from cloudgpu.core.spot.places import Sighting, SpotLocation
     from cloudgpu.core.spot.situation import Policy
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument
 
@@ -151,7 +151,7 @@ def seen_traces(session: Session) -> list[Trace]:
     until something else was seen at that place. A place where nothing but one state was seen says too little, and is
     left out.
     """
-    by_place: dict[Place, list[Sighting]] = defaultdict(list)
+    by_place: dict[SpotLocation, list[Sighting]] = defaultdict(list)
     for one in history(session.ledger):
         if one.kind != "ended":  # by its user: spot was there as before
             by_place[one.place].append(one)
@@ -172,7 +172,7 @@ def _history(session: Session) -> list[Trace]:
     return found
 
 
-def _trace(place: Place, seen: list[Sighting], now: float) -> Trace | None:
+def _trace(place: SpotLocation, seen: list[Sighting], now: float) -> Trace | None:
     name = " ".join(filter(None, (place.account, place.zone or place.region, place.instance_type)))
     return trace_of_changes(name, [(one.at.timestamp(), one.kind == "made") for one in seen], now, GAP_S)
 

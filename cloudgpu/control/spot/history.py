@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.rules import rule_of
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.events.bodies import How
 from cloudgpu.core.events.machine_lines import spot_interrupted
 from cloudgpu.core.model.usage import Resource
-from cloudgpu.core.spot.places import Kind, Offered, Place, Sighting, ordered
+from cloudgpu.core.spot.places import Kind, Offered, Sighting, SpotLocation, order_places
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.providers.abilities import HasPlacementScores
@@ -39,9 +39,9 @@ def history(ledger: Ledger) -> tuple[Sighting, ...]:
     return tuple(sorted(found, key=lambda one: one.at))
 
 
-def place_of(machine: Machine) -> Place:
+def spot_location(machine: Machine) -> SpotLocation:
     """Return where a machine is, or was to be."""
-    return Place(machine.account, machine.region, machine.zone or None, machine.instance_type or "")
+    return SpotLocation(machine.account, machine.region, machine.zone or None, machine.instance_type or "")
 
 
 def was_taken(machine: Machine) -> bool:
@@ -59,7 +59,7 @@ def over_at(machine: Machine) -> str:
     return machine.since or machine.terminated_at or machine.seen_at or machine.intended_at
 
 
-def better_place(session: Session, prepared: Prepared) -> Place | None:
+def better_location(session: Session, prepared: Prepared) -> SpotLocation | None:
     """Return where a spot launch is better tried than at its cheapest offer, by what was seen; None for nowhere.
 
     Where other places of the plan are as good, the cheapest is tried first and the launch goes on from there.
@@ -67,8 +67,8 @@ def better_place(session: Session, prepared: Prepared) -> Place | None:
     offers = [one for one in prepared.offers if one.available.market == "spot"]
     if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
         return None
-    best = place_of_offer(first_offer(session, offers, history(session.ledger)))
-    return None if best == place_of_offer(prepared.plan.offer) else best
+    best = offer_location(first_offer(session, offers, history(session.ledger)))
+    return None if best == offer_location(prepared.plan.offer) else best
 
 
 def first_offer(session: Session, offers: Sequence[Offer], seen: Sequence[Sighting]) -> Offer:
@@ -79,13 +79,13 @@ def first_offer(session: Session, offers: Sequence[Offer], seen: Sequence[Sighti
     if not offers:
         raise ValueError("no offers")
     scores = _scores(session, offers)
-    places = [place_of_offer(one) for one in offers]
+    places = [offer_location(one) for one in offers]
     pairs = zip(places, offers, strict=True)
     offered = [Offered(place, one.price.per_hour.nanos, score=scores.get(place)) for place, one in pairs]
-    return offers[offered.index(ordered(offered, seen, session.clock(), CHANGEOVER_H)[0])]
+    return offers[offered.index(order_places(offered, seen, session.clock(), CHANGEOVER_H)[0])]
 
 
-def _scores(session: Session, offers: Sequence[Offer]) -> dict[Place, int]:
+def _scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLocation, int]:
     """Return what a provider says of the places of the first offer's type and account; nothing where it says nothing.
 
     Raises LedgerUnavailable: nothing else stands in the way of a launch.
@@ -103,19 +103,19 @@ def _scores(session: Session, offers: Sequence[Offer]) -> dict[Place, int]:
     except CloudgpuError:
         return {}
     found = zip(same, scores, strict=True)
-    return {place_of_offer(one): score for one, score in found if score is not None}
+    return {offer_location(one): score for one, score in found if score is not None}
 
 
-def place_of_offer(offer: Offer) -> Place:
+def offer_location(offer: Offer) -> SpotLocation:
     """Return where an offer would be launched."""
     item = offer.available
-    return Place(item.account, item.region, item.zone or None, item.instance_type)
+    return SpotLocation(item.account, item.region, item.zone or None, item.instance_type)
 
 
 def _sightings(machine: Machine) -> Iterator[Sighting]:
     if machine.market != "spot" or machine.is_named_resource or machine.launch_status == "void":
         return
-    place, price = place_of(machine), machine.price.nanos_per_hour if machine.price else None
+    place, price = spot_location(machine), machine.price.nanos_per_hour if machine.price else None
     begun = from_iso(machine.launched_at or machine.intended_at)
     if machine.launch_status == "refused":
         yield Sighting(from_iso(machine.terminated_at or machine.intended_at), place, "refused", price)
@@ -147,7 +147,7 @@ def _line(machine: Machine, noticed: datetime | None, now: datetime) -> Draft:
     at = from_iso(over_at(machine))
     ran = max(0.0, (at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
     how: How = "provider" if machine.state_reason == "interrupted" else "vanished"
-    cost = spent(machine, now).nanos
+    cost = spent_until_now(machine, now).nanos
     return spot_interrupted(
         machine.id,
         at,

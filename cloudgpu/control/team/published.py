@@ -11,7 +11,7 @@ from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.file import limits_from, policy_from
 from cloudgpu.config.policies.find import LIMITS, check_policy_name
 from cloudgpu.control.team.roles import payers_only
-from cloudgpu.core.events.lab_lines import policy_published, policy_withdrawn
+from cloudgpu.core.events.general_lines import policy_published, policy_withdrawn
 from cloudgpu.core.team.rights import Published
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest

@@ -59,16 +59,20 @@ def payers_only(session: Session, what: str) -> None:
         check_payer(what, role, ledger.person(), ledger.payers)
 
 
-def remember(session: Session, law: Authorization) -> None:
+def remember(session: Session, authorization: Authorization) -> None:
     """Keep what this says of the user, where it is news today; of use where a team may share the ledger.
 
     A full disk keeps nobody from their work.
     """
     path = _path(session)
-    usual, people = session.settings.owner, law.people
-    names = {usual} if law.role is Role.ALONE or people.owns(law.person, usual) or law.takes(usual) else set()
-    names |= {law.person, *people.names(law.person)}
-    said = {"role": law.role, "names": sorted(names), "day": iso(session.clock())[:10]}
+    usual, people = session.settings.owner, authorization.people
+    names = (
+        {usual}
+        if authorization.role is Role.ALONE or people.owns(authorization.person, usual) or authorization.takes(usual)
+        else set()
+    )
+    names |= {authorization.person, *people.names(authorization.person)}
+    said = {"role": authorization.role, "names": sorted(names), "day": iso(session.clock())[:10]}
     data = (json.dumps(said) + "\n").encode()
     with suppress(OSError):
         if not path.with_suffix(".head").exists() or (path.exists() and read_own(path, MAX) == data):

@@ -46,7 +46,7 @@ class AgentStatus:
     fault: str = ""
 
 
-def unheard(fault: str, answer: Mapping[str, Any] | None = None) -> AgentStatus:
+def unknown_status(fault: str, answer: Mapping[str, Any] | None = None) -> AgentStatus:
     """Return what is known where nothing was said that can be used."""
     return AgentStatus(answer, (), None, None, (), fault)
 
@@ -56,18 +56,18 @@ def parse_agent_status(text: bytes) -> AgentStatus:
     try:
         said = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        return unheard("its agent does not answer in JSON")
+        return unknown_status("its agent does not answer in JSON")
     if not isinstance(said, dict):
-        return unheard("its agent does not answer with a JSON object")
+        return unknown_status("its agent does not answer with a JSON object")
     answer = _cut({name: value for name, value in said.items() if name != "samples"}, _DEEPEST)
     if "samples" not in said:
-        return unheard(EARLIER, answer)
+        return unknown_status(EARLIER, answer)
     if said.get("heartbeat", 0) is None:
-        return unheard("its agent has seen nothing yet", answer)
+        return unknown_status("its agent has seen nothing yet", answer)
     try:
         return _checked(said, answer)
     except Unusable as error:
-        return unheard(f"what its agent says cannot be used: {error}", answer)
+        return unknown_status(f"what its agent says cannot be used: {error}", answer)
 
 
 def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:

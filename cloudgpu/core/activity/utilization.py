@@ -32,7 +32,7 @@ MOMENT = 1  # seconds: the stamps of samples that meet differ by so much
 SAID_EVERY = 660.0  # seconds: a machine in use says so every 10 minutes (`agent.WINDOW`), and its word takes a while
 
 
-class Span(NamedTuple):
+class UsageSpan(NamedTuple):
     """Whole epoch seconds of one kind, within one UTC hour. `joules` were drawn in them; None: nobody measured.
 
     `cards` are seconds of GPUs that were at work in them, each counted by itself; None: nobody counted, or none was.
@@ -103,9 +103,9 @@ def _is_used(one: Sample) -> bool:
     )
 
 
-def intervals(samples: Iterable[Sample]) -> tuple[Span, ...]:
+def usage_intervals(samples: Iterable[Sample]) -> tuple[UsageSpan, ...]:
     """Return what samples, oldest first, show; like and like together. Where two overlap the earlier one counts."""
-    found: list[Span] = []
+    found: list[UsageSpan] = []
     reach = 0
     for one in samples:
         begin, end = max(round(one["t"] - one["s"]), reach), round(one["t"])
@@ -117,7 +117,7 @@ def intervals(samples: Iterable[Sample]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def _put(found: list[Span], begin: int, end: int, kind: str, watts: float | None, gpus: float | None) -> None:
+def _put(found: list[UsageSpan], begin: int, end: int, kind: str, watts: float | None, gpus: float | None) -> None:
     """Add a piece, cut where an hour ends; what is like the piece before makes that longer."""
     while begin < end:
         stop = min(end, begin - begin % HOUR + HOUR)
@@ -125,9 +125,9 @@ def _put(found: list[Span], begin: int, end: int, kind: str, watts: float | None
         cards = None if gpus is None else round(max(1.0, gpus) * (stop - begin), 3)
         last = found[-1] if found else None
         if last and last.end == begin and begin % HOUR and last.kind == kind and _alike(last, joules, cards):
-            found[-1] = Span(last.begin, stop, kind, _sum(last.joules, joules), _sum(last.cards, cards))
+            found[-1] = UsageSpan(last.begin, stop, kind, _sum(last.joules, joules), _sum(last.cards, cards))
         else:
-            found.append(Span(begin, stop, kind, joules, cards))
+            found.append(UsageSpan(begin, stop, kind, joules, cards))
         begin = stop
 
 
@@ -135,15 +135,15 @@ def _sum(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else round(one + other, 3)
 
 
-def _alike(last: Span, joules: float | None, cards: float | None) -> bool:
+def _alike(last: UsageSpan, joules: float | None, cards: float | None) -> bool:
     """Say whether both were measured or neither, both drew something or neither, and both were counted or neither."""
     measured = (last.joules is None) == (joules is None) and bool(last.joules) == bool(joules)
     return measured and (last.cards is None) == (cards is None)
 
 
-def joined(days: Iterable[Iterable[Span]]) -> list[Span]:
+def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
     """Return the spans of several days, oldest first, as one list in which none overlaps another."""
-    found: list[Span] = []
+    found: list[UsageSpan] = []
     reach = 0
     for one in (span for day in days for span in day):
         if one.end <= reach:
@@ -156,7 +156,9 @@ def joined(days: Iterable[Iterable[Span]]) -> list[Span]:
     return found
 
 
-def hours(found: Sequence[Span], runs: Iterable[tuple[float, float]], word: Word | None = None) -> tuple[Hour, ...]:
+def hours(
+    found: Sequence[UsageSpan], runs: Iterable[tuple[float, float]], word: Word | None = None
+) -> tuple[Hour, ...]:
     """Return the hours of billed runs (begin, end in epoch seconds), oldest first, with what the spans show of them.
 
     Runs may overlap: no second is billed twice here. `word` is of the last run.
@@ -175,7 +177,7 @@ def hours(found: Sequence[Span], runs: Iterable[tuple[float, float]], word: Word
     return tuple(_hour(number, sums[number]) for number in sorted(sums))
 
 
-def draw(found: Sequence[Span], begin: float, end: float) -> tuple[float, float] | None:
+def mean_draw(found: Sequence[UsageSpan], begin: float, end: float) -> tuple[float, float] | None:
     """Return the mean of watts that GPUs drew in [begin, end), and for how many seconds of it that was measured.
 
     None where nobody measured.
@@ -240,23 +242,23 @@ def _by_hour(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
         begin = stop
 
 
-def _within(found: Sequence[Span], begin: float, end: float) -> Sequence[Span]:
+def _within(found: Sequence[UsageSpan], begin: float, end: float) -> Sequence[UsageSpan]:
     first = bisect_left(found, begin, key=lambda one: one.end)
     return found[first : bisect_left(found, end, key=lambda one: one.begin)]
 
 
-def _said(known: Sequence[Span], word: Word, begin: float, end: float) -> Iterator[Span]:
+def _said(known: Sequence[UsageSpan], word: Word, begin: float, end: float) -> Iterator[UsageSpan]:
     """Yield, as idle, what lies between the spans of a run from the word's use on."""
     reach, until = ceil(max(begin, word.active)), int(min(word.at - SAID_EVERY, end))
     for one in known:
         if reach < min(one.begin, until):
-            yield Span(reach, min(one.begin, until), IDLE)
+            yield UsageSpan(reach, min(one.begin, until), IDLE)
         reach = max(reach, one.end)
     if reach < until:
-        yield Span(reach, until, IDLE)
+        yield UsageSpan(reach, until, IDLE)
 
 
-def _count(sums: dict[int, list[float]], one: Span, begin: float, end: float) -> None:
+def _count(sums: dict[int, list[float]], one: UsageSpan, begin: float, end: float) -> None:
     """Add the part of a span that lies within a run."""
     for hour, first, last in _by_hour(max(one.begin, begin), min(one.end, end)):
         part = last - first

@@ -63,7 +63,7 @@ class Seconds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class RentedMachine:
     """What one machine of the cloud has and did.
 
     `gpu` names its GPUs as its launch did ("" for none), `gpus` is how many there are (a share is a part of one) and
@@ -82,7 +82,7 @@ class Compared:
     @property
     def all(self) -> Seconds:
         """The sum of its days."""
-        return added(self.days.values())
+        return add_days(self.days.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class History:
     end: datetime
     zone: tzinfo
     cloud: Mapping[date, Sums]
-    machines: Sequence[Compared]
+    machines: Sequence[RentedMachine]
 
     @property
     def elapsed(self) -> timedelta:
@@ -102,13 +102,13 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CaseCosts:
     """One case: the cloud's cost, and the desktops that do the same work.
 
     `worked` is how long one desktop works for it. `past` is when the cloud had first cost as much, by the end of that
     day, and `since` from when on it has, where it does now. `meets` is when it will, going on at `pace`: None where it
     has, where that is never, or where there is no pace. `again` is from when to when (None: for good) the desktop,
-    bought anew, is the dearer one once more after that.
+    bought anew, is the more expensive one once more after that.
     `use` is the share of the time that a desktop has to work to be the cheaper one over its life, at what the cloud's
     hours came to; `price` what an hour of the desktop's work may cost on the cloud to be as cheap at the desktop's
     present use. Both None where nothing was worked. `busiest` is the day with the most work, and that.
@@ -145,12 +145,12 @@ def by_day(found: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, S
     return {day: Seconds(*parts) for day, parts in sums.items()}
 
 
-def added(found: Iterable[Seconds]) -> Seconds:
+def add_days(found: Iterable[Seconds]) -> Seconds:
     """Return the sum."""
     return Seconds(*(sum(parts) for parts in zip(*found, strict=True)))
 
 
-def work(machine: Compared, case: Case) -> dict[date, float]:
+def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
     """Return for how many seconds its GPUs worked on each day, as this case takes what is not known.
 
     Low: all unknown time was work. High: none of it. Expected: the part of it that was work in the time that is
@@ -162,28 +162,28 @@ def work(machine: Compared, case: Case) -> dict[date, float]:
     return {day: _busy(machine, one) + part * one.unknown for day, one in machine.days.items()}
 
 
-def _busy(machine: Compared, one: Seconds) -> float:
+def _busy(machine: RentedMachine, one: Seconds) -> float:
     return one.gpu if machine.read else one.gpu + one.used
 
 
-def _known_part(machine: Compared) -> float:
+def _known_part(machine: RentedMachine) -> float:
     every = machine.all
     known = every.gpu + every.used + every.idle
     return _busy(machine, every) / known if known else 1.0
 
 
-def desktop_work(machines: Iterable[Compared], case: Case, gpus: int) -> dict[date, float]:
+def desktop_work(machines: Iterable[RentedMachine], case: Case, gpus: int) -> dict[date, float]:
     """Return for how many seconds a desktop with so many GPUs works on each day to do the same."""
     found: dict[date, float] = {}
     for machine in machines:
         speed = {Case.LOW: machine.speed.low, Case.HIGH: machine.speed.high, Case.EXPECTED: machine.speed.ratio}[case]
         factor = machine.gpus / (float(speed) * gpus)
-        for day, seconds in work(machine, case).items():
+        for day, seconds in gpu_seconds_by_day(machine, case).items():
             found[day] = found.get(day, 0.0) + factor * seconds
     return found
 
 
-def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> OwnershipCost:
+def desktops_cost(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> OwnershipCost:
     """Return what as many desktops cost as do so much work in this time.
 
     Of less than a day, as many as do it in a day: what an hour asked of many machines need not be done within it.
@@ -192,16 +192,16 @@ def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> Ownershi
     return ownership_cost(desktop, max(elapsed, -(-busy_time // number)), busy_time, number)
 
 
-def compared(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, Side]:
+def comparisons(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, CaseCosts]:
     """Return the three cases; `goes_on`: the period is not over, so that a pace says when the two will meet."""
     return {case: _side(history, desktop, case, goes_on=goes_on) for case in Case}
 
 
-def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> Side:
+def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> CaseCosts:
     worked = desktop_work(history.machines, case, desktop.gpus)
     points = tuple(_points(history, worked, case))
     last, elapsed = points[-1], history.elapsed
-    cost = busy(desktop, elapsed, last.worked)
+    cost = desktops_cost(desktop, elapsed, last.worked)
     number = cost.number
     pace = _pace(history, points, case) if goes_on else None
     past, since = _dearer(history.begin, points, desktop, number)
@@ -209,7 +209,7 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
     after = break_even_after(desktop, pace, start) if pace is not None and since is None else None
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
     share = Fraction(last.worked // MICRO, max(elapsed * number, last.worked) // MICRO) if last.worked else Fraction(0)
-    return Side(
+    return CaseCosts(
         cloud=last.cloud,
         worked=last.worked,
         owned=cost,
@@ -295,7 +295,7 @@ def _between(one: Point, other: Point) -> SpendRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnMachineWork:
     """What one of the user's own machines did, and what that took.
 
     `worked` is how long its GPUs worked, or all its use where they are not read; of `unknown` nothing is known.

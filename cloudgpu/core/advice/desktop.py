@@ -238,7 +238,7 @@ def sold_by_age(desktop: Desktop) -> Desktop:
     return counted_by(desktop, Depreciation.MARKET) if desktop.depreciation is Depreciation.NONE else desktop
 
 
-def several(desktop: Desktop, number: int) -> Desktop:
+def multiply_desktop(desktop: Desktop, number: int) -> Desktop:
     """Return so many of the same desktops as one thing to own."""
     times = Fraction(number)
     return replace(

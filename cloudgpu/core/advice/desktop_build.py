@@ -21,11 +21,11 @@ from cloudgpu.core.advice.break_even import (
     costlier_again,
 )
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, desktops_needed, sold_by_age
-from cloudgpu.core.advice.recommend import Machine, Need, why_not
-from cloudgpu.core.advice.rent_or_buy import Over, Question, over
+from cloudgpu.core.advice.recommend import Machine, WorkNeeds, why_not
+from cloudgpu.core.advice.rent_or_buy import LifetimeCosts, RentOrBuyCase, lifetime_costs
 from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
-from cloudgpu.core.catalog.gpus import Faster, Work, faster
+from cloudgpu.core.catalog.gpus import Faster, Work, speed_ratio
 from cloudgpu.core.values.money import NANO, ZERO, Money
 from cloudgpu.core.values.units import Power
 
@@ -63,7 +63,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
-class Even:
+class BreakEven:
     """When a desktop and a machine have cost the same, where the machine is used for so many hours a week.
 
     `speed` is how many of the machine's hours an hour of the desktop does; `low` and `high` are its range. `after` is
@@ -81,10 +81,10 @@ class Even:
     latest: timedelta | None = None
     desktops: int = 1
     again: CostlierInterval | None = None
-    life: Over | None = None
+    life: LifetimeCosts | None = None
 
 
-def builds(specs: Iterable[GpuSpec], need: Need, base: Desktop, figures: Figures) -> list[Build]:
+def possible_builds(specs: Iterable[GpuSpec], need: WorkNeeds, base: Desktop, figures: Figures) -> list[Build]:
     """Return the desktops that hold the work, one for each price of a card, the most work per dollar first.
 
     `base` is the desktop whose other figures they have: power of the rest, tariff, life. One card that holds it is
@@ -104,7 +104,7 @@ def _paced(build: Build, pace: Speed | None) -> Build:
     return replace(build, per_dollar=None if pace is None else pace.value * build.cards / each)
 
 
-def _of_card(spec: GpuSpec, need: Need, base: Desktop, figures: Figures) -> Iterator[Build]:
+def _of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) -> Iterator[Build]:
     most = int(figures.most_cards.value)
     number = need.gpus(spec.memory_gib, most)
     if spec.card is None or number is None or spec.watts is None or why_not(spec, need, figures):
@@ -136,16 +136,16 @@ def _prices(card: CardPrices) -> list[tuple[Paid, Money]]:
     return street or ([] if card.launch is None else [(Paid.LAUNCH, card.launch)])
 
 
-def break_even(build: Build, machine: Machine, need: Need, hours: Fraction | None) -> Even | None:
+def break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction | None) -> BreakEven | None:
     """Return when both have cost the same; None where no figure says how fast one is beside the other."""
-    ratio = faster(build.spec, machine.spec, need.work)
+    ratio = speed_ratio(build.spec, machine.spec, need.work)
     if ratio is None:
         return None
     scale = build.cards / machine.whole_gpus
     speed = ratio.ratio * scale
     sold = sold_by_age(build.desktop)
     share = break_even_utilization(sold, machine.price, speed)
-    found = Even(ratio, speed, None if share is None else share * WEEK, hours)
+    found = BreakEven(ratio, speed, None if share is None else share * WEEK, hours)
     if hours is None:
         return found
     after, soonest, latest = (
@@ -155,7 +155,7 @@ def break_even(build: Build, machine: Machine, need: Need, hours: Fraction | Non
     pace = pace_of(machine, speed, hours)
     again = None if after is None else costlier_again(build.desktop, pace, after)
     number = desktops_needed(DAY, pace.worked)
-    costs = over(Question(sold, machine.price, hours / WEEK, speed), sold.life)
+    costs = lifetime_costs(RentOrBuyCase(sold, machine.price, hours / WEEK, speed), sold.life)
     return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, again=again, life=costs)
 
 

@@ -1,7 +1,7 @@
 """What a machine would cost: by the hours of a day and the days of a week, or for one piece of work. Pure.
 
 A year is 365 days, a month a twelfth of it (730 hours). A run is billed by its provider's rule (`core.billing.rules`):
-started granules whole, at least the minimum of each start, in the dearer reading where sources disagree.
+started granules whole, at least the minimum of each start, in the more expensive reading where sources disagree.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class While(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hours:
+class WeeklyHours:
     """How long a machine runs: so many hours on so many days of a week."""
 
     a_day: Fraction = ALWAYS
@@ -55,22 +55,22 @@ class Hours:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PricedTime:
     """What is priced: `runs` as (microseconds, how many of them), and how long disks are there, in microseconds."""
 
     runs: tuple[tuple[int, Fraction], ...]
     kept: Fraction
 
 
-def steady(hours: Hours, length: int) -> Span:
+def average_use(hours: WeeklyHours, length: int) -> PricedTime:
     """Return so many microseconds of use that goes on for ever: a day, a month or a year of it, on average."""
     if hours.share == 1:
-        return Span(((length, Fraction(1)),), Fraction(length))
+        return PricedTime(((length, Fraction(1)),), Fraction(length))
     often = Fraction(length, DAY) * hours.days / WEEK
-    return Span(((_micros(hours.a_day), often),), Fraction(length))
+    return PricedTime(((_micros(hours.a_day), often),), Fraction(length))
 
 
-def finite(hours: Hours, work: Fraction) -> Span:
+def piece_of_work(hours: WeeklyHours, work: Fraction) -> PricedTime:
     """Return a piece of work of so many hours: whole days of work, and what is left in a last one.
 
     Disks are there from its begin to its end: longer than the machine runs, by the nights between its days. Where it
@@ -78,11 +78,11 @@ def finite(hours: Hours, work: Fraction) -> Span:
     """
     whole, day = _micros(work), _micros(hours.a_day)
     if hours.share == 1 or whole <= day:
-        return Span(((whole, Fraction(1)),), Fraction(whole))
+        return PricedTime(((whole, Fraction(1)),), Fraction(whole))
     often, rest = divmod(whole, day)
     last = ((rest, Fraction(1)),) if rest else ()
     nights = often if rest else often - 1
-    return Span(((day, Fraction(often)), *last), whole + nights * (DAY * WEEK / hours.days - day))
+    return PricedTime(((day, Fraction(often)), *last), whole + nights * (DAY * WEEK / hours.days - day))
 
 
 def _micros(hours: Fraction) -> int:
@@ -114,7 +114,7 @@ class Buy:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class CostParts:
     """What a span costs, by part; None is a part without a known price, which is in no sum.
 
     `hours` are those that one machine is billed for. Each part is rounded half-even once for one machine.
@@ -136,12 +136,12 @@ class Split:
         return self.disk is not None and self.address is not None
 
 
-def split(buy: Buy, span: Span) -> Split:
+def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
     """Return what a span costs."""
     listed, shape = buy.offer.listed, buy.offer.type
     rule = rule_of(shape.provider, str(listed.market), Resource.INSTANCE)
     billed = span.kept if buy.committed else _billed(rule, span)
-    return Split(
+    return CostParts(
         hours=billed / HOUR,
         machine=_times(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
         disk=_part("disk", buy, span),
@@ -149,7 +149,7 @@ def split(buy: Buy, span: Span) -> Split:
     )
 
 
-def _part(part: str, buy: Buy, span: Span) -> Money | None:
+def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
     found = Fraction(0)
     for one in buy.beside:
         if one.part == part:
@@ -160,7 +160,7 @@ def _part(part: str, buy: Buy, span: Span) -> Money | None:
     return _times(buy.number, found)
 
 
-def _beside(one: AttachedCostEstimate, buy: Buy, span: Span) -> Fraction | None:
+def _beside(one: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
     """Return what it costs beside one machine, in nano-dollars; None where no price is known."""
     rate = one.rate
     if rate.price is None:
@@ -173,7 +173,7 @@ def _beside(one: AttachedCostEstimate, buy: Buy, span: Span) -> Fraction | None:
     return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)
 
 
-def _billed(rule: Rule, span: Span) -> Fraction:
+def _billed(rule: Rule, span: PricedTime) -> Fraction:
     return sum((often * rule.longest(run, taken=False) for run, often in span.runs), Fraction(0))
 
 
@@ -226,14 +226,14 @@ class Estimate:
     """
 
     buy: Buy
-    splits: Mapping[str, Split]
+    splits: Mapping[str, CostParts]
     rank: str
     job: Job | None = None
     fits: bool = True
     uncertain: str = ""
 
     @property
-    def ranked(self) -> Split:
+    def ranked(self) -> CostParts:
         """What it is compared by."""
         return self.splits[self.rank]
 

@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
 Rates = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
 Number = str | int | float | Decimal
 MAX_USD = 10_000_000
-MAX_PRICE = 100_000  # dollars an hour; dearer than any machine on offer
+MAX_PRICE = 100_000  # dollars an hour; more expensive than any machine on offer
 MAX_HOURS = 24_000  # of a day: of a thousand machines
 _DIGITS = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}")
 _QUOTED = re.compile(r"([0-9.]+)\s*([A-Za-z]{3})")

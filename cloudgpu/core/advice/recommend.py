@@ -27,7 +27,7 @@ SpecOf = Callable[[CatalogOffer], GpuSpec | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class WorkNeeds:
     """What is wanted: the memory, on how many GPUs (None: as few as hold it), for which work, with which precision."""
 
     memory: Memory
@@ -77,7 +77,7 @@ class Machine:
         return self.offer.type.gpu.count * Fraction(str(self.offer.type.gpu.share)).limit_denominator(8)
 
 
-def why_not(spec: GpuSpec | None, need: Need, figures: Figures) -> str | None:
+def why_not(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | None:
     """Return why a GPU is not recommended, whatever its memory; None where nothing speaks against it."""
     if spec is None or not spec.compute_capability:
         return "the catalogue has no specification of it"
@@ -91,8 +91,8 @@ def why_not(spec: GpuSpec | None, need: Need, figures: Figures) -> str | None:
     return None
 
 
-def machines(
-    offers: Iterable[CatalogOffer], need: Need, spec_of: SpecOf, figures: Figures, now: datetime | None = None
+def fitting_machines(
+    offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures, now: datetime | None = None
 ) -> list[Machine]:
     """Return what holds the work: machines with the fewest GPUs first, of those the most work per dollar.
 
@@ -120,7 +120,7 @@ def _gpu(machine: Machine) -> tuple[str, float]:
     return machine.spec.name, machine.offer.type.gpu.share
 
 
-def _machine(offer: CatalogOffer, need: Need, spec_of: SpecOf, figures: Figures) -> Machine | None:
+def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> Machine | None:
     spec, gpu = spec_of(offer), offer.type.gpu
     if spec is None or _why_not(offer, need, spec_of, figures):
         return None
@@ -133,13 +133,13 @@ def _machine(offer: CatalogOffer, need: Need, spec_of: SpecOf, figures: Figures)
     return Machine(offer, spec, number, pace, speed_per_dollar(offer, pace))
 
 
-def _why_not(offer: CatalogOffer, need: Need, spec_of: SpecOf, figures: Figures) -> str | None:
+def _why_not(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> str | None:
     if offer.type.arch == "arm64":
         return "in machines with Arm processors, for which many packages are not built"
     return why_not(spec_of(offer), need, figures)
 
 
-def left_out(offers: Iterable[CatalogOffer], need: Need, spec_of: SpecOf, figures: Figures) -> dict[str, str]:
+def left_out(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> dict[str, str]:
     """Return the GPUs that would have the memory and are not recommended all the same, each with the reason."""
     found: dict[str, str] = {}
     for offer in offers:

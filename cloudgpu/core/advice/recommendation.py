@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cloudgpu.core.advice.desktop import Desktop
-from cloudgpu.core.advice.desktop_build import Build, Even, PowerSupply, Verdict
+from cloudgpu.core.advice.desktop_build import BreakEven, Build, PowerSupply, Verdict
 from cloudgpu.core.advice.model_memory import Memory, Method, Precision
-from cloudgpu.core.advice.recommend import Machine, Need
+from cloudgpu.core.advice.recommend import Machine, WorkNeeds
 from cloudgpu.core.advice.workloads import Kind, Rules
 from cloudgpu.core.values.money import Money
 
@@ -50,13 +50,13 @@ class Answer:
 
     kind: Kind
     model: Model | None
-    need: Need
+    need: WorkNeeds
     rules: Rules
     bounds: Bounds
     machines: tuple[Machine, ...]
     cheapest: Machine | None
     builds: tuple[Build, ...]
-    break_evens: tuple[Even | None, ...]
+    break_evens: tuple[BreakEven | None, ...]
     over_budget: tuple[Build, ...]
     unpriced: tuple[str, ...]
     left_out: Mapping[str, str]
@@ -77,7 +77,7 @@ class Answer:
         return next(iter(self.builds), None)
 
     @property
-    def break_even(self) -> Even | None:
+    def break_even(self) -> BreakEven | None:
         """When those two have cost the same."""
         return next(iter(self.break_evens), None)
 

@@ -92,18 +92,18 @@ class Calculation:
     chosen_for: float | None = None
     sells: bool = True
 
-    def question(self, use: Fraction, ratio: Fraction) -> Question:
+    def question(self, use: Fraction, ratio: Fraction) -> RentOrBuyCase:
         """Return one case: at this use, a GPU of the desktop doing so many hours of a rented one."""
         speed = ratio * Fraction(self.desktop.gpus, self.rent.gpus)
-        return Question(self.desktop, self.rent.per_hour, use, speed, self.terms.growth)
+        return RentOrBuyCase(self.desktop, self.rent.per_hour, use, speed, self.terms.growth)
 
-    def sold(self, question: Question) -> Question:
+    def sold(self, question: RentOrBuyCase) -> RentOrBuyCase:
         """Return the case with what the desktop brings at its age taken off, where that is counted."""
         return replace(question, desktop=sold_by_age(self.desktop)) if self.sells else question
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RentOrBuyCase:
     """A cloud machine at a price `per_hour` that runs for `use` of the time (above 1: several), and a desktop.
 
     `speed` is how many of the machine's hours an hour of the desktop does, `growth` by what share the price grows in a
@@ -139,10 +139,10 @@ class Answer:
     """What follows: `year` is what the desktops take in a year; times are None for never, bounds for none.
 
     `break_even` counts by the day, `flat` as published examples do: a whole year's electricity on its first day.
-    `again` is when the desktop, bought anew, is the dearer one once more.
+    `again` is when the desktop, bought anew, is the more expensive one once more.
     """
 
-    question: Question
+    question: RentOrBuyCase
     year: OwnershipCost
     break_even: timedelta | None
     flat: timedelta | None
@@ -161,7 +161,7 @@ class Answer:
         return next((one for one in rounded if one <= life), life) if last <= life else round_days(last)
 
 
-def answered(question: Question) -> Answer:
+def answer_question(question: RentOrBuyCase) -> Answer:
     """Return when the two have cost the same, and at which use and price they would over the desktop's life."""
     desktop, pace = question.desktop, question.pace
     found = break_even_after(desktop, pace) if pace.cloud else None
@@ -176,7 +176,7 @@ def answered(question: Question) -> Answer:
     )
 
 
-def mark(question: Question, elapsed: timedelta, year: OwnershipCost) -> Mark:
+def costs_after(question: RentOrBuyCase, elapsed: timedelta, year: OwnershipCost) -> Mark:
     """Return what either has cost after a time; `year` is what the desktops take in a year."""
     worked = min(MICRO * round(question.use / question.speed * (elapsed // MICRO)), elapsed * year.number)
     cost = ownership_cost(question.desktop, elapsed, worked, year.number)
@@ -190,7 +190,7 @@ def mark(question: Question, elapsed: timedelta, year: OwnershipCost) -> Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class LifetimeCosts:
     """What either costs over a time at whose end the desktop is sold.
 
     `since` is from when on the desktop stays cheaper; None where the desktop is not the cheaper one at the end.
@@ -211,20 +211,20 @@ class Over:
         return max(self.mark.owned.total, self.mark.cloud) - min(self.mark.owned.total, self.mark.cloud)
 
 
-def over(question: Question, elapsed: timedelta) -> Over:
+def lifetime_costs(question: RentOrBuyCase, elapsed: timedelta) -> LifetimeCosts:
     """Return what either costs over this time, and from when on the desktop is the cheaper one up to its end."""
     desktop, pace = question.desktop, question.pace
     year = ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY))
-    found = mark(question, elapsed, year)
+    found = costs_after(question, elapsed, year)
     if found.owned.total > found.cloud:
-        return Over(elapsed, found, None)
+        return LifetimeCosts(elapsed, found, None)
     since = break_even_after(desktop, pace) if pace.cloud else None
     while since is not None:
         again = costlier_again(desktop, pace, since)
         if again is None or again.until is None or again.until > elapsed:
             break
         since = again.until
-    return Over(elapsed, found, since if since is None else min(since, elapsed))
+    return LifetimeCosts(elapsed, found, since if since is None else min(since, elapsed))
 
 
 def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = ()) -> list[timedelta]:

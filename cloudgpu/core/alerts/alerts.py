@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from cloudgpu.core.events.lab_bodies import AlertRaised
-from cloudgpu.core.events.lab_lines import alert_raised
+from cloudgpu.core.events.general_bodies import AlertRaised
+from cloudgpu.core.events.general_lines import alert_raised
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.team.people import People, plain
+from cloudgpu.core.team.people import People, comparable_name
 from cloudgpu.core.values.times import from_iso
 
 SUBJECT = "alerts"  # of every line about an alert
@@ -46,7 +46,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class RaisedAlert:
     """A finding that was raised: the `number`-th time that its key appeared.
 
     `to` are the receivers that were configured then, `sent` those that have it. `cleared_at` is when it fell back.
@@ -95,7 +95,7 @@ class Audience:
             return self.lab
         return own if finding.topic in PERSONAL else own | self.lab
 
-    def instead(self, one: News, failed: Collection[str]) -> frozenset[str]:
+    def instead(self, one: RaisedAlert, failed: Collection[str]) -> frozenset[str]:
         """Return who of the lab is to have urgent news of one person, where each receiver of theirs has failed."""
         own = self._own(one.finding) if one.finding.topic in PERSONAL else frozenset()
         lost = bool(own) and own <= frozenset(failed) and not own & one.sent
@@ -107,22 +107,22 @@ class Audience:
 
 def known_as(names: People, owner: str) -> str:
     """Return what all names of one person come to, as names are compared; the name itself where nobody is known."""
-    return plain(names.person(owner))
+    return comparable_name(names.person(owner))
 
 
 @dataclass(frozen=True, slots=True)
 class AlertState:
     """What the ledger says of alerts: the news that last or wait for somebody, and how often each key appeared."""
 
-    news: tuple[News, ...] = ()
+    news: tuple[RaisedAlert, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def lasting(self) -> dict[str, News]:
+    def lasting(self) -> dict[str, RaisedAlert]:
         """The news that have not fallen back, by key."""
         return {one.finding.key: one for one in self.news if one.cleared_at is None}
 
-    def waiting(self, receiver: str, audience: Audience | None = None) -> tuple[News, ...]:
+    def waiting(self, receiver: str, audience: Audience | None = None) -> tuple[RaisedAlert, ...]:
         """Return what this receiver is still to have, oldest first; of an audience only what is for it."""
         waiting = (one for one in self.news if one.waits_for(receiver))
         return tuple(one for one in waiting if audience is None or receiver in audience.of(one.finding))
@@ -130,7 +130,7 @@ class AlertState:
 
 def alert_state(lines: Iterable[Event]) -> AlertState:
     """Fold the lines of the subject `alerts`. Lines that stand twice change nothing."""
-    news: dict[tuple[str, int], News] = {}
+    news: dict[tuple[str, int], RaisedAlert] = {}
     numbers: dict[str, int] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         if line.kind == RAISED:
@@ -147,11 +147,11 @@ def alert_state(lines: Iterable[Event]) -> AlertState:
 
 def due(
     findings: Iterable[Finding], known: AlertState, judged: Collection[str] | None = None, spared: Collection[str] = ()
-) -> tuple[tuple[Finding, ...], tuple[News, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[RaisedAlert, ...]]:
     """Return (what to raise, what to clear).
 
     A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
-    What is absent is cleared where its topic is among those that were `judged` (None: all): a pass that did not look
+    What is absent is cleared where its topic is among those that were `judged` (None: all): a run that did not look
     at budgets says nothing about them. What begins with one of `spared` is not cleared: it was not looked at.
     """
     now = {one.key: one for one in reversed(tuple(findings))}  # of two with one key, the first counts
@@ -161,7 +161,7 @@ def due(
     return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
 
 
-def as_now(news: Iterable[News], findings: Iterable[Finding]) -> tuple[News, ...]:
+def as_now(news: Iterable[RaisedAlert], findings: Iterable[Finding]) -> tuple[RaisedAlert, ...]:
     """Return news that last with the words of now, where their key is among what was found now.
 
     What an alert said when it was raised may be wrong by the time that it is sent: its budget was replaced, say. It
@@ -175,7 +175,7 @@ def as_now(news: Iterable[News], findings: Iterable[Finding]) -> tuple[News, ...
 
 
 def raised_line(finding: Finding, known: AlertState, receivers: Collection[str], now: datetime) -> Draft:
-    """Return the line that raises it; two passes that find the same at once write it once."""
+    """Return the line that raises it; two runs that find the same at once write it once."""
     alert: AlertRaised = {
         "key": finding.key,
         "number": known.numbers.get(finding.key, 0) + 1,
@@ -189,17 +189,17 @@ def raised_line(finding: Finding, known: AlertState, receivers: Collection[str],
     return alert_raised(alert, now)
 
 
-def _raised(line: Event) -> News:
+def _raised(line: Event) -> RaisedAlert:
     body = line.body
     finding = Finding(body["key"], body["kind"], body["title"], body["text"], body["facts"], urgent=body["urgent"])
-    return News(finding, body["number"], from_iso(line.occurred_at), frozenset(body["to"]))
+    return RaisedAlert(finding, body["number"], from_iso(line.occurred_at), frozenset(body["to"]))
 
 
-def _change(news: dict[tuple[str, int], News], which: tuple[str, int], *, cleared_at: datetime) -> None:
+def _change(news: dict[tuple[str, int], RaisedAlert], which: tuple[str, int], *, cleared_at: datetime) -> None:
     if which in news and news[which].cleared_at is None:
         news[which] = replace(news[which], cleared_at=cleared_at)
 
 
-def _note_sent(news: dict[tuple[str, int], News], which: tuple[str, int], receiver: str) -> None:
+def _note_sent(news: dict[tuple[str, int], RaisedAlert], which: tuple[str, int], receiver: str) -> None:
     if which in news:
         news[which] = replace(news[which], sent=news[which].sent | {receiver})

@@ -1,4 +1,4 @@
-"""Finds what somebody has to hear of: what is wrong by machines' rows, and which month's report is due.
+"""Finds what somebody has to hear of: what is wrong by recorded machines, and which month's report is due.
 
 In rows it finds no lease, no proof of a stop, no price, a price that leapt, a cluster that has lost a node. Each is
 judged from what the ledger says; how old that is stands in the text. What a cluster lost is told at once, with what the
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
 
-from cloudgpu.core.alerts.alerts import Finding, News
+from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.clusters.completeness import by_cluster, lost_nodes
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import ClusterNode, RefusedAction
@@ -25,7 +25,7 @@ from cloudgpu.core.values.times import duration_text, from_iso, minute
 
 ENDED, LOST, JOB, JOB_WAITS, GUARD = "ended", "lost", "job", "job-waits", "guard"
 TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, LOST, JOB, JOB_WAITS, GUARD)
-ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
+ENDED_FOR = timedelta(days=3)  # no run for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices or nodes that are named one by one
 _ASKED = ("stop_requested", "terminate_requested", "park_requested")
@@ -36,7 +36,7 @@ _DONE = {
 }
 _VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
 SUBJECT, SENT = "reports", "report_sent"
-SETTLED = timedelta(hours=6)  # after a month's end: passes and price lists have said by then what its last hours were
+SETTLED = timedelta(hours=6)  # after a month's end: runs and price lists have said by then what its last hours were
 
 
 def machine_findings(
@@ -117,7 +117,7 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
     return since
 
 
-def leap(machine: Machine) -> tuple[Money, Money] | None:
+def last_price_change(machine: Machine) -> tuple[Money, Money] | None:
     """Return the last two prices per hour since the machine was last started, older first; None while it had one.
 
     None, too, where the last one is by the machine's own meter: what it draws has changed, and nobody's price has.
@@ -139,12 +139,12 @@ def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Frac
     `factor_of` returns a machine's factor: the same in every home, or two of them raise and clear it in turn.
     """
     for machine in machines:
-        found = leap(machine)
+        found = last_price_change(machine)
         if found is None:
             continue
         (before, after), factor = found, factor_of(machine)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
-            yield price_finding(place_of(machine), before, after, who=machine.name)
+            yield price_finding(price_key(machine), before, after, who=machine.name)
 
 
 def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> Finding:
@@ -164,7 +164,7 @@ def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> 
     )
 
 
-def held_finding(provider: str, names: Sequence[str]) -> Finding:
+def withheld_prices_finding(provider: str, names: Sequence[str]) -> Finding:
     """Return what is told of prices of a list that moved too far to be taken over unseen."""
     number = f"{len(names)} prices" if len(names) > 1 else "A price"
     return Finding(
@@ -177,7 +177,7 @@ def held_finding(provider: str, names: Sequence[str]) -> Finding:
     )
 
 
-def place_of(machine: Machine) -> str:
+def price_key(machine: Machine) -> str:
     """Return provider, zone (or region), type and market of a machine as one word."""
     return f"{machine.provider}/{machine.zone or machine.region}/{machine.instance_type}/{machine.market}"
 
@@ -270,7 +270,7 @@ def _unsettled(machine: Machine, now: datetime) -> Iterator[Finding]:
 
 
 def _facts(machine: Machine) -> dict[str, str]:
-    facts = {"machine": machine.name, "offer": place_of(machine), "account": machine.account, "owner": machine.owner}
+    facts = {"machine": machine.name, "offer": price_key(machine), "account": machine.account, "owner": machine.owner}
     if machine.price is not None:
         facts["price"] = _hourly(Money(machine.price.nanos_per_hour))
     if machine.seen_at is not None:
@@ -316,12 +316,12 @@ def whole_month(since: datetime | None, until: datetime | None, zone: tzinfo) ->
     return found if (found.begin, found.end) == (since, until) else None
 
 
-def have(lines: Iterable[Event], month: str) -> frozenset[str]:
+def receivers_with_report(lines: Iterable[Event], month: str) -> frozenset[str]:
     """Return the receivers that have taken the report of a month."""
     return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
 
 
-def is_wrong(one: News) -> bool:
+def is_wrong(one: RaisedAlert) -> bool:
     """Say whether news that last are of something to be put right: an end is over when it is told."""
     return one.finding.topic != JOB and (one.finding.topic != ENDED or one.finding.urgent)
 

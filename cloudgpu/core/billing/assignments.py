@@ -1,4 +1,4 @@
-"""Says whose a machine's costs are over time, and cuts what a use costs there: exact, whatever the cuts."""
+"""Says whose a machine's costs are over time, and cuts what a usage costs there: exact, whatever the cuts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def charges_by_key(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> dict[str, Charge]:
-    """Return what a use costs by key as of `now`, within [`since`, `until`): what `charge` says of it, in parts.
+    """Return what a usage costs by key as of `now`, within [`since`, `until`): what `charge` says of it, in parts.
 
     Parts of nothing are left out.
     """
@@ -54,7 +54,7 @@ def charges_by_key(
 
 
 def key_at(assignments: Sequence[Assignment], usage: Usage, moment: datetime) -> str:
-    """Return the key of a use at `moment`; bytes belong to the key of the microsecond in which they are billed."""
+    """Return the key of a usage at `moment`; bytes belong to the key of the microsecond in which they are billed."""
     if usage.resource is Resource.TRAFFIC:
         begin = from_iso(usage.begin)
         moment = begin if usage.end is None else max(begin, from_iso(usage.end) - MICRO)

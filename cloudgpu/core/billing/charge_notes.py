@@ -1,4 +1,4 @@
-"""What the totals of ended uses do not say, kept beside them: doubts, trust in prices, comparisons, interruptions."""
+"""What the totals of ended usages do not say, kept beside them: doubts, trust in prices, comparisons, interruptions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAX_REASONS = 8  # of one resource of one machine; what is beyond says nothing 
 NO_NOTE = ChargeNote("", (), 0, (0, 0, 0, 0, 0))
 
 
-def noted(note: ChargeNote, found: Charge) -> ChargeNote:
+def note_with_charge(note: ChargeNote, found: Charge) -> ChargeNote:
     """Return the note with a charge in it."""
     compared, interrupted, reasons = note.compared, note.interrupted, note.reasons
     if found.usage.resource is Resource.INSTANCE:

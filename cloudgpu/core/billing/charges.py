@@ -13,15 +13,15 @@ from cloudgpu.core.billing.granularity import (
     EXACT,
     MICRO,
     PARTS,
-    Cut,
-    Span,
+    BilledSpan,
+    PeriodBounds,
     intervals_of,
     is_guessed,
     parse_us,
-    pieces,
+    price_pieces,
+    scaled_duration,
     span_of,
     to_us,
-    weight,
 )
 from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
@@ -29,8 +29,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
 __all__ = (  # the exact parts of time and money are part of the face of `core`
-    "EXACT", "Charge", "CostTimeline", "Sum", "billed_span", "billed_units", "billed_until", "charge", "cost_timeline",
-    "max_cost_intervals", "money", "parse_us", "to_us", "total",
+    "EXACT", "Charge", "ChargeSum", "CostTimeline", "billed_span", "billed_units", "billed_until", "charge",
+    "cost_timeline", "max_cost_intervals", "money", "parse_us", "to_us", "total",
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class CostTimeline(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sum:
+class ChargeSum:
     """The sum of charges, in the same exact parts.
 
     `unpriced` counts those that lack a price, `not_on_demand` the machines' runs without a list cost.
@@ -105,21 +105,21 @@ def money(exact: int) -> Money:
     return Money(whole + (2 * rest > EXACT or (2 * rest == EXACT and whole % 2)))
 
 
-def total(charges: Iterable[Charge]) -> Sum:
+def total(charges: Iterable[Charge]) -> ChargeSum:
     """Return the sum of charges."""
-    found = Sum()
+    found = ChargeSum()
     for charge in charges:
         found.add(charge)
     return found
 
 
 def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
-    """Return what a use has cost as of `now`, within [`since`, `until`) where they are given.
+    """Return what a usage has cost as of `now`, within [`since`, `until`) where they are given.
 
-    A use that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
+    A usage that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
     """
     rule = rule_for(usage)
-    cut = Cut(0 if since is None else to_us(since), None if until is None else to_us(until))
+    cut = PeriodBounds(0 if since is None else to_us(since), None if until is None else to_us(until))
     if usage.resource is Resource.TRAFFIC:
         return _traffic(usage, rule, cut)
     span = span_of(usage, rule, to_us(now))
@@ -134,7 +134,7 @@ def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until:
 
 
 def billed_until(usage: Usage) -> str:
-    """Return until when an ended use is or may be billed, as a ledger time."""
+    """Return until when an ended usage is or may be billed, as a ledger time."""
     return iso(EPOCH + span_of(usage, rule_for(usage), 0).latest * MICRO)
 
 
@@ -149,15 +149,15 @@ def max_cost_to_the_end(usage: Usage) -> tuple[str, RateIntervals | None]:
 def billed_span(usage: Usage, now: datetime) -> tuple[datetime, datetime]:
     """Return from when to when a usage is or may be billed as of `now`, with its minimum and last billing increment."""
     span = span_of(usage, rule_for(usage), to_us(now))
-    return EPOCH + span.early * MICRO, EPOCH + span.latest * MICRO
+    return EPOCH + span.earliest * MICRO, EPOCH + span.latest * MICRO
 
 
 def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
-    """Return how much a price is multiplied with for a part of a use that is billed: hours, months or GB, exact."""
+    """Return how much a price is multiplied with for a part of a usage that is billed: hours, months or GB, exact."""
     rule = rule_for(usage)
     if usage.per is Per.GB:
         return Fraction(usage.quantity, rule.gb_bytes)
-    return Fraction(usage.quantity * weight(usage.per, rule, to_us(begin), to_us(end), 0), EXACT)
+    return Fraction(usage.quantity * scaled_duration(usage.per, rule, to_us(begin), to_us(end), 0), EXACT)
 
 
 def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
@@ -169,14 +169,16 @@ def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
     return _max_cost_intervals(usage, rule, span_of(usage, rule, now))
 
 
-def _max_cost_intervals(usage: Usage, rule: Rule, span: Span) -> RateIntervals:
+def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateIntervals:
     if usage.resource is Resource.TRAFFIC:
         counted = _counted(usage)
         return [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
     if not usage.segments or rule.free(usage, span.longest_run):
         return []
     return [
-        strand for piece in pieces(usage, span.early, span.latest, 1) for strand in intervals_of(usage, rule, piece, 1)
+        interval
+        for piece in price_pieces(usage, span.earliest, span.latest, 1)
+        for interval in intervals_of(usage, rule, piece, 1)
     ]
 
 
@@ -192,38 +194,40 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
         return CostTimeline(span.begin, span.end, [], [], [], not rule.free(usage, span.longest_run))
     amount = low = high = _rate_intervals(usage, rule, (span.begin, span.end), 0)
     if any(_uncertainties(usage, rule, span)):
-        low = _rate_intervals(usage, rule, (span.sure, span.sure_end), -1)
-        high = _rate_intervals(usage, rule, (span.early, span.latest), 1)
+        low = _rate_intervals(usage, rule, (span.certain_begin, span.certain_end), -1)
+        high = _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
         low = [] if usage.at_most or rule.maybe_free(usage, span.shortest_run) else low
     return CostTimeline(span.begin, span.end, low, amount, high)
 
 
-def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], side: int) -> RateIntervals:
-    return [strand for piece in pieces(usage, *span, side) for strand in intervals_of(usage, rule, piece, side)]
+def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int) -> RateIntervals:
+    return [
+        interval for piece in price_pieces(usage, *span, bound) for interval in intervals_of(usage, rule, piece, bound)
+    ]
 
 
-def _priced(usage: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
+def _priced(usage: Usage, rule: Rule, span: BilledSpan, cut: PeriodBounds) -> Charge:
     amount = low = high = _sum(usage, rule, (span.begin, span.end), cut, 0)
     micros = cut.length(span.begin, span.end)
     doubts = tuple(_uncertainties(usage, rule, span))
     if doubts:
-        low = _sum(usage, rule, (span.sure, span.sure_end), cut, -1)
-        high = _sum(usage, rule, (span.early, span.latest), cut, 1)
+        low = _sum(usage, rule, (span.certain_begin, span.certain_end), cut, -1)
+        high = _sum(usage, rule, (span.earliest, span.latest), cut, 1)
         low = 0 if usage.at_most or rule.maybe_free(usage, span.shortest_run) else low
     return Charge(usage, micros, low, amount, high, _list_cost(usage, micros, amount), 0, doubts if low != high else ())
 
 
-def _uncertainties(usage: Usage, rule: Rule, span: Span) -> Iterator[str]:
+def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
     """Yield each reason why the amount is a range: the sentences that are shown with it."""
     if any(segment.maybe_from is not None for segment in usage.segments[1:]):
         yield "when its price changed is not known"
     if is_guessed(usage, span.begin):
         yield f"its price before {usage.segments[0].at[:16]} is not known"
-    if span.sure > span.begin:
+    if span.certain_begin > span.begin:
         yield f"whether it ran before {(usage.sure_from or '')[:16]} is not known"
-    if span.early < span.begin:
+    if span.earliest < span.begin:
         yield f"when it began to run, between {(usage.maybe_since or '')[:19]} and {usage.begin[:19]}, is not known"
-    if usage.maybe_until is not None and span.longest_run > span.run + span.begin - span.early:
+    if usage.maybe_until is not None and span.longest_run > span.run + span.begin - span.earliest:
         yield f"it ended between {(usage.end or '')[:16]} and {(usage.maybe_until or '')[:16]}"
     elif span.latest > span.end:
         yield f"how {usage.provider} rounds so short a use, or one of this system, is not known"
@@ -234,17 +238,17 @@ def _uncertainties(usage: Usage, rule: Rule, span: Span) -> Iterator[str]:
         yield maybe
 
 
-def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> int:
-    """Return the exact amount of an interval; `side` -1 takes the lowest price that may have held, 1 the highest."""
+def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: PeriodBounds, bound: int) -> int:
+    """Return the exact amount of an interval; `bound` -1 takes the lowest price that may have held, 1 the highest."""
     found = 0
-    for begin, end, nanos in pieces(usage, *span, side):
+    for begin, end, nanos in price_pieces(usage, *span, bound):
         first, last = cut.of(begin, end)
         if first < last:
-            found += nanos * weight(usage.per, rule, first, last, side)
+            found += nanos * scaled_duration(usage.per, rule, first, last, bound)
     return usage.quantity * found
 
 
-def _traffic(usage: Usage, rule: Rule, cut: Cut) -> Charge:
+def _traffic(usage: Usage, rule: Rule, cut: PeriodBounds) -> Charge:
     """Charge traffic at the time of its reading.
 
     The counter includes traffic inside the region, so the amount is an upper bound.

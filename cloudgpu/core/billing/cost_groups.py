@@ -16,7 +16,7 @@ from typing import Any
 from cloudgpu.core.billing import charge_notes
 from cloudgpu.core.billing.assignments import NO_JOBS, NOBODY, Assigned, charges_by_key
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
@@ -136,7 +136,7 @@ class CostQuery:
 
     @property
     def from_totals(self) -> bool:
-        """Whether the rows alone tell it; else every use that has ended has to be read."""
+        """Whether the rows alone tell it; else every usage that has ended has to be read."""
         return self.since is None and self.until is None and self.by in _FIXED_GROUPINGS
 
 
@@ -154,8 +154,8 @@ def costs(
     """Return what these machines (`View.billable_machines`) cost as of `now`.
 
     `ended` are the usages that have ended (`View.uses`, from `query.since` on); not needed `from_totals`.
-    The groups add up to the total exactly, calendar periods and jobs too: a use is cut at their bounds. `assigned` says
-    which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
+    The groups add up to the total exactly, calendar periods and jobs too: a usage is cut at their bounds. `assigned`
+    says which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
     """
     groups: dict[str, CostTotals] = {}
     total = CostTotals()
@@ -165,7 +165,7 @@ def costs(
             group.add_ended(part.machine, part.found)
             total.add_ended(part.machine, part.found)
         else:
-            note = charge_notes.noted(charge_notes.NO_NOTE, part.found)
+            note = charge_notes.note_with_charge(charge_notes.NO_NOTE, part.found)
             group.add(part.machine, part.found, note)
             total.add(part.machine, part.found, note, already_counted=part.already_counted)
     order = sorted(groups) if query.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
@@ -202,7 +202,7 @@ def _tagged(machine: Machine, by: By, name: str) -> Machine:
 
 
 def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
-    """Return the rows and the ended uses of what this owner has, named in full or as tags have it."""
+    """Return the rows and the ended usages of what this owner has, named in full or as tags have it."""
     whole = with_full_names(machines, By.OWNER)
     theirs = [machine for machine in whole if machine.owner and tag_value(machine.owner) == tag_value(owner)]
     known = {machine.id for machine in theirs}
@@ -225,9 +225,9 @@ def _parts(
     if query.by in CALENDAR or query.by is By.JOB:
         yield from _in_pieces(machines, ended, now, query, assigned)
         return
-    charges = billed(machines, ended, now, since=query.since, until=query.until)
+    charges = period_charges(machines, ended, now, since=query.since, until=query.until)
     if query.from_totals:
-        charges = billed(machines, (), now)
+        charges = period_charges(machines, (), now)
         yield from (
             _Part(_key(query.by, machine, resource), machine, resource)
             for machine in machines
@@ -252,7 +252,7 @@ def _key(by: By, machine: Machine, resource: str, usage: Usage | None = None) ->
 def _in_pieces(
     machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
-    """Yield each use in pieces; a group has one piece of a use at most."""
+    """Yield each usage in pieces; a group has one piece of a usage at most."""
     known = {machine.id: machine for machine in machines}
     gone = ((known[subject], use) for subject, use in ended)
     for machine, data in chain(gone, ((one, use) for one in machines for use in one.open_usage)):
@@ -266,7 +266,7 @@ def _in_pieces(
 
 
 def _pieces(usage: Usage, now: datetime, query: CostQuery) -> Iterator[tuple[str, Charge]]:
-    """Yield what a use costs in each period in which it is or may be billed; pieces of nothing are left out."""
+    """Yield what a usage costs in each period in which it is or may be billed; pieces of nothing are left out."""
     first, last = billed_span(usage, now)
     first = first if query.since is None else max(first, query.since)
     last = last if query.until is None else min(last, query.until)

@@ -1,4 +1,4 @@
-"""What everything cost on each calendar day, by project: one pass over the uses, exact, however many there are."""
+"""What everything cost on each calendar day, by project: one pass over the usages, exact, however many there are."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Daily:
     @property
     def total(self) -> Sums:
         """All of it: what `core.billing.cost_groups.costs` says of the same period."""
-        return added(sums for day in self.days.values() for sums in day.values())
+        return add_sums(sums for day in self.days.values() for sums in day.values())
 
 
-def added(sums: Iterable[Sums]) -> Sums:
+def add_sums(sums: Iterable[Sums]) -> Sums:
     """Return the sum of sums."""
     low = amount = high = 0
     for one in sums:
@@ -109,14 +109,14 @@ def daily_of(
     known = {machine.id: machine for machine in with_full_names(list(machines), By.PROJECT)}
     first = 0 if since is None else to_us(since)
     last = _FOREVER if until is None else to_us(until)
-    strands: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
+    intervals: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
     without: dict[str, None] = {}
     for subject, resource, found in laid:
         machine = known[subject]
-        strands[machine.project or ""].take(found)
+        intervals[machine.project or ""].take(found)
         if found.unpriced and max(found.begin, first) < min(found.end, last):
             without[f"{machine.name} ({resource})"] = None
-    return Daily(_by_day(strands, zone, first, last), tuple(without))
+    return Daily(_by_day(intervals, zone, first, last), tuple(without))
 
 
 def timeline_of(usage: Usage, now: int) -> CostTimeline:
@@ -146,17 +146,17 @@ def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
     """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
     segments, parts = usage.segments, usage.quantity * PARTS
     if len(segments) == 1:
-        strands = [(begin, end, segments[0].nanos * parts)]
-        return CostTimeline(begin, end, strands, strands, strands)
-    strands, at, rate = [], begin, segments[0].nanos * parts
+        intervals = [(begin, end, segments[0].nanos * parts)]
+        return CostTimeline(begin, end, intervals, intervals, intervals)
+    intervals, at, rate = [], begin, segments[0].nanos * parts
     for one in segments[1:]:
         if one.maybe_from is not None:
             return None
         then = min(end, max(begin, _parse_us(one.at)))
-        strands.append((at, then, rate))
+        intervals.append((at, then, rate))
         at, rate = then, one.nanos * parts
-    strands.append((at, end, rate))
-    return CostTimeline(begin, end, strands, strands, strands)
+    intervals.append((at, end, rate))
+    return CostTimeline(begin, end, intervals, intervals, intervals)
 
 
 def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
@@ -200,18 +200,18 @@ class _ProjectIntervals:
 
 
 def _by_day(laid: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, last: int) -> dict[date, dict[str, Sums]]:
-    every = [strand for one in laid.values() for strand in one]
-    begin = max(first, min((strand[0] for strand in every), default=0))
-    end = min(last, max((strand[1] for strand in every), default=0))
+    every = [interval for one in laid.values() for interval in one]
+    begin = max(first, min((interval[0] for interval in every), default=0))
+    end = min(last, max((interval[1] for interval in every), default=0))
     if begin >= end:
         return {}
     names, edges = _days(begin, end, zone)
     days: dict[date, dict[str, Sums]] = {}
     for project, one in sorted(laid.items()):
         sure = _binned(one.sure, edges, begin, end)
-        sides = [_binned(strands, edges, begin, end) for strands in (one.low, one.amount, one.high)]
+        sides = [_binned(intervals, edges, begin, end) for intervals in (one.low, one.amount, one.high)]
         for number, name in enumerate(names):
-            sums = Sums(*(sure[number] + side[number] for side in sides))
+            sums = Sums(*(sure[number] + bound[number] for bound in sides))
             if sums.high:
                 days.setdefault(name, {})[project] = sums
     return dict(sorted(days.items()))
@@ -225,7 +225,7 @@ def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
 
 
 def _binned(intervals: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
-    """Return what strands cost between each two edges: ends are put into their days, whole days are summed once."""
+    """Return what rate intervals cost between each two edges: whole days are summed once."""
     parts, changes = [0] * len(edges), [0] * len(edges)
     for begin, end, rate in intervals:
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)

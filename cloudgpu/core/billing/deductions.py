@@ -10,8 +10,8 @@ from fractions import Fraction
 
 from cloudgpu.core.billing.charges import billed_span, charge, money
 from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
-from cloudgpu.core.billing.granularity import EXACT, PARTS, parse_us, pieces, to_us
-from cloudgpu.core.billing.totals import Billed, billed
+from cloudgpu.core.billing.granularity import EXACT, PARTS, parse_us, price_pieces, to_us
+from cloudgpu.core.billing.totals import Billed, period_charges
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money
@@ -39,7 +39,7 @@ def after_credits(
 ) -> AfterCredits:
     """Return what credits take off what was spent in [`since`, `until`), and what is left of each at its end.
 
-    What was spent before uses them up first. Days are those of UTC. `ended` gives the uses that ended since a time.
+    What was spent before uses them up first. Days are those of UTC. `ended` gives the usages that ended since a time.
     """
     spent = list(_spent(machines, ended(None), now, until))
     whole = credits_used(given, spent)
@@ -87,7 +87,7 @@ def sustained_use_discounts(
     if not began:
         return []
     first = max(filter(None, (min(began), since)))
-    known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many uses, and many months
+    known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many usages, and many months
     there = [
         machine._replace(open_usage=tuple([use for use in machine.open_usage if may_count(use)]))
         for machine in machines
@@ -96,13 +96,15 @@ def sustained_use_discounts(
     for month in periods("month", first, min(filter(None, (until, now))), UTC):
         over = until is not None and until < month.end and until < now
         if not over and (since is None or since <= month.begin):
-            bill = billed(there, _within(known, month.begin, month.end), now, since=month.begin, until=month.end)
+            bill = period_charges(
+                there, _within(known, month.begin, month.end), now, since=month.begin, until=month.end
+            )
             found += sustained_use(bill, month.begin)
     return found
 
 
 def _within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
-    """Return the uses of which anything may be billed in a period; what is rounded up goes on for less than a day."""
+    """Return the usages of which anything may be billed in a period; what is rounded up goes on for less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
     return [
         one for one in known if one[1].begin < last and max(not_none(one[1].end), one[1].maybe_until or "") >= first
@@ -125,7 +127,7 @@ class Discount:
 
 
 def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
-    """Return the discounts of the month of UTC in which `month` lies, from its bill (`totals.billed`, cut to it).
+    """Return the discounts of the month of UTC in which `month` lies, from its bill (`period_charges`, cut to it).
 
     A pure estimate: the provider pools vCPUs, memory and each kind of GPU by themselves over a billing account, and
     its months begin at midnight of its own zone; here machines with the same GPU are pooled by what they cost per
@@ -145,7 +147,7 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
 
 
 def may_count(usage: Usage) -> bool:
-    """Say whether a use (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
+    """Say whether a usage (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
     fits = (usage.provider, usage.market, usage.resource, usage.per)
     return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and usage.kind.startswith(_SERIES)
 
@@ -170,7 +172,7 @@ def _rates(one: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     if not fits or not use.kind.startswith(_SERIES) or not use.segments or not charged.amount:
         return
     first = max(begin, parse_us(use.begin))
-    for start, stop, nanos in pieces(use, first, min(end, first + charged.billed_us), 0):
+    for start, stop, nanos in price_pieces(use, first, min(end, first + charged.billed_us), 0):
         if start < stop:
             yield start, stop, nanos * use.quantity
 

@@ -59,7 +59,7 @@ class Discount:
         return Price(paid, f"{self.source}: {less}; {listed.source}", listed.as_of, Basis.SETTING)
 
 
-def agreed(discounts: Iterable[Discount], item: Available, listed: Price | None, at: datetime) -> Price | None:
+def agreed_price(discounts: Iterable[Discount], item: Available, listed: Price | None, at: datetime) -> Price | None:
     """Return what is really paid for a machine: by the first discount that fits, else the listed price.
 
     The source says by which setting, and what the list price was. None where no price is known: never free.

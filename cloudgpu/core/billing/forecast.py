@@ -81,7 +81,7 @@ class Running:
         return self._cache[until]
 
 
-def running(machines: Iterable[Machine], now: datetime) -> list[Running]:
+def open_usages(machines: Iterable[Machine], now: datetime) -> list[Running]:
     """Return every usage of these machines (`View.billable_machines`) that is still billed."""
     found = ((machine, use) for machine in machines for use in machine.open_usage if use.end is None)
     return [
@@ -90,7 +90,7 @@ def running(machines: Iterable[Machine], now: datetime) -> list[Running]:
     ]
 
 
-def burn(found: Iterable[Running], now: datetime) -> Burn:
+def burn_rate(found: Iterable[Running], now: datetime) -> Burn:
     """Return what the hour from `now` on costs if everything stays as it is."""
     parts = dict.fromkeys(Part, 0)
     without = 0

@@ -31,7 +31,7 @@ def parse_us(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PeriodBounds:
     """A period in microseconds; `until` None: without end."""
 
     since: int
@@ -48,16 +48,16 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """What is billed: from `begin` to `end`, surely from `sure` to `sure_end`, at most from `early` to `latest`.
+class BilledSpan:
+    """When a usage is billed: from `begin` to `end`, certainly within the certain ones, at most `earliest` to `latest`.
 
     `run` is from its begin to its end as they are known, `shortest_run` and `longest_run` what they may have been.
     """
 
-    early: int
+    earliest: int
     begin: int
-    sure: int
-    sure_end: int
+    certain_begin: int
+    certain_end: int
     end: int
     latest: int
     run: int
@@ -65,10 +65,10 @@ class Span:
     longest_run: int
 
 
-def span_of(usage: Usage, rule: Rule, now: int) -> Span:
-    """Return from when to when a use is billed by its rule, in microseconds since 1970."""
+def span_of(usage: Usage, rule: Rule, now: int) -> BilledSpan:
+    """Return from when to when a usage is billed by its rule, in microseconds since 1970."""
     begin = parse_us(usage.begin)
-    early = begin if usage.maybe_since is None else min(begin, parse_us(usage.maybe_since))
+    earliest = begin if usage.maybe_since is None else min(begin, parse_us(usage.maybe_since))
     stop = max(begin, now if usage.end is None else parse_us(usage.end))
     last = stop if usage.maybe_until is None else max(stop, parse_us(usage.maybe_until))
     sure = begin if usage.sure_from is None else min(stop, max(begin, parse_us(usage.sure_from)))
@@ -76,12 +76,14 @@ def span_of(usage: Usage, rule: Rule, now: int) -> Span:
     if usage.continues is not None:
         return _continued(usage, rule, (begin, stop, last))
     end = begin + rule.length(stop - begin, taken=taken)
-    sure_end = min(end, sure + rule.length(stop - sure, taken=taken))
-    latest = max(end, early + rule.longest(last - early, taken=taken))
-    return Span(early, begin, min(sure, end), sure_end, end, latest, stop - begin, stop - sure, last - early)
+    certain_end = min(end, sure + rule.length(stop - sure, taken=taken))
+    latest = max(end, earliest + rule.longest(last - earliest, taken=taken))
+    return BilledSpan(
+        earliest, begin, min(sure, end), certain_end, end, latest, stop - begin, stop - sure, last - earliest
+    )
 
 
-def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
+def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> BilledSpan:
     """Return the billed interval of a usage that continues an earlier one.
 
     Both are rounded once, together; what the first rounding paid is not billed again.
@@ -91,24 +93,27 @@ def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
     paid = origin + rule.length(begin - origin, taken=False)
     end = max(paid, origin + rule.length(stop - origin, taken=False))
     latest = max(end, origin + rule.longest(last - origin, taken=False))
-    return Span(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
+    return BilledSpan(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
 
 
-def pieces(usage: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
-    """Cut an interval where the price changed, or may have; the first price also holds for the time before it."""
+def price_pieces(usage: Usage, begin: int, end: int, bound: int) -> Iterator[tuple[int, int, int]]:
+    """Cut an interval where the price changed, or may have; the first price also holds for the time before it.
+
+    `bound` says what to take where the price is uncertain: -1 the lowest, 0 the expected, 1 the highest.
+    """
     segments = usage.segments
     starts = [begin] + [min(end, max(begin, parse_us(segment.at))) for segment in segments[1:]] + [end]
-    if side and is_guessed(usage, parse_us(usage.begin)):
+    if bound and is_guessed(usage, parse_us(usage.begin)):
         known = min(end, max(begin, parse_us(segments[0].at)))
-        yield begin, known, max(segments[0].nanos, usage.on_demand or 0) if side > 0 else 0
+        yield begin, known, max(segments[0].nanos, usage.on_demand or 0) if bound > 0 else 0
         starts = [max(known, start) for start in starts]
     for number, segment in enumerate(segments):
         first, last = starts[number], starts[number + 1]
-        following = segments[number + 1] if side and number + 1 < len(segments) else None
+        following = segments[number + 1] if bound and number + 1 < len(segments) else None
         if following is not None and following.maybe_from is not None:
             doubt = min(last, max(first, parse_us(following.maybe_from)))
             either = (segment.nanos, following.nanos)
-            yield doubt, last, max(either) if side > 0 else min(either)
+            yield doubt, last, max(either) if bound > 0 else min(either)
             last = doubt
         yield first, last, segment.nanos
 
@@ -119,14 +124,14 @@ def is_guessed(usage: Usage, begin: int) -> bool:
     return spot and parse_us(usage.segments[0].at) > begin + CLOCKS_DIFFER
 
 
-def weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:
-    """Return the exact parts per nano-dollar that an interval weighs."""
+def scaled_duration(per: Per, rule: Rule, begin: int, end: int, bound: int) -> int:
+    """Return an interval's length in exact parts for each nano-dollar of its price per hour or month."""
     if per is Per.HOUR:
         return (end - begin) * PARTS
-    return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, side))
+    return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, bound))
 
 
-def intervals_of(usage: Usage, rule: Rule, piece: tuple[int, int, int], side: int) -> Iterator[tuple[int, int, int]]:
+def intervals_of(usage: Usage, rule: Rule, piece: tuple[int, int, int], bound: int) -> Iterator[tuple[int, int, int]]:
     """Yield a piece as (begin, end, exact parts per microsecond), cut at the months where its price is per month."""
     begin, end, nanos = piece
     if begin >= end:
@@ -135,19 +140,19 @@ def intervals_of(usage: Usage, rule: Rule, piece: tuple[int, int, int], side: in
     if usage.per is Per.HOUR:
         yield begin, end, rate * PARTS
     else:
-        yield from ((first, last, rate * parts) for first, last, parts in _in_months(rule, begin, end, side))
+        yield from ((first, last, rate * parts) for first, last, parts in _in_months(rule, begin, end, bound))
 
 
-def _in_months(rule: Rule, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
+def _in_months(rule: Rule, begin: int, end: int, bound: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval at the months, each with the exact parts that a microsecond of it is of a price per month."""
     if rule.month_hours is not None:
         yield begin, end, PARTS // rule.month_hours
         return
-    maybe = rule.maybe_month_hours if side else 0
+    maybe = rule.maybe_month_hours if bound else 0
     while begin < end:
         until, hours = _month(begin)
         if maybe:
-            hours = min(hours, maybe) if side > 0 else max(hours, maybe)
+            hours = min(hours, maybe) if bound > 0 else max(hours, maybe)
         last = min(end, until)
         yield begin, last, PARTS // hours
         begin = last

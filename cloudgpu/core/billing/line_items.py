@@ -25,7 +25,7 @@ _EXACT_BASES = ("quoted", "listed", "measured", "setting")  # of whose prices no
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class LineItem:
     """One line of the bill: a charge from `begin` to `end`, within one UTC day and at one price.
 
     `amount` is rounded to a nano-dollar so that the amounts of a bill add up to its total; the `charge` is exact.
@@ -53,15 +53,15 @@ class Item:
         return self.running or guessed or self.charge.low != self.charge.high
 
 
-def itemised(
+def line_items(
     bill: Iterable[Billed],
     now: datetime,
     *,
     since: datetime | None = None,
     until: datetime | None = None,
     assigned: Assigned = NO_JOBS,
-) -> Iterator[Item]:
-    """Yield the lines of a bill (`core.billing.totals.billed` of the same period): their amounts add up to its total.
+) -> Iterator[LineItem]:
+    """Yield the lines of a bill (`totals.period_charges` of the same period): their amounts add up to its total.
 
     `assigned` says which job each machine is for, and when.
 
@@ -87,7 +87,7 @@ def _charge(usage: Usage, now: datetime, begin: datetime, end: datetime) -> Char
 def _pieces(
     usage: Usage, now: datetime, since: datetime | None, until: datetime | None, there: Sequence[Assignment]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Cut a use, within a period, at the midnights of UTC, where its price changed and where the job changed."""
+    """Cut a usage, within a period, at the midnights of UTC, where its price changed and where the job changed."""
     begin, end = billed_span(usage, now)
     if usage.resource is Resource.TRAFFIC:
         end = from_iso(usage.end) if usage.end else begin
@@ -114,13 +114,13 @@ def _midnight(moment: datetime) -> datetime:
 
 def _item(
     machine: Machine, found: Charge, piece: tuple[datetime, datetime], amount: Money, now: datetime, job: str
-) -> Item:
+) -> LineItem:
     (begin, end), use = piece, found.usage
     free = bool(use.segments) and not found.high
     until = end if use.resource is Resource.TRAFFIC else begin + found.billed_us * _MICRO
     low = min(money(found.low), amount)
     high = max(money(found.high), amount)
-    return Item(
+    return LineItem(
         machine=machine,
         begin=begin,
         end=end,

@@ -1,7 +1,7 @@
-"""What is paid, and will be, as strands: so much per microsecond from one moment to another. They add up fast.
+"""What is paid, and will be, as rate intervals: so much per microsecond from one moment to another. They add up fast.
 
-A strand is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`billing.EXACT`) in each of
-them. What uses cost at most, by the rules of their providers, is the sum of their strands.
+A interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`billing.EXACT`) in each of
+them. What uses cost at most, by the rules of their providers, is the sum of their rate intervals.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
 
 
 def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
-    """Return what a use costs at most up to `now`, as `billing.max_cost_intervals` does: for most uses much faster."""
+    """Return what a usage costs at most up to `now`, as `billing.max_cost_intervals` does, much faster."""
     if not is_plain(usage) or usage.maybe_since:
         return max_cost_intervals(usage, now)
     return rate_intervals(*_plain(usage, now))
 
 
 def ended_intervals(usage: Usage) -> tuple[str, list[RateInterval] | None]:
-    """Return until when an ended use may be billed, a ledger time, and its strands; None without a price."""
+    """Return until when an ended usage may be billed, a ledger time, and its rate intervals; None without a price."""
     if not is_plain(usage) or usage.maybe_since:
         return max_cost_to_the_end(usage)
     found = _plain(usage, 0)
@@ -53,13 +53,13 @@ def _plain(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
 
 
 def is_plain(usage: Usage) -> bool:
-    """Say whether a use is billed at one price, as long as its rule says, from its begin to its end."""
+    """Say whether a usage is billed at one price, as long as its rule says, from its begin to its end."""
     plain = len(usage.segments) == 1 and not usage.reason and not usage.maybe_until and not usage.continues
     return plain and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")
 
 
 def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[RateInterval]:
-    """Return what `nanos` an hour, or a month, cost from `begin` to `end`; by the dearer reading of what a month is."""
+    """Return what `nanos` an hour, or a month, cost from `begin` to `end`; a month is read as what costs more."""
     if begin >= end:
         return []
     if per == "hour":
@@ -70,8 +70,8 @@ def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> li
     return [(first, last, nanos * (PARTS // min(hours, least))) for first, last, hours in in_months(begin, end)]
 
 
-def amount(found: Iterable[RateInterval], begin: int, end: int) -> int:
-    """Return what strands cost within [begin, end), in exact parts."""
+def intervals_cost(found: Iterable[RateInterval], begin: int, end: int) -> int:
+    """Return what rate intervals cost within [begin, end), in exact parts."""
     total = 0
     for first, last, rate in found:
         first, last = max(first, begin), min(last, end)  # noqa: PLW2901  (the inner loop of every admission)
@@ -81,10 +81,10 @@ def amount(found: Iterable[RateInterval], begin: int, end: int) -> int:
 
 
 def worst_window(found: Iterable[RateInterval], length: int, begin: int, end: int) -> tuple[int, int]:
-    """Return (end of the window, its amount) of the dearest window of `length` that ends within [begin, end].
+    """Return (end of the window, its amount) of the most expensive window of `length` that ends within [begin, end].
 
     What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
-    strand begins or ends: the dearest is at one of these moments. The earliest of equals is returned.
+    rate interval begins or ends: the most expensive is at one of these moments. The earliest of equals is returned.
     """
     held = rate = 0
     changes: list[tuple[int, int]] = []

@@ -51,7 +51,7 @@ class Rate:
         return Money(price.nanos * self.quantity * (MONTH_H if self.per is Per.HOUR else 1))
 
     def terms(self) -> RateRecord:
-        """Return the price as a ledger line carries it; how much there is of the thing stands elsewhere in the line."""
+        """Return the price as a ledger event stores it; how much there is of the thing stands elsewhere in the line."""
         return {
             "per": str(self.per),
             "nanos": None if self.price is None else self.price.nanos,

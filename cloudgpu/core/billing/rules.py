@@ -27,10 +27,10 @@ class Rule:
     GB of traffic is. `states` says when it is billed. `licence` is the system's, where that changes the rule.
     A run that the provider takes away within `free_when_taken_us` of its start is free (0: no such rule); of a machine
     that it starts again, only where `free_every_run` is sure. `drops_part_when_taken`: the granule in which it was
-    taken is free. Where sources disagree or are silent, `maybe_...` is the dearer or the other reading: charges show
-    it as a range. `from_running`: a machine that is only starting is not billed; `maybe_starting`: a
-    part of that time is, and a look cannot tell which. `status` is `verified` (the provider's own text), `secondary`
-    (others' texts), `derived`, `recalled` (from memory) or `convention` (ours).
+    taken is free. Where sources disagree or are silent, `maybe_...` is the more expensive or the other reading: charges
+    show it as a range. `from_running`: a machine that is only starting is not billed; `maybe_starting`: a part of that
+    time is, and a sync cannot tell which. `status` is `verified` (the provider's own text), `secondary` (others'
+    texts), `derived`, `recalled` (from memory) or `convention` (ours).
     """
 
     provider: str
@@ -62,7 +62,7 @@ class Rule:
         return max(self.minimum_us, _rounded(run_us, granule))
 
     def longest(self, run_us: int, *, taken: bool) -> int:
-        """Return how long it is billed for by the dearer reading of what sources say; never below `length`."""
+        """Return how long it is billed for by the more expensive reading of what sources say; never below `length`."""
         coarse = _rounded(run_us, max(self.granularity_us, self.maybe_granularity_us))
         least = self.length(run_us, taken=taken)
         doubtful = self.maybe_granularity_us or self.maybe_minimum_us
@@ -92,7 +92,7 @@ def _rounded(run_us: int, granule: int) -> int:
 
 
 def rule_for(usage: Usage) -> Rule:
-    """Return the rule by which a use is billed; that of plug-ins where the provider is none of ours."""
+    """Return the rule by which a usage is billed; that of plug-ins where the provider is none of ours."""
     return _found(usage.provider, usage.market, usage.resource, usage.licence)
 
 

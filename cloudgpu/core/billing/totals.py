@@ -20,7 +20,7 @@ class Billed:
     charge: Charge
 
 
-def billed(
+def period_charges(
     machines: Iterable[Machine],
     ended: Iterable[tuple[str, Usage]],
     now: datetime,
@@ -40,8 +40,8 @@ def billed(
             yield Billed(machine, found)
 
 
-def spent(machine: Machine, now: datetime) -> Money:
-    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last look still runs.
+def spent_until_now(machine: Machine, now: datetime) -> Money:
+    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last sync still runs.
 
     What has no price is not in it: `unpriced` says so.
     """

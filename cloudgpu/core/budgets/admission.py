@@ -1,4 +1,4 @@
-"""Whether budgets carry what is wanted beside what was spent and what is promised, period by period. Pure."""
+"""Whether budgets carry what is wanted beside what was spent and what is committed, period by period. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import chain
 from typing import cast
 
 from cloudgpu.core.billing.charges import EXACT, money, to_us
-from cloudgpu.core.billing.rate_timeline import RateInterval, amount, billed_intervals, moment_of, worst_window
+from cloudgpu.core.billing.rate_timeline import RateInterval, billed_intervals, intervals_cost, moment_of, worst_window
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure
-from cloudgpu.core.budgets.flows import laid_out, weight
-from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
+from cloudgpu.core.budgets.flows import exact_cost, flow_intervals
+from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period, period, periods
@@ -29,7 +29,7 @@ class Account:
     """What a budget has to carry already: what was billed in it, and what will be. `unpriced` names machines.
 
     `since` is when its period begins, in microseconds since 1970: what was billed before may be left out. `settled` is
-    what ended uses have cost at most of which the rows have the sums, in exact parts: of a total one. What exposures
+    what ended usages have cost at most of which the rows have the sums, in exact parts: of a total one. What exposures
     say is in `flows`, (unit, begin, end) -> nano-dollars, and in `coming`, where the begin is None for now, and the
     end for as far as anybody looks.
     """
@@ -47,38 +47,38 @@ class Account:
     def spent_within(self, begin: int, end: int) -> int:
         """Return what was billed within [begin, end), but for what is settled, in exact parts."""
         found = sum([
-            nanos * weight(unit, max(begin, first), min(end, last))
+            nanos * exact_cost(unit, max(begin, first), min(end, last))
             for (unit, first, last), nanos in self.flows.items()
         ])  # fmt: skip
-        return found + amount(self.spent, begin, end)
+        return found + intervals_cost(self.spent, begin, end)
 
     def comes_within(self, begin: int, end: int, now: int, ahead: int) -> int:
         """Return what runs already will cost within [begin, end), where that without an end goes on up to `ahead`."""
         found = sum([
-            nanos * weight(unit, max(begin, first), min(end, last))
+            nanos * exact_cost(unit, max(begin, first), min(end, last))
             for unit, first, last, nanos in self._coming(now, ahead)
         ])  # fmt: skip
-        return found + sum(amount(one.intervals(now, ahead), begin, end) for one in self.promises)
+        return found + sum(intervals_cost(one.intervals(now, ahead), begin, end) for one in self.promises)
 
     def spent_intervals(self) -> Iterator[RateInterval]:
         """Yield what was billed."""
         yield from self.spent
         for (unit, begin, end), nanos in self.flows.items():
-            yield from laid_out(unit, begin, end, nanos)
+            yield from flow_intervals(unit, begin, end, nanos)
 
     def coming_intervals(self, now: int, ahead: int) -> Iterator[RateInterval]:
         """Yield what runs already will cost, where that without an end goes on up to `ahead`."""
         for one in self.promises:
             yield from one.intervals(now, ahead)
         for unit, begin, end, nanos in self._coming(now, ahead):
-            yield from laid_out(unit, begin, end, nanos)
+            yield from flow_intervals(unit, begin, end, nanos)
 
     def burn(self, now: int) -> int:
         """Return what an hour from now on costs if everything goes on, in exact parts."""
         end = now + HOUR
-        found = (strand for one in self.promises for strand in one._replace(until=None).intervals(now, end))
-        return amount(found, now, end) + sum(
-            nanos * weight(unit, now, end) for (unit, _, _), nanos in self.coming.items()
+        found = (interval for one in self.promises for interval in one._replace(until=None).intervals(now, end))
+        return intervals_cost(found, now, end) + sum(
+            nanos * exact_cost(unit, now, end) for (unit, _, _), nanos in self.coming.items()
         )
 
     def ends(self) -> Iterator[int]:
@@ -196,13 +196,13 @@ def admission_request(
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
 
     `others` are wanted with it. `rows` are all `View.billable_machines`; those with the ids of what is wanted
-    are what it replaces: their past counts, their future does not. `ended` gives the ended uses since a time
+    are what it replaces: their past counts, their future does not. `ended` gives the ended usages since a time
     (`View.uses`), None: all; `unpriced` those that have no price. Where it is given, `rows` are whole, and total
     budgets take their sums
     instead of every ended use. Neither is called where no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]
-    volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
+    volumes = existing_volumes(row for row in rows if not isinstance(row, Exposure))
     ids = {wanted.id, *(one.id for one in others)}
     found = accounts(covering, rows, ended, prices, now, volumes, without=ids, unpriced=unpriced)
     return AdmissionRequest(wanted, found, volumes, prices, now, tuple(others), of_cluster)
@@ -239,7 +239,7 @@ def accounts(
             _settle([one for one in covered if one in summed], row)
     folded = [one for one in found if one not in summed]
     for wished, uses in (
-        (folded, ended(earliest([one.budget for one in folded], now)) if folded else ()),
+        (folded, ended(earliest_relevant([one.budget for one in folded], now)) if folded else ()),
         (summed, unpriced(None) if summed and unpriced else ()),
     ):
         theirs = covering if len(wished) == len(found) else _among(covering, wished)
@@ -273,12 +273,12 @@ def _among(covering: Mapping[str, Sequence[Account]], wished: Sequence[Account])
 
 
 def _begin(budget: Budget, now: datetime) -> int:
-    period_ = current(budget, now)
+    period_ = current_period(budget, now)
     return 0 if period_ is None else max(0, to_us(period_.begin))
 
 
 def _settle(covered: Sequence[Account], row: Budgeted | Exposure) -> None:
-    """Take what the ended uses of a row with a price have cost at most: those without one are in no sum of it."""
+    """Take what the ended usages of a row with a price have cost at most: those without one are in no sum of it."""
     if not covered:
         return
     settled = (
@@ -303,14 +303,14 @@ def _expose(covered: Sequence[Account], row: Exposure, now: int, prices: Prices,
             coming[to_come] = coming.get(to_come, 0) + nanos
 
 
-def earliest(budgets: Iterable[Budget], now: datetime) -> datetime | None:
+def earliest_relevant(budgets: Iterable[Budget], now: datetime) -> datetime | None:
     """Return since when spending matters to any of these budgets; None: since ever."""
-    begins = [current(budget, now) for budget in budgets]
+    begins = [current_period(budget, now) for budget in budgets]
     known = [one.begin for one in begins if one is not None]
     return min(known) if len(known) == len(begins) else None
 
 
-def current(budget: Budget, now: datetime) -> Period | None:
+def current_period(budget: Budget, now: datetime) -> Period | None:
     """Return the period that counts now, of a rolling budget the window that ends now; None for a total one."""
     if budget.span.kind == "total":
         return None
@@ -342,7 +342,7 @@ def _take(
 
 
 def _bill(covered: Sequence[Account], use: Usage | list[RateInterval], now: int, prices: Prices, name: str) -> None:
-    """Take what a use has cost into the accounts; without a price, at what stands in for it."""
+    """Take what a usage has cost into the accounts; without a price, at what stands in for it."""
     if isinstance(use, list):
         for account in covered:
             account.spent += use
@@ -357,7 +357,7 @@ def _bill(covered: Sequence[Account], use: Usage | list[RateInterval], now: int,
 
 
 def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
-    """Return a use without a price with the one that is counted, and why; a run without any stays without."""
+    """Return a usage without a price with the one that is counted, and why; a run without any stays without."""
     if usage.resource == "instance":
         if usage.on_demand is None:
             return usage, "no price is known for a time that is past, so it is in no sum"
@@ -394,10 +394,12 @@ def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Ite
         yield _share(account, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
         return
     length = budget.span.window // timedelta(microseconds=1)
-    more = (strand for one in wanted for strand in one.intervals(micros, horizon))
+    more = (interval for one in wanted for interval in one.intervals(micros, horizon))
     found = chain(account.spent_intervals(), account.coming_intervals(micros, horizon), more)
     end, _ = worst_window(found, length, micros, horizon)
-    costs = any(one.nanos for one in wanted)  # from now on: also where the dearest window is the one that ends now
+    costs = any(
+        one.nanos for one in wanted
+    )  # from now on: also where the most expensive window is the one that ends now
     yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
 
 
@@ -413,13 +415,13 @@ def _share(
 ) -> Share:
     """Return the sums of one period; `horizon` is how far endless promises go, where that is not its end.
 
-    `costs`: what is wanted costs something in a period as dear as this one, if not in this one.
+    `costs`: what is wanted costs something in a period as expensive as this one, if not in this one.
     """
     begin, end = to_us(within.begin), to_us(within.end)
     ahead = horizon or end
     spent = account.settled + account.spent_within(begin, _EVER if endless else end)
     running = account.comes_within(begin, end, now, ahead)
-    more = sum(amount(one.intervals(now, ahead), begin, end) for one in wanted)
+    more = sum(intervals_cost(one.intervals(now, ahead), begin, end) for one in wanted)
     fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
     since = None if endless else within.begin
     return Share(since, within.end, money(spent), money(running), money(more), fits)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.events.lab_bodies import BudgetSet, PaidInRecord, ScopeRecord
+from cloudgpu.core.events.general_bodies import BudgetSet, PaidInRecord, ScopeRecord
 from cloudgpu.core.events.log import BUDGET_REMOVED, BUDGET_SET, Event
 from cloudgpu.core.model.machine import Budgeted
 from cloudgpu.core.values.currency import Currency
@@ -29,7 +29,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BudgetPeriod:
     """How long a budget lasts before it begins anew: a calendar's `kind`, `total` (never), or `rolling` over `days`."""
 
     kind: str
@@ -57,7 +57,7 @@ class Scope:
     instance: str | None = None
 
     def covers(self, row: Budgeted) -> bool:
-        """Say whether a machine or a kept thing is meant. What was read from tags is compared as a tag can say it."""
+        """Say whether a machine or a retained resource is meant. Values read from tags are compared as tags."""
         own = ("", "") if row.is_named_resource else (row.name, row.id or "")
         return self.means(row.provider, row.account, row.project, row.owner, *own)
 
@@ -77,7 +77,7 @@ class Scope:
         return self.provider in (None, provider) and self.account in (None, account)
 
     def body(self) -> ScopeRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return {
             "project": self.project,
             "provider": self.provider,
@@ -109,7 +109,7 @@ class PaidIn:
         return Money(round(Fraction(self.amount) / Fraction(self.currency.per_usd) * NANO))
 
     def body(self) -> PaidInRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         one = self.currency
         return {
             "amount": f"{self.amount:f}",
@@ -130,7 +130,7 @@ class Budget:
 
     name: str
     limit: Money
-    span: Span
+    span: BudgetPeriod
     scope: Scope = Scope()
     thresholds: tuple[int, ...] = (50, 80, 100)
     forecast: int | None = 100
@@ -147,7 +147,7 @@ class Budget:
         return bool(self.actions & {Action.REFUSE, Action.STOP})
 
     def body(self) -> BudgetSet:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return {
             "name": self.name,
             "nanos": self.limit.nanos,
@@ -167,7 +167,7 @@ def budget_from(body: Mapping[str, Any], zone_of: Callable[[str], tzinfo]) -> Bu
     return Budget(
         name=body["name"],
         limit=Money(body["nanos"]),
-        span=Span(**body["period"]),
+        span=BudgetPeriod(**body["period"]),
         scope=Scope(**body["scope"]),
         thresholds=tuple(body["thresholds"]),
         forecast=body["forecast"],

@@ -1,4 +1,4 @@
-"""What machines and kept things will go on costing, at the prices that budgets count: never at today's spot price."""
+"""What machines and retained resources will cost, at the prices that budgets count: never at today's spot price."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Prices:
 
     `compute` gives the on-demand price of a row's machine in nano-dollars an hour, or None. `beside` takes provider,
     region, the price list's word and the resource, and always has an answer. `today`: count spot machines at the price
-    that they have now, for a forecast; nothing is admitted by it. `passes`: passes are being made, which end at its
+    that they have now, for a forecast; nothing is admitted by it. `passes`: runs are being made, which end at its
     renew-until what nothing else ends.
     """
 
@@ -75,7 +75,7 @@ _NOTHING = Commitments()
 
 
 def commitments_of(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Commitments:
-    """Return what goes on costing of a machine or a kept thing.
+    """Return what goes on costing of a machine or a retained resource.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease, or which only passes would end while
     none are made: as far as anybody looks), what stays
@@ -109,7 +109,7 @@ def runs_on(row: Budgeted) -> bool:
 
 
 def is_left_alone(row: Budgeted, prices: Prices) -> bool:
-    """Say whether only a pass would end this machine, and none are made."""
+    """Say whether only a run would end this machine, and none are made."""
     found = guards_of(row)
     return found is not None and found.only_passes and not prices.passes
 

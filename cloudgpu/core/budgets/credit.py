@@ -42,7 +42,7 @@ class KnownCredit(NamedTuple):
     elsewhere: Money = Money(0)
 
     def record(self) -> CreditRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return {
             "scope": self.scope,
             "account": self.account,
@@ -83,7 +83,7 @@ def _hourly(machine: Machine | BudgetSubject) -> int:
     return compute + sum(-(-(one.nanos_per_month or 0) // MONTH_HOURS) for one in beside)
 
 
-def spends(credit: Credit, machines: Iterable[Machine]) -> Money:
+def hourly_spend(credit: Credit, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour: the larger of the provider's word and of what the ledger knows."""
     known = hourly_of(machines)
     return known if credit.hourly is None else max(known, credit.hourly)
@@ -100,7 +100,7 @@ def left_at(credit: Credit, hourly: Money, now: datetime) -> Money:
     return max(credit.left - credit.threshold - spent, Money(0))
 
 
-def carries(left: Money, hourly: Money) -> timedelta | None:
+def lasts_for(left: Money, hourly: Money) -> timedelta | None:
     """Return how long `left` carries `hourly`, rounded down to a second, at most `LONGEST`; None for ever."""
     if hourly.nanos <= 0:
         return None
@@ -127,7 +127,7 @@ class CreditFit(NamedTuple):
     @property
     def lasts(self) -> timedelta | None:
         """How long the credit carries both; None for ever."""
-        return carries(self.left, self.hourly)
+        return lasts_for(self.left, self.hourly)
 
     @property
     def missing(self) -> Money:
@@ -167,7 +167,7 @@ def credit_refusal(
 
 def credit_finding(known: KnownCredit, now: datetime) -> Finding | None:
     """Return that an account's data is about to be deleted, where its credit ends within a day; None otherwise."""
-    lasts = carries(left_at(known.credit, known.hourly, now), known.hourly)
+    lasts = lasts_for(left_at(known.credit, known.hourly, now), known.hourly)
     if lasts is None or lasts > SOON:
         return None
     return Finding(
@@ -181,7 +181,7 @@ def credit_finding(known: KnownCredit, now: datetime) -> Finding | None:
     )
 
 
-def newest(known: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
+def latest_credits(known: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
     """Return the latest word of each account, by its scope, the newest first; at most `MAX`."""
     found: dict[str, KnownCredit] = {}
     for one in sorted(known, key=lambda one: one.credit.as_of):

@@ -17,7 +17,7 @@ from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest
+from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest_ending
 from cloudgpu.core.team.rights import Authorization
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
@@ -25,7 +25,7 @@ from cloudgpu.core.values.times import from_iso, iso
 MINUTE = timedelta(minutes=1)
 
 
-def longest(request: AdmissionRequest, least: datetime | None = None) -> datetime | None:
+def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -> datetime | None:
     """Return the latest renew-until, in whole minutes from now, that every refusing budget carries; None: none.
 
     It lies after `least` (now, where None) and not after what is wanted. What is carried up to a time is carried up
@@ -48,7 +48,7 @@ def longest(request: AdmissionRequest, least: datetime | None = None) -> datetim
     return request.now + low * MINUTE
 
 
-def affordable(request: AdmissionRequest) -> Money | None:
+def highest_admitted_price(request: AdmissionRequest) -> Money | None:
     """Return the highest price an hour at which every refusing budget carries it for as long as is wanted; None: none.
 
     To a ten-thousandth of a dollar, as prices are shown.
@@ -71,7 +71,7 @@ def affordable(request: AdmissionRequest) -> Money | None:
 WARNINGS = 2  # that a held machine gets before its budget stops it
 
 
-class Do(StrEnum):
+class BudgetAction(StrEnum):
     """What a passed budget does with a machine."""
 
     WARN = "warn"
@@ -87,11 +87,11 @@ class Stop:
     machine: str
     name: str
     budget: str
-    do: Do
+    do: BudgetAction
     why: str
 
 
-def stops(
+def budget_stops(
     standings: Sequence[BudgetState], machines: Iterable[Machine], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
     """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
@@ -119,13 +119,15 @@ def stops(
 
 def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
     held = machine.hold_until is not None and from_iso(machine.hold_until) > now
-    end = Do(gentlest(machine))
-    do = Do.WARN if held and warned < WARNINGS else end
+    end = BudgetAction(gentlest_ending(machine))
+    do = BudgetAction.WARN if held and warned < WARNINGS else end
     why = f"the budget {over.budget.name} is exceeded: {over.spent.text()} of {over.budget.limit.text()}"
     why += (
-        f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+        f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}"
+        if do is BudgetAction.WARN
+        else ""
     )
-    why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
+    why += f"; {NOTHING_GENTLER}" if do is BudgetAction.TERMINATE else ""
     return Stop(machine.id, machine.name, over.budget.name, do, why)
 
 
@@ -136,15 +138,15 @@ def stops_of(
     warned: Mapping[str, int],
     now: datetime,
 ) -> list[Stop]:
-    """Return what passed budgets do with machines, as `stops`.
+    """Return what passed budgets do with machines, as `budget_stops`.
 
     For a member, a budget in a file of their home stops their own machines alone.
     """
     if not authorization.is_member:
-        return stops(standings, machines, warned, now)
-    found = stops([one for one in standings if not one.budget.place], machines, warned, now)
+        return budget_stops(standings, machines, warned, now)
+    found = budget_stops([one for one in standings if not one.budget.place], machines, warned, now)
     known = {one.machine for one in found}
-    own = stops(
+    own = budget_stops(
         [one for one in standings if one.budget.place],
         [machine for machine in machines if authorization.owns(machine)],
         warned,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.granularity import parse_us, pieces
+from cloudgpu.core.billing.granularity import parse_us, price_pieces
 from cloudgpu.core.billing.rate_timeline import is_plain, rule_of
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.budgets.flows import unit_of
@@ -31,7 +31,7 @@ _Other = tuple[int, _Lengths, list[_Part]]
 class Exposure(NamedTuple):
     """What budgets count of a machine at their prices, whenever they look.
 
-    `settled` is what its ended uses have cost at most, in exact parts, those without a price left out. It costs each
+    `settled` is what its ended usages have cost at most, in exact parts, those without a price left out. It costs each
     of `items` from now on: (nano-dollars, unit as `flows.unit_of`, microseconds behind its `renew_until` up to which,
     or None: as far as anybody looks, and whether since `sent` already). `today` are they at today's spot price, None
     where that makes no difference. `late`: it may run when that is over; `only_passes`: nothing else ends it.
@@ -65,7 +65,7 @@ class Exposure(NamedTuple):
         return self.renew_until if self.renew_until > now else now + OVERDUE * self.late
 
     def flows(self, now: int) -> list[tuple[int, int, int, int]]:
-        """Return what its uses cost at most up to now, as (nano-dollars, begin, end, unit)."""
+        """Return what its usages cost at most up to now, as (nano-dollars, begin, end, unit)."""
         found = []
         for nanos, begin, unit, granule, least in self.uses:
             run = -((begin - now) // granule) * granule
@@ -146,7 +146,7 @@ def _behind(one: Commitment, renew_until: int | None) -> int | None:
 
 
 def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
-    """Return the uses that are billed still, what begins and ends together in one; raise _NotStored without a price."""
+    """Return the usages that are billed still, merged by begin and end; raise _NotStored without a price."""
     plain: dict[tuple[int, int, int, int], int] = {}
     others = []
     for use in machine.open_usage:
@@ -163,7 +163,7 @@ def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
 
 
 def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
-    """Return an open use as `Exposure.uses` has it: `billing.max_cost_intervals` of it, whenever one looks."""
+    """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, whenever one looks."""
     whose = usage.provider, usage.market, usage.resource, usage.licence
     (unit, at_most), begin = _terms(*whose, usage.per), parse_us(usage.begin)
     if is_plain(usage) and not usage.maybe_since:
@@ -178,7 +178,7 @@ def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))
         lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
-    found = [one for one in pieces(usage, first, _EVER, 1) if one[0] < one[1]]
+    found = [one for one in price_pieces(usage, first, _EVER, 1) if one[0] < one[1]]
     parts = [(usage.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
     return begin, tuple(lengths), parts
 

@@ -1,7 +1,7 @@
 """What costs the same from one moment to another: merged by its unit, begin and end, and summed without being laid out.
 
 A flow is nano-dollars an hour, or a month, within [begin, end), in microseconds since 1970. Its cost is what the
-strands of `rate_timeline.strands` say, in the same exact parts.
+rate intervals of `rate_timeline.rate_intervals` say, in the same exact parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def unit_of(per: str, rule: Rule) -> int:
     return -(rule.maybe_month_hours or _LONGEST_MONTH) if rule.month_hours is None else rule.month_hours
 
 
-def weight(unit: int, begin: int, end: int) -> int:
+def exact_cost(unit: int, begin: int, end: int) -> int:
     """Return what a nano-dollar per unit costs from `begin` to `end`, in exact parts."""
     if begin >= end:
         return 0
@@ -39,8 +39,8 @@ def weight(unit: int, begin: int, end: int) -> int:
     return _before(end, -unit) - _before(begin, -unit)
 
 
-def laid_out(unit: int, begin: int, end: int, nanos: int) -> list[RateInterval]:
-    """Return a flow as strands, cut at the months where its unit is one of the calendar."""
+def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInterval]:
+    """Return a flow as rate intervals, cut at the months where its unit is one of the calendar."""
     if begin >= end:
         return []
     if unit == HOURLY:

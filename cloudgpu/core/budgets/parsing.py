@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 
-from cloudgpu.core.budgets.budget import Action, PaidIn, Scope, Span
+from cloudgpu.core.budgets.budget import Action, BudgetPeriod, PaidIn, Scope
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -50,13 +50,13 @@ def limit_of(amount: Decimal, paid_in: PaidIn | None, field: str) -> Money:
     return found
 
 
-def span_of(text: str, field: str) -> Span:
+def span_of(text: str, field: str) -> BudgetPeriod:
     """Return what `day`, `week`, `month`, `total` or `rolling:30d` stand for; InvalidRequest for anything else."""
     if text in PERIODS:
-        return Span(text)
+        return BudgetPeriod(text)
     rolling = re.fullmatch(r"rolling:([0-9]{1,4})d", text)
     if rolling and 1 <= int(rolling[1]) <= LONGEST_DAYS:
-        return Span("rolling", int(rolling[1]))
+        return BudgetPeriod("rolling", int(rolling[1]))
     way = f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days."
     raise unknown_word(f"{_shown(text)} is not a period", text, PERIODS, field=field, next=way)
 

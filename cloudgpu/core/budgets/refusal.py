@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cloudgpu.core.budgets.admission import AdmissionRequest, Share, Verdict
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
-from cloudgpu.core.budgets.enforcement import affordable, longest
+from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Budgeted, not_none
 from cloudgpu.core.model.offers import Offer, price_to_json
@@ -37,7 +37,7 @@ def refusal(request: AdmissionRequest, way: Remedy) -> BudgetRefused:
     if unpriced is not None:
         return _unpriced(unpriced, request)
     worst = max(refusals, key=lambda one: (one.tightest.total - one.budget.limit).nanos)
-    until, price = longest(request, way.least), affordable(request)
+    until, price = longest_admitted(request, way.least), highest_admitted_price(request)
     share, budget = worst.tightest, worst.budget
     sums = {"limit": budget.limit, "spent": share.spent, "running": share.running, "wanted": share.wanted}
     plain = {name: usd(amount) for name, amount in (sums | {"total": share.total}).items()}

@@ -1,4 +1,4 @@
-"""How a budget stands: what is spent and promised, how fast, until when; and what somebody has to hear of it."""
+"""How a budget stands: what is spent and committed, how fast, until when; and what somebody has to hear of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import EXACT, money, to_us
 from cloudgpu.core.billing.rate_timeline import window_full
-from cloudgpu.core.budgets.admission import Account, current, shares
+from cloudgpu.core.budgets.admission import Account, current_period, shares
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period
@@ -23,10 +23,10 @@ class BudgetState:
     """How a budget stands now.
 
     `spent` is at most, in `period` (None: since ever). `promised` is what runs to its renew-until, and what is kept to
-    the period's end, at the prices that are counted; in the dearest period. `forecast` is the sum at the period's end
-    at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in` is how long
-    the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever. `assumed` says
-    which prices are not known.
+    the period's end, at the prices that are counted; in the most expensive period. `forecast` is the sum at the
+    period's end at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in`
+    is how long the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever.
+    `assumed` says which prices are not known.
     """
 
     budget: Budget
@@ -62,7 +62,7 @@ class BudgetState:
 def status_of(counted: Account, today: Account, now: datetime) -> BudgetState:
     """Return how a budget stands, of what it carries at the counted prices, and at today's."""
     budget, micros = counted.budget, to_us(now)
-    period = current(budget, now)
+    period = current_period(budget, now)
     spent = counted.settled + counted.spent_within(to_us(period.begin) if period else 0, _end(budget, period))
     burn = today.burn(micros)
     room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None

@@ -153,9 +153,9 @@ _WHOSE = {  # by provider and the region of its list; RunPod prices its two kind
 class DiskPrice:
     """What `unit` (`usd_per_gb_month`, `usd_per_disk_month`, ...) of a kind of storage or address costs.
 
-    `upper_bound`: no price is known for the region, and this is the dearest known of that kind. `as_of` is None
+    `upper_bound`: no price is known for the region, and this is the most expensive known of that kind. `as_of` is None
     where the figure has no date. `note` is what the source says beside it. `low` is the least that it may be, where it
-    is derived and two ways of deriving it differ: `price` is then the dearer.
+    is derived and two ways of deriving it differ: `price` is then the more expensive.
     """
 
     provider: str

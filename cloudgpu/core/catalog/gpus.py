@@ -109,7 +109,7 @@ class Faster:
 EQUAL = Faster(Fraction(1), Fraction(1), Fraction(1), Rests.SAME)
 
 
-def faster(one: GpuSpec, other: GpuSpec, work: Work) -> Faster | None:
+def speed_ratio(one: GpuSpec, other: GpuSpec, work: Work) -> Faster | None:
     """Return how many hours of `other` an hour of `one` does; None where no figure of both is known.
 
     Training: the measured throughput where both were measured. Else the memory's bandwidth, where both have tensor

@@ -1,4 +1,4 @@
-"""Joins what is available with its prices, and orders what satisfies a wish."""
+"""Joins what is available with its prices, and orders what satisfies a request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fits(item: Available, want: Requirements) -> bool:
         return False
     if not want.trust.accepts(item.trust):
         return False
-    # The very count: a machine with more GPUs than asked for would be a dearer one than was agreed to.
+    # The very count: a machine with more GPUs than asked for would be a more expensive one than was agreed to.
     return want.gpu is None or any(
         same_gpu(gpu.name, want.gpu) and gpu.count == want.gpu_count for gpu in item.accelerators
     )

@@ -43,7 +43,7 @@ class PriceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRow:
     """A row that cannot be a price, by its name in the provider's list, and why."""
 
     row: str
@@ -60,7 +60,7 @@ class PricePart:
     scope: str
     asked_at: datetime
     rows: tuple[PriceRow, ...]
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedRow, ...] = ()
     region: str = ""
 
 
@@ -100,7 +100,7 @@ class Gathering:
     asked_at: datetime
     region: str = ""
     _rows: dict[RowKey, PriceRow] = field(default_factory=dict)
-    _refused: dict[str, Refused] = field(default_factory=dict)
+    _refused: dict[str, RefusedRow] = field(default_factory=dict)
     _doubtful: set[RowKey] = field(default_factory=set)
 
     def add(
@@ -130,7 +130,7 @@ class Gathering:
 
     def refuse(self, name: str, why: str) -> None:
         """Refuse a row by its name."""
-        self._refused[name] = Refused(name, why)
+        self._refused[name] = RefusedRow(name, why)
 
     def part(self) -> PricePart:
         """Return what was gathered."""
@@ -139,7 +139,7 @@ class Gathering:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PriceMove:
     """A price that is another one now. `factor` is now over was; `taken`: the new one is in use."""
 
     key: RowKey
@@ -154,7 +154,7 @@ class Move:
         return self.now.price.nanos / self.was.price.nanos
 
 
-def move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> Move | None:
+def price_move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> PriceMove | None:
     """Return the move from one price to the next; None where it is the same.
 
     One by more than `most` times, up or down, is not taken unless `accept` says so. What was only derived or
@@ -164,10 +164,10 @@ def move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> Move | N
         return None
     known = was.unit == now.unit and (was.basis in (Basis.ASKED, Basis.LISTED) or was.source == now.source)
     near = now.price.nanos <= most * was.price.nanos and was.price.nanos <= most * now.price.nanos
-    return Move(now.key, now.unit, was, now, taken=accept or near or not known)
+    return PriceMove(now.key, now.unit, was, now, taken=accept or near or not known)
 
 
-def jumps(moves: Iterable[Move], most: float) -> list[Move]:
+def large_moves(moves: Iterable[PriceMove], most: float) -> list[PriceMove]:
     """Return the moves by more than `most` times, up or down, the largest first."""
     found = [one for one in moves if not 1 / most <= one.factor <= most]
     return sorted(found, key=lambda one: -max(one.factor, 1 / one.factor))

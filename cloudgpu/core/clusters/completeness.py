@@ -47,9 +47,9 @@ def why_part(machines: Sequence[Machine], now: datetime) -> str:
     They are one where some live though others of their launch never did, or were ended for good. `machines` are all
     machines of one cluster that the ledger knows, also those that were refused or have ended. They are no part while a
     launch or an end may still be on its way: for GRACE after the latest one. A command that still works on it holds its
-    lock, which the caller checks. A node that was lost makes no part: `lost` says that.
+    lock, which the caller checks. A node that was lost makes no part: `is_lost` says that.
     """
-    if not any(lives(row) for row in machines):
+    if not any(node_exists(row) for row in machines):
         return ""
     machines = latest_launch(machines)
     absent = {row.name: _why_absent(row) for row in machines if _why_absent(row)}
@@ -62,12 +62,12 @@ def why_part(machines: Sequence[Machine], now: datetime) -> str:
     return f"{name} {why}" + (f", and {len(absent) - 1} more" if len(absent) > 1 else "")
 
 
-def lives(machine: Machine) -> bool:
+def node_exists(machine: Machine) -> bool:
     """Say whether a machine was made and is not proved gone."""
     return machine.launch_status == "made" and machine.terminated_at is None
 
 
-def lost(machine: Machine) -> bool:
+def is_lost(machine: Machine) -> bool:
     """Say whether a node was made, and is gone or stopped though nobody had asked for it.
 
     One that its own agent or timer ended at its renew-until is not lost.
@@ -81,7 +81,7 @@ def lost(machine: Machine) -> bool:
 def lost_nodes(machines: Iterable[Machine]) -> list[Machine]:
     """Return the nodes of one cluster that were lost, where others of it still live and are not stopped."""
     nodes = list(machines)
-    return [row for row in nodes if lost(row)] if any(row.billed and not lost(row) for row in nodes) else []
+    return [row for row in nodes if is_lost(row)] if any(row.billed and not is_lost(row) for row in nodes) else []
 
 
 def has_run_before(machine: Machine) -> bool:

@@ -1,4 +1,4 @@
-"""Which machines are the nodes of a cluster, by the rows of machines, and how complete it is."""
+"""Which machines are the nodes of a cluster, by the records of machines, and how complete it is."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def first_node(nodes: Sequence[Machine]) -> Machine:
     )
 
 
-def check_whole(machine: Machine, name: str | None, verb: str) -> None:
+def require_complete(machine: Machine, name: str | None, verb: str) -> None:
     """Raise InvalidRequest where `name` means one node of a cluster: `verb`, a command, is about all of it."""
     cluster = machine.gang
     if cluster is None or name not in (machine.name, machine.id):

@@ -13,7 +13,7 @@ SUBJECT, FORGOTTEN, RENAMED = "accounts", "account_forgotten", "account_renamed"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class CurrentNames:
     """What accounts and hosts are called now that had another name when machines were launched there."""
 
     accounts: dict[str, str] = field(default_factory=dict)  # by the old name
@@ -27,7 +27,7 @@ class Names:
         """Return what a host of an account is called now."""
         return self.hosts.get((self.account(account), name), name)
 
-    def among(self, settings: Mapping[str, Mapping[str, Any]]) -> Names:
+    def among(self, settings: Mapping[str, Mapping[str, Any]]) -> CurrentNames:
         """Return those that count where these are the accounts, each with its table.
 
         An old name that is there stands for itself again, and a new one that is not there stands for nothing.
@@ -39,7 +39,7 @@ class Names:
             for (account, old), new in self.hosts.items()
             if new in known.get(account, ()) and old not in known[account]
         }
-        return Names(accounts, hosts)
+        return CurrentNames(accounts, hosts)
 
     def hosts_of(self, account: str) -> dict[str, str]:
         """Return the names now of an account's hosts, by their old names."""
@@ -52,7 +52,7 @@ def hosts_in(table: Mapping[str, Any]) -> list[str]:
     return [str(one.get("name")) for one in hosts if isinstance(one, Mapping)] if isinstance(hosts, list) else []
 
 
-def names_now(lines: Iterable[Event], who: str) -> Names:
+def names_now(lines: Iterable[Event], who: str) -> CurrentNames:
     """Return what `who` has renamed; `lines` are those of `SUBJECT`, in their order.
 
     What another member calls by a name may be another account. A name that is taken up again stands for itself.
@@ -71,7 +71,7 @@ def names_now(lines: Iterable[Event], who: str) -> Names:
         else:
             accounts = _moved(accounts, account, new)
             hosts = {(new if name == account else name, old): now for (name, old), now in hosts.items()}
-    return Names(accounts, hosts)
+    return CurrentNames(accounts, hosts)
 
 
 def _moved(known: dict[str, str], old: str, new: str) -> dict[str, str]:
@@ -94,7 +94,7 @@ def forgotten_times(lines: Iterable[Event]) -> dict[str, str]:
 
 
 def may_cost(machine: Machine) -> str | None:
-    """Return what of this row (a machine's, or a kept thing's) may cost something now, as words; None for nothing."""
+    """Return in words what of this machine or retained resource may cost something now; None for nothing."""
     if machine.is_named_resource:
         return None if machine.terminated_at else f"{machine.name or machine.id} ({machine.state}) is kept"
     if machine.terminated_at is None:

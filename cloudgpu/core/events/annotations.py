@@ -42,7 +42,7 @@ def terms_set(row: Record, line: Line) -> None:
 
 
 def decided(row: Record, line: Line) -> None:
-    """Take what a pass decided; `since` is when it began to be that for that reason, `activity_since` that use."""
+    """Take what a run decided; `since` is when it began to be that for that reason, `activity_since` that use."""
     body, at = line.body, line.occurred_at
     said = {name: body[name] for name in ("do", "rule", "why", "activity", "at")} | {"since": at, "activity_since": at}
     before = row.get("decision")
@@ -115,7 +115,7 @@ def unshared(row: Record, line: Line) -> None:
 
 
 def not_before_said(machine: Machine | None, now: datetime) -> datetime:
-    """Return `now`, or when a pass last said something of this machine where this clock is behind that.
+    """Return `now`, or when a run last said something of this machine where this clock is behind that.
 
     Lines are folded by their time: what a clock that was set back takes back would else count as said before.
     """

@@ -30,7 +30,7 @@ Outcome = Literal["made", "refused", "void"]
 
 
 class RequestedBy(TypedDict, total=False):
-    """Whose the machine is, and by which right somebody else acted on it: `control.team.law.by`. Only in a team."""
+    """Whose the machine is, and by which right another acted on it: `control.team.authorization.by`. Only in a team."""
 
     whose: str
     right: str

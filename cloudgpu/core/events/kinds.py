@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cloudgpu.core.events import bodies, job_lines, lab_bodies
+from cloudgpu.core.events import bodies, general_bodies, job_lines
 
 MACHINE, RESOURCE, EITHER = "machine", "resource", "either"  # the subject is one of these, or of the lab
 
@@ -18,7 +18,7 @@ class Kind:
 
 
 KINDS = {
-    "ledger_opened": Kind("ledger", lab_bodies.LedgerOpened),
+    "ledger_opened": Kind("ledger", general_bodies.LedgerOpened),
     "launch_intended": Kind(MACHINE, bodies.LaunchIntended),
     "launch_settled": Kind(MACHINE, bodies.LaunchSettled),
     "machine_adopted": Kind(MACHINE, bodies.MachineAdopted),
@@ -47,27 +47,27 @@ KINDS = {
     "resource_observed": Kind(RESOURCE, bodies.ResourceObserved),
     "resource_vanished": Kind(RESOURCE, bodies.ResourceVanished),
     "orphan_removed": Kind(EITHER, bodies.OrphanRemoved),
-    "reap_finished": Kind("reaper", lab_bodies.ReapFinished),
-    "account_synced": Kind("scope", lab_bodies.AccountSynced),
-    "alert_raised": Kind("alerts", lab_bodies.AlertRaised),
-    "alert_sent": Kind("alerts", lab_bodies.AlertSent),
-    "alert_cleared": Kind("alerts", lab_bodies.AlertCleared),
-    "budget_set": Kind("budgets", lab_bodies.BudgetSet),
-    "budget_removed": Kind("budgets", lab_bodies.BudgetRemoved),
-    "budget_overridden": Kind("budgets", lab_bodies.BudgetOverridden),
-    "policy_published": Kind("policies", lab_bodies.PolicyPublished),
-    "policy_withdrawn": Kind("policies", lab_bodies.PolicyWithdrawn),
-    "owner_claimed": Kind("people", lab_bodies.OwnerNamed),
-    "owner_assigned": Kind("people", lab_bodies.OwnerNamed),
-    "report_sent": Kind("reports", lab_bodies.ReportSent),
-    "team_set": Kind("team", lab_bodies.TeamSet),
-    "account_forgotten": Kind("accounts", lab_bodies.AccountForgotten),
-    "account_renamed": Kind("accounts", lab_bodies.AccountRenamed),
-    "ledger_doubted": Kind("ledger", lab_bodies.LedgerDoubted),
-    "ledger_settled": Kind("ledger", lab_bodies.LedgerSettled),
-    "ledger_moved": Kind("ledger", lab_bodies.LedgerMoved),
-    "ledger_moving": Kind("ledger", lab_bodies.LedgerMoving),
-    "ledger_arrived": Kind("ledger", lab_bodies.LedgerArrived),
+    "reap_finished": Kind("reaper", general_bodies.ReapFinished),
+    "account_synced": Kind("scope", general_bodies.AccountSynced),
+    "alert_raised": Kind("alerts", general_bodies.AlertRaised),
+    "alert_sent": Kind("alerts", general_bodies.AlertSent),
+    "alert_cleared": Kind("alerts", general_bodies.AlertCleared),
+    "budget_set": Kind("budgets", general_bodies.BudgetSet),
+    "budget_removed": Kind("budgets", general_bodies.BudgetRemoved),
+    "budget_overridden": Kind("budgets", general_bodies.BudgetOverridden),
+    "policy_published": Kind("policies", general_bodies.PolicyPublished),
+    "policy_withdrawn": Kind("policies", general_bodies.PolicyWithdrawn),
+    "owner_claimed": Kind("people", general_bodies.OwnerNamed),
+    "owner_assigned": Kind("people", general_bodies.OwnerNamed),
+    "report_sent": Kind("reports", general_bodies.ReportSent),
+    "team_set": Kind("team", general_bodies.TeamSet),
+    "account_forgotten": Kind("accounts", general_bodies.AccountForgotten),
+    "account_renamed": Kind("accounts", general_bodies.AccountRenamed),
+    "ledger_doubted": Kind("ledger", general_bodies.LedgerDoubted),
+    "ledger_settled": Kind("ledger", general_bodies.LedgerSettled),
+    "ledger_moved": Kind("ledger", general_bodies.LedgerMoved),
+    "ledger_moving": Kind("ledger", general_bodies.LedgerMoving),
+    "ledger_arrived": Kind("ledger", general_bodies.LedgerArrived),
     "job_requested": Kind("jobs", job_lines.JobRequested),
     "job_placed": Kind("jobs", job_lines.JobPlaced),
     "job_machine": Kind("jobs", job_lines.JobMachine),

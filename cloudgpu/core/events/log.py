@@ -47,7 +47,7 @@ class Event:
     body: Mapping[str, Any]
 
 
-class Said(NamedTuple):
+class EventSummary(NamedTuple):
     """What a line says, without what proves it: all that a fold of a whole ledger reads, and quickly made."""
 
     seq: int
@@ -58,4 +58,4 @@ class Said(NamedTuple):
     body: Mapping[str, Any]
 
 
-Line = Event | Said
+Line = Event | EventSummary

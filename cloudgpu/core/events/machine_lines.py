@@ -1,7 +1,7 @@
 """Makes the ledger lines of what people, and the reaper, asked and said of a machine: one function for each kind.
 
 Each has its body, and its dedupe text: the same text is written once, whoever tries again. `who` is
-`control.team.law.by`: who asked, by which right.
+`control.team.authorization.by`: who asked, by which right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turns the lines of one machine, in order, into uses: which resource was billed from when to when, at what price."""
+"""Turns the lines of one machine, in order, into usages: which resource was billed from when to when, at what price."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cloudgpu.core.values.times import from_iso, iso
 _EMPTY = (0,) * 7
 Before = Mapping[str, Any]  # a machine's row before the line
 STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
-RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a look that saw it start
+RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a sync that saw it start
 _STARTING = "it was only seen to start, which is not billed"
 _DOUBTED = "its cloud did not know its state, and answered that it is not billed"
 _STOPPED, _SHUT_DOWN = "stopped:", ("stopped", "deallocated")
@@ -55,13 +55,13 @@ def new() -> Meter:
     }
 
 
-def unsummed(state: Meter) -> list[Made]:
-    """Return the uses that are in no total yet: those that are billed still, and those that wait for their price."""
+def unsummed_usages(state: Meter) -> list[Made]:
+    """Return the usages that are in no total yet: those that are billed still, and those that wait for their price."""
     return [*state["waiting"], *state["open"].values()]
 
 
 def meter(state: Meter, row: Record, line: Line, before: Before) -> list[Made]:
-    """Take a line into the meter and return the uses that it ended.
+    """Take a line into the meter and return the usages that it ended.
 
     `row` is the row with that line; `before` has `ended`, `seen_at`, `asked`, `billed` and `state` as they were before.
     """
@@ -70,7 +70,7 @@ def meter(state: Meter, row: Record, line: Line, before: Before) -> list[Made]:
 
 
 def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
-    """Add a use that has ended to the totals of its resource; return its charge."""
+    """Add a usage that has ended to the totals of its resource; return its charge."""
     found = charge(usage_of_record(use), from_iso(use["end"]))
     parts = (found.low, found.amount, found.high, found.list_cost or 0, found.billed_us, int(found.unpriced_us > 0))
     sums = totals.get(use["resource"], _EMPTY)
@@ -223,7 +223,7 @@ def _doubt_the_price_before(state: Meter, since: str) -> None:
 def _ended(line: Line, before: Before) -> tuple[str, str | None]:
     """Return when a machine ended that is billed no more, and until when it may have been billed (None: not longer).
 
-    The cloud's word counts, unless a look has seen the machine billed after that. Where it may be of an earlier end
+    The cloud's word counts, unless a sync has seen the machine billed after that. Where it may be of an earlier end
     than the one that we asked for, the machine may have been billed until we asked.
     """
     body, now = line.body, line.occurred_at
@@ -279,7 +279,7 @@ def _ran_by(use: Made, seen: str, pending_at: str | None) -> None:
 
 
 def _waited(state: Meter, row: Record, seen: str | None) -> None:
-    """Bill nothing before a look that saw a machine only start, where its cloud bills no part of a start.
+    """Bill nothing before a sync that saw a machine only start, where its cloud bills no part of a start.
 
     Left as it is: a machine that has told of use since, so it ran; and an adopted one, which may have run before.
     """
@@ -305,7 +305,7 @@ def _began(state: Meter, row: Record, line: Line, before: Before, at: str) -> tu
 
 
 def _not_before(row: Record, before: Before) -> str | None:
-    """Return the ledger's own time before which the present launch was not billed: its call, or a look since."""
+    """Return the ledger's own time before which the present launch was not billed: its call, or a sync since."""
     return max(filter(None, (row["intended_at"], before["seen_at"])), default=None)
 
 
@@ -368,7 +368,7 @@ def _forget_prices(state: Meter) -> None:
 
 
 def _only_runs(key: str) -> bool:
-    """Say whether a use is billed only while the machine runs."""
+    """Say whether a usage is billed only while the machine runs."""
     return key == "instance" or key.startswith("runs:")
 
 

@@ -22,7 +22,7 @@ def segment_of(price: Mapping[str, Any], at: str) -> Made:
 
 
 def use_of(row: Record, **facts: Any) -> Made:
-    """Return a use with what is common to most; `market` is that of the machine, so that its rule is found."""
+    """Return a usage with what is common to most; `market` is that of the machine, so that its rule is found."""
     usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
     usual |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": "", "continues": None}
     usual["maybe_since"] = None
@@ -30,7 +30,7 @@ def use_of(row: Record, **facts: Any) -> Made:
 
 
 def open_use(state: Meter, key: str, use: Made) -> None:
-    """Begin a use, but not before the last one of the same thing ended: nothing is paid twice for the same second."""
+    """Begin a usage, but not before the last one of the same thing ended: nothing is paid twice for the same second."""
     use["begin"] = max(use["begin"], state.get("ends", {}).get(key, ""))
     state["open"][key] = use
 
@@ -38,7 +38,7 @@ def open_use(state: Meter, key: str, use: Made) -> None:
 def end_uses(
     state: Meter, keys: list[str], at: str, reason: str | None, maybe_until: str | None = None
 ) -> Iterator[Made]:
-    """End these uses and yield them, but for a run without a price: that waits, it may be told yet."""
+    """End these usages and yield them, but for a run without a price: that waits, it may be told yet."""
     for key in keys:
         use = state["open"].pop(key)
         why = reason if key == "instance" else None
@@ -94,7 +94,7 @@ def _changed(
 ) -> Iterator[Made]:
     """Take up another size or price of something that is billed; `since` is when it last was as before."""
     use, now = state["open"][key], _thing(row, entry, line.occurred_at)
-    if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last look
+    if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last sync
         yield from end_uses(state, [key], line.occurred_at, None)
         more = now["quantity"] - use["quantity"]
         if since is not None and more > 0:
@@ -140,7 +140,7 @@ def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[st
 
 
 def traffic_counted(_state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
-    """Yield the bytes that were counted, as a use that has ended: no machine is billed for all of them."""
+    """Yield the bytes that were counted, as a usage that has ended: no machine is billed for all of them."""
     received = line.body.get("received")
     if line.body["bytes_out"] or not received:
         yield _bytes(row, line, "bytes out", line.body["bytes_out"])
@@ -149,7 +149,7 @@ def traffic_counted(_state: Meter, row: Record, line: Line, _before: Mapping[str
 
 
 def _bytes(row: Record, line: Line, what: str, number: int) -> Made:
-    """Return so many bytes of one direction as a use; only an offer's own price is sure to be of all of them."""
+    """Return so many bytes of one direction as a usage; only an offer's own price is sure to be of all of them."""
     body = line.body
     rate = body["received"] if what == "bytes in" else body
     own = bool(row.get("traffic_prices"))

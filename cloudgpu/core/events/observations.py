@@ -102,7 +102,7 @@ def lines_of(priced: Priced, machines: Sequence[Machine], now: datetime) -> list
     """Return the lines of the prices that are news of these machines."""
     drafts: list[Draft] = []
     for machine in machines:
-        drafts += pins(machine, priced.history.get(machine.id, ()))
+        drafts += spot_price_events(machine, priced.history.get(machine.id, ()))
         price, metered = priced.now.get(machine.id), priced.metered.get(machine.id)
         if metered is not None:
             drafts.append(_changed(machine, metered, None, now))
@@ -111,7 +111,7 @@ def lines_of(priced: Priced, machines: Sequence[Machine], now: datetime) -> list
     return drafts
 
 
-def pins(row: Machine | PriceSubject, history: Sequence[Price]) -> list[Draft]:
+def spot_price_events(row: Machine | PriceSubject, history: Sequence[Price]) -> list[Draft]:
     """Return a line for each price that a spot machine has had since the last one that is known, until its end."""
     last, drafts = row.price, []
     nanos, known = (last.nanos_per_hour, last.as_of) if last else (None, "")

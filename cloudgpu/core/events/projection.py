@@ -9,7 +9,7 @@ from typing import Any
 from cloudgpu.core.billing import charge_notes as aside
 from cloudgpu.core.events import annotations as told
 from cloudgpu.core.events import metering
-from cloudgpu.core.events.log import Draft, Line, Said
+from cloudgpu.core.events.log import Draft, EventSummary, Line
 from cloudgpu.core.model.facts import ChargeNote, record_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
@@ -36,7 +36,7 @@ _DONE = {  # what was asked -> the states in which it is done
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What lines fold to: the state, as plain JSON values, and the uses that ended meanwhile.
+    """What lines fold to: the state, as plain JSON values, and the usages that ended meanwhile.
 
     `state["row"]` is the current row; the rest is what the next line needs, and nobody else.
     """
@@ -59,8 +59,8 @@ def folded(events: Iterable[Line]) -> Folded | None:
     return None if state is None else Folded(state, tuple(closed))
 
 
-def follow(state: State, line: Line) -> list[dict[str, Any]] | None:
-    """Take one more line into a state, and return the uses that it ended.
+def apply_event(state: State, line: Line) -> list[dict[str, Any]] | None:
+    """Take one more line into a state, and return the usages that it ended.
 
     None where it comes before others that are in it: then everything has to be folded anew.
     """
@@ -100,13 +100,13 @@ def machine_of(events: Iterable[Line]) -> Machine | None:
     return None if found is None else Machine.of(found.state["row"])
 
 
-def projected(machine: Machine, line: Draft) -> Machine:
+def project_event(machine: Machine, line: Draft) -> Machine:
     """Return the machine as it would be with this line; what it has used is not counted anew."""
     step = _STEPS.get(line.kind)
     if step is None:
         return machine
     row = record_of(machine)
-    step(row, Said(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
+    step(row, EventSummary(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
     return Machine.of(row)
 
 
@@ -115,7 +115,7 @@ def _order(line: Line) -> tuple[str, int]:
 
 
 def _apply(state: State, line: Line) -> list[dict[str, Any]]:
-    """Take a line into the state; return the uses that it ended."""
+    """Take a line into the state; return the usages that it ended."""
     step = _STEPS.get(line.kind)
     state["last"] = [line.occurred_at, line.seq]
     if step is None:
@@ -127,11 +127,11 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     before = {name: row[name] for name in ("terminated_at", "seen_at", "pending_action", "billed", "state")}
     step(row, line)
     closed = metering.meter(state["meter"], row, line, before)
-    row["open_usage"] = metering.unsummed(state["meter"])
+    row["open_usage"] = metering.unsummed_usages(state["meter"])
     for use in closed:
         notes, resource = row["charge_notes"], use["resource"]
         before_it = ChargeNote.of(notes[resource]) if resource in notes else aside.NO_NOTE
-        notes[resource] = record_of(aside.noted(before_it, metering.add_to(row["usage_totals"], use)))
+        notes[resource] = record_of(aside.note_with_charge(before_it, metering.add_to(row["usage_totals"], use)))
     row["unpriced"] = metering.is_unpriced(row)
     return closed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.alerts.alerts import Finding, News
+from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.alerts.findings import ENDED_FOR, JOB, JOB_WAITS, PATIENCE
 from cloudgpu.core.jobs.deadline import Position
 from cloudgpu.core.jobs.job import Job, State
@@ -29,7 +29,9 @@ _KINDS = {
 }  # who cancelled a job knows it
 
 
-def job_findings(jobs: Iterable[Job], lasting: Mapping[str, News], now: datetime, cost: Cost) -> Iterator[Finding]:
+def job_findings(
+    jobs: Iterable[Job], lasting: Mapping[str, RaisedAlert], now: datetime, cost: Cost
+) -> Iterator[Finding]:
     """Yield what there is to tell of these jobs; of what lasts, the words in which it was raised.
 
     `lasting` are the alerts by key, `cost` says what a job has cost; it is called for what is told for the first time.

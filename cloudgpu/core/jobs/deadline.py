@@ -1,9 +1,9 @@
-"""Decides for a job with a deadline, once a pass: wait, run on spot, or run on demand. Pure.
+"""Decides for a job with a deadline, once a run: wait, run on spot, or run on demand. Pure.
 
-The policy proposes, within the net of `core.spot.net`. The net counts what this ledger has measured (`Margins`) and
-what a loss of the machine would undo now, so that the deadline holds as long as somebody watches, an on-demand machine
-can be had in the time kept for it, and the work is no more than was said or its progress shows. Its machines
-are launched on that market, for as long as is left.
+The policy proposes, within the safety net (`core.spot.safety_net`), which counts the times that this ledger measured
+(`Margins`) and what a loss of the machine would undo now. So the deadline holds as long as somebody watches, an
+on-demand machine can be had in the time kept for it, and the work is no more than was said or its progress shows. Its
+machines are launched on that market, for as long as is left.
 
 Budgets keep money for it while no machine of its own carries it. A machine that runs is counted to its renew-until, at
 the on-demand price. Between two machines that money would be free for other launches, and the deadline relies on it.
@@ -25,8 +25,8 @@ from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.flows import HOURLY
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.sight import APART_H, next_try_h, rather
+from cloudgpu.core.spot.known_availability import APART_H, live_action, next_try_h
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -70,7 +70,7 @@ class Margins:
 
 
 @dataclass(frozen=True, slots=True)
-class SpotSeen:
+class SpotHistory:
     """What this job has seen of spot, oldest first: it was had, a launch was refused, or the machine was lost."""
 
     events: tuple[tuple[datetime, SpotEvent], ...] = ()
@@ -80,14 +80,14 @@ class SpotSeen:
         within = [sight for when, sight in self.events if at <= when < at + timedelta(seconds=TICK_S)]
         if within:
             return "had" in within
-        return SpotSeen(tuple(one for one in self.events if one[0] < at)).may_be_tried(at, mode, start_s)
+        return SpotHistory(tuple(one for one in self.events if one[0] < at)).may_be_tried(at, mode, start_s)
 
     def may_be_tried(self, now: datetime, mode: Mode, start_s: float) -> bool:
         """Return whether a launch may be tried; a start of a machine takes `start_s`.
 
         While nothing runs, a refused one costs nothing: it is tried again after a minute, then after two, up to ten.
         One that would take the place of an on-demand machine costs a changeover if it is refused: it is tried the
-        later, the longer a start takes and the oftener it was refused (core/spot/sight.py).
+        later, the longer a start takes and the oftener it was refused (core/spot/known_availability.py).
         """
         if not self.events or self.events[-1][1] == "had":
             return True
@@ -136,7 +136,7 @@ class Choice:
     moves: bool = False
 
 
-def choose(job: Job, policy: Policy, seen: SpotSeen, margins: Margins, now: datetime, at: Position) -> Choice:
+def choose(job: Job, policy: Policy, seen: SpotHistory, margins: Margins, now: datetime, at: Position) -> Choice:
     """Return what a job with a deadline is to run now; `policy` was made for it and is told of its past first."""
     terms = _terms(job)
     policy.reset(facts_of(job, margins))
@@ -144,7 +144,7 @@ def choose(job: Job, policy: Policy, seen: SpotSeen, margins: Margins, now: date
         policy.decide(state)
     state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode, margins.start_s))
     net = net_of(job, margins, at)
-    return _held(rather(policy.decide(state), state, net), state, net, at, terms["policy"])
+    return _held(live_action(policy.decide(state), state, net), state, net, at, terms["policy"])
 
 
 def _held(wanted: Answer, state: State, net: Net, at: Position, policy: str) -> Choice:
@@ -216,7 +216,7 @@ def state_of(at: Position, *, spot: bool) -> State:
     }
 
 
-def past_states(job: Job, seen: SpotSeen, margins: Margins, now: datetime) -> Iterator[State]:
+def past_states(job: Job, seen: SpotHistory, margins: Margins, now: datetime) -> Iterator[State]:
     """Yield what was so at each tick before `now`, as a policy would have been told it."""
     deadline = from_iso(_terms(job)["at"])
     for number in count():
@@ -342,7 +342,7 @@ def least_time_s(work: float, margins: Margins) -> float:
     return work + margins.start_s + margins.round_s
 
 
-def fits(at: Position, margins: Margins) -> bool:
+def work_fits(at: Position, margins: Margins) -> bool:
     """Return whether the work left still fits before the deadline, with one start where nothing runs."""
     start = at.pending_s if at.mode != "wait" else margins.start_s
     return at.work_left_s + start <= at.time_left_s
@@ -362,7 +362,11 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
         return job.spec["launch"]
     left = max(timedelta(0), from_iso(terms["at"]) - now)
     spot = attempt.market == "spot"
-    words = {**lives(left, timedelta(seconds=job.spec["results_wait_s"])), **job.spec["launch"], "spot": spot}
+    words = {
+        **lifetime_options(left, timedelta(seconds=job.spec["results_wait_s"])),
+        **job.spec["launch"],
+        "spot": spot,
+    }
     if spot:
         words.setdefault("max_price", _dollars(terms["on_demand"] / job.gang))  # of each machine
     else:
@@ -370,7 +374,7 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
     return words
 
 
-def lives(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
+def lifetime_options(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
     """Return the options by which a machine may live: as long as is left to the deadline, and until results are here.
 
     A job that runs renews its lease.

@@ -54,7 +54,7 @@ def read_includes(globs: Sequence[str]) -> Included:
     return Included(tuple(globs), patterns, frozenset(text.rstrip("/") for text in texts))
 
 
-def check_met(included: Included, secrets: Iterable[str]) -> None:
+def check_globs_used(included: Included, secrets: Iterable[str]) -> None:
     """Raise InvalidRequest for a glob that brought nothing: it is misspelt, or it means a secret without its path."""
     for glob in included.unmet():
         pattern = _pattern(glob, _relative(glob))

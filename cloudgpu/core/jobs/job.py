@@ -70,7 +70,7 @@ class Attempt:
     market: Market | None = None
     turn: int = 0
     base_s: float = 0.0
-    move: Move | None = None
+    move: JobMove | None = None
     moved: bool = False
     cluster: str | None = None
     members: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class JobMove:
     """That a job continues elsewhere: `to` which market, None for later; `interrupted`: the provider wanted that."""
 
     to: Market | None
@@ -320,7 +320,7 @@ def _run(body: Body) -> SlurmRun:
 
 
 def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
-    over = {one.id for one in job.runs if one.end is not None}  # a look that is written late starts none of them again
+    over = {one.id for one in job.runs if one.end is not None}  # a sync that is written late starts none of them again
     told = map(_run, body["tasks"])
     new = tuple(one for one in told if one.end is not None or one.id not in over)
     known = {one.id for one in new}
@@ -355,7 +355,7 @@ def _work_saved(job: Job, body: Body, at: datetime) -> Job:
 
 
 def _move(job: Job, body: Body, at: datetime) -> Job:
-    move = Move(body["to"], body["why"], at, body["interrupted"])
+    move = JobMove(body["to"], body["why"], at, body["interrupted"])
     return _changed(job, body, lambda one: one if one.move else replace(one, move=move))
 
 

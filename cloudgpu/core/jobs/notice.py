@@ -14,7 +14,7 @@ LOOK_S = 5  # how often `run` in front looks at its job
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class SpotNotice:
     """What a cloud gives: `seconds` from its notice to the end, `seen_s` until the machine's agent has seen it."""
 
     seconds: int
@@ -27,9 +27,9 @@ class Notice:
 
 
 NOTICES = {
-    "aws": Notice(120, 5 + 10),  # the machine's lease script looks every 5 s, its agent every 10 s
-    "gcp": Notice(30, 5 + 10),
-    "azure": Notice(30, 5 + 10),
+    "aws": SpotNotice(120, 5 + 10),  # the machine's lease script looks every 5 s, its agent every 10 s
+    "gcp": SpotNotice(30, 5 + 10),
+    "azure": SpotNotice(30, 5 + 10),
 }
 
 
@@ -43,13 +43,13 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class SpotNoticeFit:
     """What fits a notice: `fits_bytes` at `bytes_per_s`, measured on `measured_on` (None: the rate is assumed).
 
     `last_bytes` is the size of the last checkpoint of the job `last_of`, where one of that name has run.
     """
 
-    notice: Notice
+    notice: SpotNotice
     bytes_per_s: float
     measured_on: str | None
     last_bytes: int | None
@@ -66,7 +66,7 @@ class Fit:
         return None if self.last_bytes is None else self.last_bytes <= self.fits_bytes
 
 
-def fit_of(provider: str, rate: float | None, on: str | None, last: int | None, last_of: str) -> Fit | None:
+def fit_of(provider: str, rate: float | None, on: str | None, last: int | None, last_of: str) -> SpotNoticeFit | None:
     """Return what fits the notice of a provider's spot machines; None for one whose notice is not known.
 
     `rate` is what was measured on a machine of the type `on`, None for nothing; `last` the size of a checkpoint.
@@ -75,4 +75,4 @@ def fit_of(provider: str, rate: float | None, on: str | None, last: int | None, 
     if notice is None:
         return None
     measured = rate is not None and rate > 0
-    return Fit(notice, rate if rate and measured else ASSUMED_RATE, on if measured else None, last, last_of)
+    return SpotNoticeFit(notice, rate if rate and measured else ASSUMED_RATE, on if measured else None, last, last_of)

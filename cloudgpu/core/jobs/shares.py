@@ -31,7 +31,7 @@ Ended = tuple[str, Usage]
 Visit = tuple[datetime, datetime | None, str]  # from when to when which job was on a machine; None: it still is
 
 
-def assigned(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
+def machine_assignments(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
     """Return whose each machine's costs are, by its id: the id of a job, `SHARED` or `IDLE`.
 
     A machine on which no job ever was is not in it. A machine that was launched for one job is not another one's, which
@@ -48,7 +48,7 @@ def assigned(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
         if machine not in launched:
             visits.setdefault(machine, [])
     found |= {row_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
-    return found | {machine: tuple(_laid(there)) for machine, there in visits.items()}
+    return found | {machine: tuple(_assignments_of_visits(there)) for machine, there in visits.items()}
 
 
 def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
@@ -73,8 +73,8 @@ def guest_since(job: Job) -> datetime | None:
 def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
     """Return what a job has cost as of `now`: its row of `cost --by job`, rounded by itself.
 
-    `shares` are those of all jobs (`assigned`). `machines` are `View.billable_machines`; of machines that are wholly
-    the job's they tell what has ended, so that `ended` (`View.uses`) may hold no more than the uses since
+    `shares` are those of all jobs (`machine_assignments`). `machines` are `View.billable_machines`; of machines that
+    are wholly the job's they tell what has ended, so that `ended` (`View.uses`) may hold no more than the usages since
     `guest_since`.
     """
     exact, guest = 0, dict[str, Sequence[Assignment]]()
@@ -114,7 +114,7 @@ def _left_at(job: Job, one: Attempt, following: datetime | None) -> datetime | N
     return one.ended_at or following or job.ended_at or job.closed_at
 
 
-def _laid(visits: Iterable[Visit]) -> Iterator[Assignment]:
+def _assignments_of_visits(visits: Iterable[Visit]) -> Iterator[Assignment]:
     """Yield whose the time of one machine is, from the beginning of time to its end."""
     running: dict[str, int] = {}
     since, key = None, IDLE

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.jobs.deadline import Choice, Mode
-from cloudgpu.core.jobs.job import Attempt, Job, Move, State
+from cloudgpu.core.jobs.job import Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
@@ -63,7 +63,7 @@ class Step:
 class ObservedState:
     """What is known besides the job's own lines.
 
-    `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last look at it,
+    `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last sync of it,
     None where it was not asked; `silent` says why it did not answer. `spent` is what the job's machines have cost.
     `unfetched`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just now,
     for want of capacity or quota. `stored` are the results of the latest attempt that are whole in the job's bucket;
@@ -190,7 +190,7 @@ def _ended_by_itself(remote: RemoteState | None) -> bool:
     return remote is not None and remote.exit is not None and remote.exit.reason != MOVED
 
 
-def _moving(job: Job, attempt: Attempt, move: Move, machine: Machine, seen: ObservedState) -> Step:
+def _moving(job: Job, attempt: Attempt, move: JobMove, machine: Machine, seen: ObservedState) -> Step:
     """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed.
 
     Its command may have ended by itself on a machine that did not answer: its bucket tells.
@@ -417,7 +417,7 @@ def _had_a_command(job: Job) -> bool:
 
 
 def is_retained(job: Job) -> bool:
-    """Say whether the machine of this job, which is over, is kept for a look."""
+    """Say whether the machine of this job, which is over, is kept for inspection."""
     return job.spec["keep_s"] > 0 and job.outcome in (State.FAILED, State.SETUP_FAILED, State.TIMED_OUT, State.LOST)
 
 

@@ -120,12 +120,12 @@ def read_results(text: bytes) -> StoredResults | None:
         return None
 
 
-def missing(files: Iterable[StoredFile], sizes: Mapping[str, int]) -> list[str]:
+def missing_objects(files: Iterable[StoredFile], sizes: Mapping[str, int]) -> list[str]:
     """Return the objects of files that are not in the bucket, or not as large as the list says."""
     return [key for one in files for key, size in one.parts if sizes.get(key) != size]
 
 
-def unneeded(state: StoredState, newest: str, keys: Iterable[str]) -> list[str]:
+def unneeded_objects(state: StoredState, newest: str, keys: Iterable[str]) -> list[str]:
     """Return the objects of earlier copies that the newest list does not name.
 
     `newest` is the name of that list's own objects, `NUMBER-COUNT`; those of a later copy may be on their way.

@@ -25,7 +25,7 @@ def check_allowed(chosen: Chosen, limits: Limits) -> None:
     )
 
 
-def check_typed(lifetime: Lifetime, limits: Limits) -> None:
+def check_typed_limits(lifetime: Lifetime, limits: Limits) -> None:
     """Raise InvalidRequest for a lease or a renew-until that was typed and goes beyond the limits."""
     most = limits.longest_lease
     if lifetime.lease_from is Origin.TYPED and most is not None and lifetime.lease > most:
@@ -45,7 +45,7 @@ def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bo
     """
     by = [Origin.TYPED if one else Origin.POLICY for one in typed]
     lasting, _ = cut_lifetime(Lifetime(lease.expires - now, lease.renew_until - now, *by), limits)
-    check_typed(lasting, limits)
+    check_typed_limits(lasting, limits)
     return Lease(now + lasting.lease, now + lasting.renew_until)
 
 
@@ -65,7 +65,7 @@ def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> No
     )
 
 
-def check_held(name: str, until: datetime, now: datetime, limits: Limits) -> None:
+def check_hold_length(name: str, until: datetime, now: datetime, limits: Limits) -> None:
     """Raise InvalidRequest for a hold that goes further ahead than the longest lease, whose end it would keep off."""
     most = limits.longest_lease
     if most is None or until - now <= most:

@@ -12,8 +12,8 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import EndSubject
 from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer
-from cloudgpu.core.policies.description import Says, off_now, rules_for
-from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
+from cloudgpu.core.policies.description import DescribedRule, off_now, rules_for
+from cloudgpu.core.policies.endings import agreed_ending, at_last, gentlest_ending, of_offer
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer, lease_ends
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
 from cloudgpu.core.policies.runs import ScheduledRun
@@ -89,7 +89,7 @@ class LaunchPlan:
     lease_from: Origin = Origin.POLICY
     renew_from: Origin = Origin.POLICY
     licence: str = ""
-    rules: tuple[Says, ...] = ()
+    rules: tuple[DescribedRule, ...] = ()
     of_accounts: tuple[Share, ...] = ()
     ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
     guarded: Safeguards = ALL_GUARDS
@@ -167,7 +167,7 @@ def launch_plan(
     )
 
 
-def _says(policy: Policy, row: EndSubject, now: datetime) -> Iterator[Says]:
+def _says(policy: Policy, row: EndSubject, now: datetime) -> Iterator[DescribedRule]:
     """Yield what the policy says of this machine beside lease and renew-until."""
     return (one for one in rules_for(policy, now, row) if one.rule in _PLANNED)
 
@@ -213,7 +213,7 @@ def run_cost(per_hour: Money, span: timedelta) -> Money:
 
 def stop_means(request: LaunchRequest, offer: Offer) -> str:
     """Return the sentence that says what `stop` does to this machine."""
-    if gentlest(of_offer(offer.available, request.setup)) is Do.TERMINATE:
+    if gentlest_ending(of_offer(offer.available, request.setup)) is Do.TERMINATE:
         return "it can be neither stopped nor kept as an image: down ends it and deletes its disk"
     if not offer.available.stoppable and not request.setup.keep_disk:
         return (
@@ -228,7 +228,7 @@ def stop_means(request: LaunchRequest, offer: Offer) -> str:
 def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> Ends:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
     row = of_offer(offer.available, request.setup)
-    return Ends(agreed(row, policy), at_last(row, policy), gentlest(row))
+    return Ends(agreed_ending(row, policy), at_last(row, policy), gentlest_ending(row))
 
 
 def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[str]:
@@ -265,7 +265,7 @@ class Lease:
         return {TAG_EXPIRES: epoch(self.expires), TAG_RENEW_UNTIL: epoch(self.renew_until)}
 
 
-def extended(expires: datetime, renew_until: datetime, by: timedelta, now: datetime) -> Lease:
+def extend_lease(expires: datetime, renew_until: datetime, by: timedelta, now: datetime) -> Lease:
     """Return the lease made longer by `by`, counted from its end, or from `now` when it is over.
 
     Past `renew_until` that end moves along: the caller has to admit it anew.

@@ -62,8 +62,8 @@ class RunCost:
 def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: datetime, licence: str = "") -> RunCost:
     """Return what the machine of an offer costs from `begin` to `end`, at its price of now, with what is beside it.
 
-    By the rules of the bill (`core.billing`), in the dearer reading where they have two. What is kept goes on costing
-    after `end`, and that is not in it. `licence` is that of the system where it changes the rule.
+    By the rules of the bill (`core.billing`), in the more expensive reading where they have two. What is kept goes on
+    costing after `end`, and that is not in it. `licence` is that of the system where it changes the rule.
     """
     own = charge(_machine(offer, begin, licence), end)
     beside = [(one, charge(_beside(offer, one, begin), end)) for one in extras]

@@ -48,7 +48,7 @@ class HourlyPrice(NamedTuple):
         return cls(record["nanos_per_hour"], record["source"], record["as_of"], record["basis"])
 
     def record(self) -> PriceRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return cast("PriceRecord", self._asdict())
 
 
@@ -101,7 +101,7 @@ class AttachedCost(NamedTuple):
     by_size: bool = True
 
     def record(self) -> AttachedCostRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return cast("AttachedCostRecord", record_of(self))
 
 
@@ -134,12 +134,12 @@ class Retained(NamedTuple):
     by_size: bool = True
 
     def record(self) -> RetainedRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return cast("RetainedRecord", record_of(self))
 
 
 class ChargeNote(NamedTuple):
-    """What the sums of ended uses do not say: `core.billing.charge_notes`."""
+    """What the sums of ended usages do not say: `core.billing.charge_notes`."""
 
     marks: str
     reasons: tuple[str, ...]
@@ -199,12 +199,12 @@ class MachineSetup(NamedTuple):
         )
 
     def record(self) -> SetupRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return cast("SetupRecord", record_of(self))
 
 
 class MachineGuards(NamedTuple):
-    """What can end it beside runs from outside: `core.policies.guards.Guards`, as it was recorded."""
+    """What can end it beside runs from outside: `core.policies.guards.Safeguards`, as it was recorded."""
 
     agent: str
     timer: str
@@ -289,7 +289,7 @@ class ClusterNode(NamedTuple):
     on_node_loss: OnNodeLoss = "wait"
 
     def record(self) -> ClusterRecord:
-        """Return the value as a ledger line carries it."""
+        """Return the value as a ledger event stores it."""
         return cast("ClusterRecord", self._asdict())
 
     def tag(self) -> str:
@@ -340,7 +340,7 @@ class Terms(NamedTuple):
         )
 
     def record(self) -> TermsRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return cast("TermsRecord", record_of(self))
 
 

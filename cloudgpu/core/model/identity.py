@@ -27,7 +27,7 @@ class AccountIdentity:
     words: str
 
     def to_json(self) -> IdentityRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return {"kind": self.kind, "id": self.id, "words": self.words}
 
     def is_of(self, recorded: RecordedIdentity | None) -> bool:
@@ -52,7 +52,7 @@ class Unanswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere(Unanswered):
+class AccountElsewhere(Unanswered):
     """An account with machines of this ledger that no account of this computer is: `why` begins with `NOT_HERE`.
 
     `tended`: from where it can be reached, it was asked within the last day.
@@ -61,7 +61,7 @@ class Elsewhere(Unanswered):
     tended: bool = False
 
 
-def gap_text(scope: str, why: str) -> str:
+def unanswered_text(scope: str, why: str) -> str:
     """Return a gap as a sentence without its full stop."""
     return f"{scope} is {why}" if why.startswith(NOT_HERE) else f"{scope} did not answer: {why}"
 
@@ -82,20 +82,20 @@ def is_on_computer(machine: Machine) -> bool:
 
 
 def account_text(machine: Machine) -> str:
-    """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
+    """Return the account of a machine, or of a retained resource, in words, as it was recorded."""
     return "an account that was never recorded" if machine.identity is None else str(machine.identity.words)
 
 
-def is_there(machine: Machine) -> bool:
-    """Say whether something of this machine may cost money now, so that a look has to judge it."""
+def is_reachable_here(machine: Machine) -> bool:
+    """Say whether something of this machine may cost money now, so that a sync has to judge it."""
     return machine.terminated_at is None or has_retained_resources(machine)
 
 
-def place_of(region: str | None, kind: str) -> str:
+def identity_region(region: str | None, kind: str) -> str:
     """Return where an account of this kind is one: a region of hosts, "" for an account as a whole."""
     return (region or "") if kind == BY_REGION else ""
 
 
-def place_of_row(account: str, machine: Machine) -> tuple[str, str | None]:
+def recorded_identity_region(account: str, machine: Machine) -> tuple[str, str | None]:
     """Return of what an identity is one: of a host, or of an account as a whole."""
     return account, machine.region if is_of_a_region(machine) else None

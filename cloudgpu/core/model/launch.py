@@ -55,7 +55,7 @@ class Setup:
 
 
 def setup_to_json(setup: Setup) -> SetupRecord:
-    """Return a setup as a ledger line carries it."""
+    """Return a setup as a ledger event stores it."""
     volume, net = setup.volume, setup.network
     return {
         "image": setup.image,

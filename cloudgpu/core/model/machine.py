@@ -41,7 +41,7 @@ HERE = ("local", "ssh")  # machines that are there already: no part of `any`, wh
 Action = Literal["stop", "start", "terminate", "park"]
 
 
-class Owned(NamedTuple):
+class Ownership(NamedTuple):
     """What says whose something is."""
 
     name: str
@@ -110,7 +110,7 @@ class Machine(NamedTuple):
     proved gone. `launch_failed`: it was ended because it never came up. `parked`: its end was asked so that `start` can
     bring it back; `discard`: nothing of it is to stay. `retained` are the disks and images of it that stay without it.
     `open_usage` is what is still billed; `usage_totals` are the sums of what has ended, by resource: [low, amount,
-    high, on_demand, micros, unpriced, not_on_demand] as `core.billing.charges.Sum` has them; `charge_notes` is what
+    high, on_demand, micros, unpriced, not_on_demand] as `billing.charges.ChargeSum` has them; `charge_notes` is what
     those do not say. `traffic` is None where its bytes out were never counted. `terms` is None where its launch is not
     known. `timer` is when its cloud ends it by itself. `warnings` are by rule; a stop or a start forgets them.
     `refused_action` is there while the provider refuses to end or stop it. `taken_at`: a spot interruption is
@@ -209,7 +209,7 @@ class Machine(NamedTuple):
         return cls._make(values)
 
 
-Ownable = Machine | BudgetSubject | Owned  # what is somebody's
+Ownable = Machine | BudgetSubject | Ownership  # what is somebody's
 Budgeted = Machine | BudgetSubject  # what budgets count
 Endable = Machine | EndSubject  # what can end, and is guarded
 
@@ -290,7 +290,7 @@ def comes_back(machine: Machine) -> bool:
     return has_retained_resources(machine) and not machine.discard
 
 
-def volumes_there(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:
+def existing_volumes(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:
     """Return the volumes that the ledger knows to be there, by their account and name.
 
     A plan knows its account by name alone; what is launched is held against the account's identity.
@@ -306,13 +306,13 @@ def account_key(row: Budgeted) -> str:
 
 
 def scope_of_row(machine: Machine) -> str:
-    """Return the subject under which looks at the account of a machine, or of a kept thing, are written."""
+    """Return the subject under which syncs of the account of a machine, or of a retained resource, are written."""
     identity = machine.identity
     return scope_of(machine.provider or "", machine.account or "" if identity is None else identity.id)
 
 
 def scopes_of(machine: Machine) -> tuple[str, str]:
-    """Return the subjects under which looks at a machine's account are written: those wholly answered, and others."""
+    """Return the subjects under which syncs of a machine's account are written: those wholly answered, and others."""
     scope = scope_of_row(machine)
     return scope, f"gap:{scope}"
 

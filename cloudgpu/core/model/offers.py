@@ -147,12 +147,12 @@ class Availability:
 
 
 def accelerator_to_json(gpu: Accelerator) -> AcceleratorRecord:
-    """Return GPUs of one kind as a ledger line carries them."""
+    """Return GPUs of one kind as a ledger event stores them."""
     return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
 
 
 def price_to_json(price: Price) -> PriceRecord:
-    """Return a price as a ledger line carries it."""
+    """Return a price as a ledger event stores it."""
     return {
         "nanos_per_hour": price.per_hour.nanos,
         "source": price.source,

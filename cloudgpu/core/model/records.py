@@ -114,7 +114,7 @@ class SetupRecord(TypedDict):
 
 
 class GuardsRecord(TypedDict):
-    """What can end it beside runs from outside: `core.policies.guards.Guards`."""
+    """What can end it beside runs from outside: `core.policies.guards.Safeguards`."""
 
     agent: str
     timer: str

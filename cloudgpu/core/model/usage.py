@@ -30,7 +30,7 @@ class Per(StrEnum):
 
 
 class PriceInterval(NamedTuple):
-    """A price that held from `at` (ledger time) on: nano-dollars per unit of the use.
+    """A price that held from `at` (ledger time) on: nano-dollars per unit of the usage.
 
     `maybe_from`: it may have held since then already; nobody saw when it changed.
     """

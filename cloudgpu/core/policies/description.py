@@ -82,7 +82,7 @@ _KEPT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
+class DescribedRule:
     """One rule: what it says, and when it would act next (None: nobody can say, or it does not)."""
 
     rule: Rule
@@ -90,19 +90,19 @@ class Says:
     at: datetime | None = None
 
 
-def rules_of(policy: Policy, now: datetime) -> tuple[Says, ...]:
+def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
     """Return what a policy says of any machine, the strongest rule first; `now` is for the next off alone."""
     return tuple(_general(policy, now))
 
 
-def rules_for(policy: Policy, now: datetime, row: Endable) -> tuple[Says, ...]:
+def rules_for(policy: Policy, now: datetime, row: Endable) -> tuple[DescribedRule, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
-    end = endings.agreed(row, policy)
-    said = (_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
+    end = endings.agreed_ending(row, policy)
+    said = (_adapted(one, policy, end, endings.gentlest_ending(row)) for one in _general(policy, now))
     return tuple(_unjudged(one) if has_no_agent(row) else one for one in said)
 
 
-def _unjudged(said: Says) -> Says:
+def _unjudged(said: DescribedRule) -> DescribedRule:
     """Return what a rule says of a machine without an agent: nothing ends it for a use of which nobody can tell."""
     if said.rule is Rule.IDLE:
         return replace(said, text="never: no agent runs on it, so its use is not known")
@@ -111,7 +111,7 @@ def _unjudged(said: Says) -> Says:
     return said
 
 
-def _adapted(said: Says, policy: Policy, end: Do | None, for_budget: Do) -> Says:
+def _adapted(said: DescribedRule, policy: Policy, end: Do | None, for_budget: Do) -> DescribedRule:
     if said.rule is Rule.BUDGET and for_budget is Do.TERMINATE:
         return replace(said, text=said.text.replace("stopped once", "terminated once"))
     if said.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or end in (Do.STOP, Do.PARK):
@@ -121,13 +121,13 @@ def _adapted(said: Says, policy: Policy, end: Do | None, for_budget: Do) -> Says
     return replace(said, text=said.text.replace("stopped", "terminated"))
 
 
-def _only_warned_text(said: Says, policy: Policy) -> str:
+def _only_warned_text(said: DescribedRule, policy: Policy) -> str:
     if said.rule is Rule.IDLE and policy.idle.do is Act.STOP:
         return _idle_text(replace(policy, idle=replace(policy.idle, do=Act.WARN)))
     return said.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
 
 
-def holding(policy: Policy | None, machine: Machine, now: datetime) -> tuple[Says, ...]:
+def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tuple[DescribedRule, ...]:
     """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
     found = [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _OF_A_MACHINE]
     found += _of_row(policy, machine, now)
@@ -148,29 +148,35 @@ def off_now(policy: Policy | None, row: Endable, now: datetime) -> tuple[str, ..
     return (f"{kept}: the next run warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
 
 
-def _general(policy: Policy, now: datetime) -> Iterator[Says]:
+def _general(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
     if policy.budget is not None:
         does = "stopped" if policy.budget.do is Act.STOP else "warned of"
-        yield Says(Rule.BUDGET, f"{does} once it has cost {policy.budget.limit.text()} in all")
+        yield DescribedRule(Rule.BUDGET, f"{does} once it has cost {policy.budget.limit.text()} in all")
     renew = duration_text(policy.renew_until)
-    yield Says(Rule.RENEW_UNTIL, f"ended {renew} after its launch or start, whoever uses it; warned 60m and 10m before")
+    yield DescribedRule(
+        Rule.RENEW_UNTIL, f"ended {renew} after its launch or start, whoever uses it; warned 60m and 10m before"
+    )
     for one in policy.schedules:
-        yield Says(Rule.SCHEDULE, f"{_off_text(one)}{_warned_only(policy)}", next_off((one,), now))
-    yield Says(Rule.HOLD, HOLD)
-    yield Says(Rule.LEASE, _lease_text(policy))
-    yield Says(Rule.IDLE, _idle_text(policy))
+        yield DescribedRule(Rule.SCHEDULE, f"{_off_text(one)}{_warned_only(policy)}", next_off((one,), now))
+    yield DescribedRule(Rule.HOLD, HOLD)
+    yield DescribedRule(Rule.LEASE, _lease_text(policy))
+    yield DescribedRule(Rule.IDLE, _idle_text(policy))
     yield from _of_what_stays(policy)
 
 
-def _of_what_stays(policy: Policy) -> Iterator[Says]:
+def _of_what_stays(policy: Policy) -> Iterator[DescribedRule]:
     if policy.unlabelled is not None:
         required, after = " and ".join(policy.unlabelled.require), duration_text(policy.unlabelled.after)
         does = "stopped once nobody uses it" if policy.unlabelled.do is Act.STOP else "warned of"
-        yield Says(Rule.UNLABELLED, f"after {after} without {required}: {does}")
+        yield DescribedRule(Rule.UNLABELLED, f"after {after} without {required}: {does}")
     if policy.stopped is not None:
-        yield Says(Rule.STOPPED, f"{_KEPT[policy.stopped.do]} once stopped for {duration_text(policy.stopped.after)}")
+        yield DescribedRule(
+            Rule.STOPPED, f"{_KEPT[policy.stopped.do]} once stopped for {duration_text(policy.stopped.after)}"
+        )
     if policy.images is not None:
-        yield Says(Rule.IMAGES, f"an image is {_KEPT[policy.images.do]} after {duration_text(policy.images.after)}")
+        yield DescribedRule(
+            Rule.IMAGES, f"an image is {_KEPT[policy.images.do]} after {duration_text(policy.images.after)}"
+        )
 
 
 def _lease_text(policy: Policy) -> str:
@@ -215,29 +221,29 @@ def _breaks(schedule: Schedule) -> str:
     return ", ".join(texts)
 
 
-def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[Says]:
+def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
     """Yield the rules of which each machine has a moment of its own."""
     if machine.renew_until:
         says = f"{_ended(endings.at_last(machine, policy))}, whoever uses it; extend moves it"
-        yield Says(Rule.RENEW_UNTIL, says, from_iso(machine.renew_until))
+        yield DescribedRule(Rule.RENEW_UNTIL, says, from_iso(machine.renew_until))
     else:
-        yield Says(Rule.RENEW_UNTIL, "it has none")
+        yield DescribedRule(Rule.RENEW_UNTIL, "it has none")
     held = from_iso(machine.hold_until) if machine.hold_until else None
     if held is not None and held > now:
-        yield Says(Rule.HOLD, "until then its lease and idle time do not end it", held)
+        yield DescribedRule(Rule.HOLD, "until then its lease and idle time do not end it", held)
     if machine.expires:
         certain = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if certain else "is in use or nobody knows"
-        end = endings.agreed(machine, policy)
+        end = endings.agreed_ending(machine, policy)
         says = f"{_ended(end)}, unless it {use}: then it is renewed" if end else _SPARED
-        yield Says(Rule.LEASE, says, from_iso(machine.expires))
+        yield DescribedRule(Rule.LEASE, says, from_iso(machine.expires))
     else:
-        yield Says(Rule.LEASE, "it has none")
+        yield DescribedRule(Rule.LEASE, "it has none")
     if policy is not None:
         yield from _schedules_of(policy, machine, now)
 
 
-def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[Says]:
+def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
     spared, only_warned = endings.is_spared(machine, policy), endings.only_warned(machine, policy)
     for one in policy.schedules:
         at = next_off((one,), now)
@@ -247,7 +253,7 @@ def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[S
         kept = "" if local is None else f"; it is kept off now, until {local:%a %Y-%m-%d %H:%M} there"
         text = f"{_off_text(one)}; {following}{kept}"
         why = endings.NOTHING_GENTLER if spared else "it cannot be stopped"
-        yield Says(Rule.SCHEDULE, text + (f"; it is only warned of: {why}" * only_warned), at)
+        yield DescribedRule(Rule.SCHEDULE, text + (f"; it is only warned of: {why}" * only_warned), at)
 
 
 _SPARED = f"only warned of then: {endings.NOTHING_GENTLER}, and its policy is to keep its disk"

@@ -21,20 +21,20 @@ ERASES = "it is terminated then, and what is on its disk is deleted"
 NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
 
 
-def gentlest(row: Endable) -> Do:
+def gentlest_ending(row: Endable) -> Do:
     """Return the gentlest end of this machine that its provider can carry out."""
     if row.stoppable is not False:
         return Do.STOP
     return Do.PARK if row.parkable is not False else Do.TERMINATE
 
 
-def agreed(row: Endable, policy: Policy | None) -> Do | None:
+def agreed_ending(row: Endable, policy: Policy | None) -> Do | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
     The launch has settled whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
     to stay and cannot, only `renew-until` and budgets end the machine.
     """
-    end = gentlest(row)
+    end = gentlest_ending(row)
     if end is Do.STOP or keeps_disk(row, policy):
         return None if end is Do.TERMINATE else end
     return Do.TERMINATE
@@ -42,7 +42,7 @@ def agreed(row: Endable, policy: Policy | None) -> Do | None:
 
 def at_last(row: Endable, policy: Policy | None) -> Do:
     """Return how renew-until ends it: as agreed, else in the only way there is."""
-    return agreed(row, policy) or Do.TERMINATE
+    return agreed_ending(row, policy) or Do.TERMINATE
 
 
 def keeps_disk(row: Endable, policy: Policy | None) -> bool:
@@ -54,7 +54,7 @@ def keeps_disk(row: Endable, policy: Policy | None) -> bool:
 
 def is_spared(row: Endable, policy: Policy | None) -> bool:
     """Say whether its lease, idle time and schedules only warn, since they could only terminate it."""
-    return agreed(row, policy) is None
+    return agreed_ending(row, policy) is None
 
 
 def only_warned(row: Endable, policy: Policy | None) -> bool:
@@ -78,7 +78,7 @@ def check_stop(machine: Machine) -> None:
     if machine.stoppable is not False or machine.terminated_at is not None:
         return
     why = None
-    if gentlest(machine) is Do.TERMINATE:
+    if gentlest_ending(machine) is Do.TERMINATE:
         why = f"cannot be stopped: {machine.provider} can neither stop it nor keep an image of its disk."
     elif machine.setup is not None and not machine.setup.keep_disk:
         why = f"cannot be stopped, and its policy {machine.policy} terminates what cannot be stopped."

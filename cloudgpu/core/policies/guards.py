@@ -1,4 +1,4 @@
-"""What can end a machine when nobody looks on: the agent on it, a timer of its provider, or passes alone. Pure.
+"""What can end a machine when nobody looks on: the agent on it, a timer of its provider, or runs alone. Pure.
 
 A provider says which of these it has (`Provider.guards`); a machine's row has them since its launch.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.model.facts import MachineGuards
 from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine, is_owned
 from cloudgpu.core.model.records import GuardsRecord
-from cloudgpu.core.policies.endings import agreed, of_offer
+from cloudgpu.core.policies.endings import agreed_ending, of_offer
 from cloudgpu.core.policies.policy import Policy, Unknown
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Safeguards:
-    """What can end a machine beside passes from outside.
+    """What can end a machine beside runs from outside.
 
     `follows`: the timer follows renew-until by itself, and is set by nobody. `tagged`: a lease or a hold can be set on
     the machine's tags after its launch; else those tell of the launch alone, and the ledger decides. `alone`: its place
@@ -53,11 +53,11 @@ class Safeguards:
 
     @property
     def only_passes(self) -> bool:
-        """Whether nothing but a pass from outside ends it."""
+        """Whether nothing but a run from outside ends it."""
         return self.agent is not Agent.ENDS and self.timer is Timer.NONE
 
     def to_json(self) -> GuardsRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         found: GuardsRecord = {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
         if not self.tagged:
             found["tagged"] = False
@@ -80,10 +80,10 @@ def needs_runs(machine: Machine) -> bool:
     found = machine.guards
     if found is None or found.waived or not found.alone:
         return False
-    return costs(machine.provider, None if machine.price is None else machine.price.nanos_per_hour)
+    return is_billed(machine.provider, None if machine.price is None else machine.price.nanos_per_hour)
 
 
-def costs(provider: str, nanos_per_hour: int | None) -> bool:
+def is_billed(provider: str, nanos_per_hour: int | None) -> bool:
     """Say whether somebody bills such a machine: it is rented, and not known to be free."""
     return not is_owned(provider) and nanos_per_hour != 0
 
@@ -101,7 +101,7 @@ def lease_ends(row: Endable, policy: Policy | None) -> bool:
     renews such a machine.
     """
     renews = policy is None or policy.unknown is Unknown.RENEW
-    return agreed(row, policy) is not None and not (has_no_agent(row) and renews)
+    return agreed_ending(row, policy) is not None and not (has_no_agent(row) and renews)
 
 
 def guarded_offer(item: Available, setup: Setup, guards: Safeguards) -> EndSubject:

@@ -53,14 +53,14 @@ NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class LimitedPolicy:
     """A policy or its spans as the limits leave them; `cuts` says in a sentence each what was taken away."""
 
     policy: Policy
     cuts: tuple[str, ...] = ()
 
 
-def joined(every: Iterable[Limits]) -> Limits:
+def narrowest_limits(every: Iterable[Limits]) -> Limits:
     """Return the limits that hold where several files say some: the narrowest of each, so that none loosens another."""
     found = [one for one in every if one != NO_LIMITS]
     named = [one.policies for one in found if one.policies is not None]
@@ -78,7 +78,7 @@ def joined(every: Iterable[Limits]) -> Limits:
     )
 
 
-def cut(policy: Policy, limits: Limits) -> Cut:
+def limit_policy(policy: Policy, limits: Limits) -> LimitedPolicy:
     """Return the policy inside the limits, with a sentence for each rule that they changed.
 
     A limit on idle time makes a rule that only warns, or none, one that stops: else it would be no limit.
@@ -91,7 +91,7 @@ def cut(policy: Policy, limits: Limits) -> Cut:
         idle = replace(idle, after=after, grace=min(idle.grace, after), do=Act.STOP)
         sentences.append(f"the limits stop it after {duration_text(after)} of idle time (policy {policy.name}: {was})")
     lease, renew = _within(policy.lease, limits.lease), _within(policy.renew_until, limits.renew_until)
-    return Cut(replace(policy, idle=idle, lease=min(lease, renew), renew_until=renew), tuple(sentences))
+    return LimitedPolicy(replace(policy, idle=idle, lease=min(lease, renew), renew_until=renew), tuple(sentences))
 
 
 def cut_lifetime(lifetime: Lifetime, limits: Limits) -> tuple[Lifetime, tuple[str, ...]]:

@@ -214,7 +214,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PolicyText:
     """What one of them said; None: nothing."""
 
     lease: timedelta | None = None
@@ -236,7 +236,7 @@ class Lifetime:
         return self.renew_until < self.lease
 
 
-def lifetime(policy: Policy, typed: Said, settings: Said) -> Lifetime:
+def lifetime(policy: Policy, typed: PolicyText, settings: PolicyText) -> Lifetime:
     """Return how long a machine of this policy may live: what was typed, else the settings', else the policy's.
 
     A lease that was typed takes `renew_until` along where that was not typed too: who types a longer one means it.

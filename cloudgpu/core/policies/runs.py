@@ -41,7 +41,7 @@ class ScheduledRun(NamedTuple):
         return cls(record["home"], record["host"], at, every, record["battery"], accounts)
 
     def record(self) -> ScheduledRunRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return {
             "home": self.home,
             "host": self.host,
@@ -80,7 +80,7 @@ def with_run(before: Iterable[ScheduledRun], own: ScheduledRun | None, now: date
     return tuple(sorted(found, key=order)[:MAX])
 
 
-def missing(runs: Iterable[ScheduledRun], account: str, now: datetime) -> str:
+def missing_for_guard(runs: Iterable[ScheduledRun], account: str, now: datetime) -> str:
     """Return what is missing for a run to guard an account, as the second half of a sentence."""
     known = list(runs)
     if not known:

@@ -61,7 +61,7 @@ def offs_between(schedules: Iterable[Schedule], begin: datetime, end: datetime) 
         off = next_off(known, off)
 
 
-@lru_cache(maxsize=256)  # a pass asks the same for every machine of a policy
+@lru_cache(maxsize=256)  # a run asks the same for every machine of a policy
 def _last(schedule: Schedule, now: datetime) -> datetime | None:
     offs = (_moment(schedule, day) for day in _days(schedule, now, -1))
     return next((off for off in offs if off <= now), None)

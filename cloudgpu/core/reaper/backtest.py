@@ -1,7 +1,8 @@
 """What a policy would have saved: the recorded uses of machines, billed as they were and as they would have been. Pure.
 
-A use is cut where the machine would have been off, and each part is billed by its provider's rule, with the least that
-a start is billed; what was saved is the difference. Nothing is counted as saved from where somebody used the machine.
+A usage is cut where the machine would have been off, and each part is billed by its provider's rule, with the least
+that a start is billed; what was saved is the difference. Nothing is counted as saved from where somebody used the
+machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.policy import Policy
-from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, covered, replay
+from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, replay, seconds_covered
 from cloudgpu.core.values.times import from_iso, iso
 
 _MOMENT = timedelta(microseconds=1)
@@ -44,7 +45,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class MachineHistory:
     """One machine, or a cluster as one: its row as it is now, what was recorded, and all that is billed while it runs.
 
     `ends` are its runs' true ends within the period, each with why, as far as the ledger says.
@@ -70,10 +71,10 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class BacktestResult:
     """What the policy would have done with one machine. `blind_s` of its `seconds` have no samples."""
 
-    past: Past
+    past: MachineHistory
     seconds: float
     blind_s: float
     cost: Amount
@@ -82,11 +83,13 @@ class Tested:
     @property
     def saved(self) -> Amount:
         """What all the ends together would have saved."""
-        return added(one.saved for one in self.ended)
+        return add_results(one.saved for one in self.ended)
 
 
-def backtest(past: Past, policy: Policy, since: datetime, until: datetime, *, interval: timedelta) -> Tested:
-    """Return what a policy would have done with one machine from `since` to `until`, passes coming every `interval`."""
+def backtest(
+    past: MachineHistory, policy: Policy, since: datetime, until: datetime, *, interval: timedelta
+) -> BacktestResult:
+    """Return what a policy would have done with one machine from `since` to `until`, runs coming every `interval`."""
     ends = replay(past.recorded, policy, since, interval=interval)
     runs = past.recorded.runs
     blind = sum(_blind(past.recorded, run.begin, run.end) for run in runs)
@@ -98,10 +101,10 @@ def backtest(past: Past, policy: Policy, since: datetime, until: datetime, *, in
         start = _least(past.uses, end.until, until) if end.work is not None else Amount()
         saved.append(Ended(end, left - rest, start, _blind(past.recorded, end.at, end.until)))
         left = rest
-    return Tested(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
+    return BacktestResult(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
 
 
-def added(amounts: Iterable[Amount]) -> Amount:
+def add_results(amounts: Iterable[Amount]) -> Amount:
     """Return the sum."""
     return sum(amounts, Amount())
 
@@ -130,8 +133,8 @@ def only_while_it_runs(machine: Machine, usage: Usage) -> bool:
     return usage.resource == Resource.INSTANCE or (usage.resource != Resource.DISK and usage.what in beside)
 
 
-def cut(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
-    """Return what is left of a use without these times, in order; `gaps` are in order, and none meets another."""
+def cut_usage(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
+    """Return what is left of a usage without these times, in order; `gaps` are in order, and none meets another."""
     begin, end, parts = from_iso(usage.begin), _end(usage, until), []
     inside = [(max(gap[0], begin), min(gap[1], end)) for gap in gaps if gap[0] < end and gap[1] > begin]
     for first, last in inside:
@@ -158,14 +161,14 @@ def _end(usage: Usage, until: datetime) -> datetime:
 
 
 def _bill(uses: Sequence[Usage], gaps: Sequence[tuple[datetime, datetime]], since: datetime, until: datetime) -> Amount:
-    parts = (part for use in uses for part in cut(use, gaps, until))
-    return added(_amount(charge(part, until, since=since, until=until)) for part in parts)
+    parts = (part for use in uses for part in cut_usage(use, gaps, until))
+    return add_results(_amount(charge(part, until, since=since, until=until)) for part in parts)
 
 
 def _least(uses: Sequence[Usage], at: datetime, until: datetime) -> Amount:
     """Return what starting the machine at `at` is billed at least, by its provider's rule."""
     running = [use for use in uses if from_iso(use.begin) <= at <= _end(use, until)]
-    return added(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)
+    return add_results(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)
 
 
 def _amount(found: Charge) -> Amount:
@@ -175,10 +178,10 @@ def _amount(found: Charge) -> Amount:
 def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:
     """Return for how many seconds there are no samples; of a cluster for the node that told least."""
     seconds = (end - begin).total_seconds()
-    known = min(covered(one.samples, begin.timestamp(), end.timestamp()) for one in recorded.nodes)
+    known = min(seconds_covered(one.samples, begin.timestamp(), end.timestamp()) for one in recorded.nodes)
     return max(0.0, seconds - known)
 
 
-def off_seconds(tested: Iterable[Tested]) -> float:
+def off_seconds(tested: Iterable[BacktestResult]) -> float:
     """Return for how long the machines would have been off while they ran in truth."""
     return sum((one.end.until - one.end.at).total_seconds() for each in tested for one in each.ended)

@@ -10,16 +10,16 @@ from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.endings import ERASES
 from cloudgpu.core.policies.policy import Do, Policy, Rule
 from cloudgpu.core.reaper.clusters import NO_GANG, Gang
-from cloudgpu.core.reaper.decisions import Known, Seen, Warned
+from cloudgpu.core.reaper.decisions import Evidence, MachineView, Warned
 from cloudgpu.core.values.times import from_iso
 
 FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice
-WAIT_OUT = timedelta(seconds=60)  # passes do not come to the second: so much is waited for rather than left to the next
+WAIT_OUT = timedelta(seconds=60)  # runs do not come to the second: so much is waited for rather than left to the next
 AGAIN = timedelta(days=1)  # what is only told is told again after that
 
 
 class Stage(StrEnum):
-    """What there is of a machine when a pass decides about it."""
+    """What there is of a machine when a run decides about it."""
 
     RUNNING = "a running machine"
     STOPPED = "a stopped machine"
@@ -27,7 +27,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleResult:
     """What one rule finds: what it does now (KEEP: nothing yet), when it ends the machine (None: not by itself).
 
     `after` is until when a warning is waited out; `warn` what is to be told now; `stands`: a warning that was given
@@ -51,9 +51,9 @@ class Case:
     `held` is the end of a hold that has not ended, `gang` what the rows of its cluster say of the whole.
     """
 
-    seen: Seen
+    seen: MachineView
     stage: Stage
-    known: Known
+    known: Evidence
     started: datetime
     stop: budget_stops.Stop | None
     now: datetime
@@ -87,39 +87,39 @@ def clock(at: datetime, now: datetime) -> str:
     return f"{at:%H:%M} UTC" if abs(at - now) < timedelta(hours=12) else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def warned(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
+def warn_only(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
     """Tell that it ends at `due`, as `do` says."""
-    message = f"{why}; it ends {clock(due, case.now)}{erasing(do)}"
-    return Found(rule, Do.KEEP, message, due, due, Warned(rule, due, message), urgent=True)
+    message = f"{why}; it ends {clock(due, case.now)}{erasure_text(do)}"
+    return RuleResult(rule, Do.KEEP, message, due, due, Warned(rule, due, message), urgent=True)
 
 
-def erasing(do: Do) -> str:
+def erasure_text(do: Do) -> str:
     """Return, as the end of a sentence, that nothing stays of a machine that ends so; empty where something does."""
     return f"; {ERASES}" if do is Do.TERMINATE else ""
 
 
-def waited(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
+def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
     """End what was warned, as `do` says, as soon as that is waited out."""
     given = case.given(rule)
     message = f"{why}; warned {clock(given[0], case.now)}" if given else why
     if due <= case.now + WAIT_OUT:
-        return Found(rule, do, message, due, due)
-    return Found(rule, Do.KEEP, f"{message}, ends {clock(due, case.now)}", due, due)
+        return RuleResult(rule, do, message, due, due)
+    return RuleResult(rule, Do.KEEP, f"{message}, ends {clock(due, case.now)}", due, due)
 
 
-def notify_again(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> Found:
+def notify_again(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> RuleResult:
     """Tell, and tell again after a while: no end follows from it."""
     given = case.given(rule)
     due = given is None or given[2] is not None or case.now - given[1] >= again
-    return Found(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
+    return RuleResult(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
 
 
-def before(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> Found:
+def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> RuleResult:
     """Warn at 60 and at 10 minutes before an end; what was told of another end does not count."""
-    why, left = f"{what} {clock(at, case.now)}{erasing(do)}", at - case.now
+    why, left = f"{what} {clock(at, case.now)}{erasure_text(do)}", at - case.now
     if left > FIRST:
-        return Found(rule, Do.KEEP, why, at, stands=False)
+        return RuleResult(rule, Do.KEEP, why, at, stands=False)
     given = case.given(rule)
     last = given[1] if given and given[2] == at else None
     due = last is None or (left <= LAST and last < at - LAST)
-    return Found(rule, Do.KEEP, why, at, warn=Warned(rule, at, why) if due else None, urgent=due)
+    return RuleResult(rule, Do.KEEP, why, at, warn=Warned(rule, at, why) if due else None, urgent=due)

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.completeness import by_cluster, has_run_before, lost_nodes, node_of, why_part
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Known, Seen
-from cloudgpu.core.reaper.evidence import SHUT_DOWN, known_alone, window
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Evidence, MachineView
+from cloudgpu.core.reaper.evidence import SHUT_DOWN, own_activity_evidence, window
 from cloudgpu.core.values.times import duration_text
 
 
@@ -36,7 +36,7 @@ class Gang:
 NO_GANG = Gang()
 
 
-def gangs(machines: Iterable[Machine], seen: Sequence[Seen], now: datetime) -> dict[str, Gang]:
+def cluster_machines(machines: Iterable[Machine], seen: Sequence[MachineView], now: datetime) -> dict[str, Gang]:
     """Return what the ledger's rows, those that were just seen in place of them, say of each cluster, by its id.
 
     Of a cluster without rows nothing is said: which of its nodes are missing is not known.
@@ -56,9 +56,9 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
     )
 
 
-def in_groups(seen: Sequence[Seen]) -> list[list[Seen]]:
+def group_by_cluster(seen: Sequence[MachineView]) -> list[list[MachineView]]:
     """Return the machines in groups of those that are judged as one: a cluster's nodes, or one machine of its own."""
-    groups, clusters = list[list[Seen]](), dict[str, list[Seen]]()
+    groups, clusters = list[list[MachineView]](), dict[str, list[MachineView]]()
     for one in seen:
         cluster = one.machine.cluster
         if cluster is not None and cluster.id in clusters:
@@ -72,19 +72,19 @@ def in_groups(seen: Sequence[Seen]) -> list[list[Seen]]:
     return groups
 
 
-def with_whole(seen: Sequence[Seen], now: datetime) -> list[Seen]:
+def with_cluster_activity(seen: Sequence[MachineView], now: datetime) -> list[MachineView]:
     """Return these machines, each node of a cluster with what is known of the use of the whole."""
-    found: dict[str, Known] = {}
-    for group in in_groups(seen):
+    found: dict[str, Evidence] = {}
+    for group in group_by_cluster(seen):
         nodes = [one for one in group if one.machine.terminated_at is None and runs_on(one.machine)]
         if nodes and nodes[0].machine.cluster is not None:
-            found |= dict.fromkeys((one.machine.id for one in nodes), whole_use(nodes, now))
+            found |= dict.fromkeys((one.machine.id for one in nodes), cluster_activity(nodes, now))
     return [replace(one, whole=found[one.machine.id]) if one.machine.id in found else one for one in seen]
 
 
-def whole_use(nodes: Sequence[Seen], now: datetime) -> Known:
+def cluster_activity(nodes: Sequence[MachineView], now: datetime) -> Evidence:
     """Return what is known of the use of a cluster by its nodes that run, in their order, and by its engine."""
-    each = {one.machine.name: known_alone(one, now) for one in nodes}
+    each = {one.machine.name: own_activity_evidence(one, now) for one in nodes}
     first = nodes[0]
     if not any(one.asked for one in each.values()):
         return next(iter(each.values()))
@@ -93,36 +93,36 @@ def whole_use(nodes: Sequence[Seen], now: datetime) -> Known:
     if used is not None:
         return used
     if engine is not None and engine.queue is None:
-        return Known(UNKNOWN, f"its queue is not known: {engine.fault}")
+        return Evidence(UNKNOWN, f"its queue is not known: {engine.fault}")
     silent = [f"{name} is not known to be idle: {one.why}" for name, one in each.items() if one.activity == UNKNOWN]
     if silent:
-        return Known(UNKNOWN, silent[0] + (f", and {len(silent) - 1} more" if len(silent) > 1 else ""))
+        return Evidence(UNKNOWN, silent[0] + (f", and {len(silent) - 1} more" if len(silent) > 1 else ""))
     return _idle(each, engine)
 
 
-def _used(each: Mapping[str, Known], engine: EngineSaid | None, span: timedelta) -> Known | None:
+def _used(each: Mapping[str, Evidence], engine: EngineSaid | None, span: timedelta) -> Evidence | None:
     """Return what makes a cluster one in use: its queue, a node, or a job that ended within `span`."""
     if engine is not None and engine.queue is not None and engine.queue.busy:
-        return Known(ACTIVE, f"in its queue {queue_sentence(engine.queue)}")
+        return Evidence(ACTIVE, f"in its queue {queue_sentence(engine.queue)}")
     used = [(one.quiet or timedelta.max, name) for name, one in each.items() if one.activity == ACTIVE]
     if used:
         name = min(used)[1]
         return each[name]._replace(why=f"{name} is in use: {each[name].why}")
     if engine is not None and engine.ended is not None and engine.ended < span:
-        return Known(ACTIVE, f"its last job ended {duration_text(engine.ended)} ago", engine.ended)
+        return Evidence(ACTIVE, f"its last job ended {duration_text(engine.ended)} ago", engine.ended)
     return None
 
 
-def _idle(each: Mapping[str, Known], engine: EngineSaid | None) -> Known:
+def _idle(each: Mapping[str, Evidence], engine: EngineSaid | None) -> Evidence:
     ages = [one.quiet for one in each.values() if one.quiet is not None]
     ages += [engine.ended] if engine is not None and engine.ended is not None else []
     latest = next((one for one in each.items() if one[1].quiet == min(ages, default=None)), None)
     jobs = "" if engine is None or engine.queue is None else f"{queue_sentence(engine.queue)}; "
     last = "nobody uses any node" if latest is None else f"the last node in use was {latest[0]}: {latest[1].why}"
-    return Known(IDLE, f"{jobs}{last}", min(ages, default=None))
+    return Evidence(IDLE, f"{jobs}{last}", min(ages, default=None))
 
 
-def _engine(nodes: Sequence[Seen]) -> EngineSaid | None:
+def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
     """Return what the cluster's engine said; None where it has none."""
     if not has_engine(nodes[0].machine):
         return None
@@ -134,7 +134,7 @@ def _engine(nodes: Sequence[Seen]) -> EngineSaid | None:
     return EngineSaid(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
 
 
-def joined(nodes: Sequence[Seen], now: datetime) -> Seen:
+def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
     """Return the nodes of one cluster, which are in their order, as one machine: the first of those that run."""
     rows = [one.machine for one in nodes]
     awake = [one for one in nodes if one.machine.state not in SHUT_DOWN]
@@ -152,13 +152,13 @@ def joined(nodes: Sequence[Seen], now: datetime) -> Seen:
         last_active=None,
         scratch=scratch,
         answered=silent is None,
-        judged_fault="" if silent is None else known_alone(silent, now).why,
-        whole=None if silent is not None or not run else whole_use(run, now),
+        judged_fault="" if silent is None else own_activity_evidence(silent, now).why,
+        whole=None if silent is not None or not run else cluster_activity(run, now),
     )
 
 
 def _row(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
-    dearest = max(machines, key=lambda row: spent(row, now).nanos)
+    dearest = max(machines, key=lambda row: spent_until_now(row, now).nanos)
     leases = [row.expires for row in machines]
     return first._replace(
         expires=None if None in leases else max(not_none(one) for one in leases),
@@ -189,11 +189,11 @@ def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
 
 def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
     """Return what budgets do with a cluster: what ends one node ends all."""
-    ends = [one for one in stops if one.do is not budget_stops.Do.WARN]
+    ends = [one for one in stops if one.do is not budget_stops.BudgetAction.WARN]
     return next(iter((*ends, *stops)), None)
 
 
-def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
+def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list[Decision]:
     """Return what was decided of a cluster for each node; its people are told once, by the first."""
     told = nodes[0].machine.id
     return [
@@ -210,7 +210,7 @@ def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
     ]
 
 
-def whole_or_none(ended: Iterable[str], machines: Iterable[Machine]) -> frozenset[str]:
+def blocked_by_other_nodes(ended: Iterable[str], machines: Iterable[Machine]) -> frozenset[str]:
     """Return which of these machines, by id, are not to be ended: their clusters' other nodes that run would go on.
 
     `machines` are the latest ones of all nodes of these clusters.

@@ -1,4 +1,4 @@
-"""Decides what to do with each machine that a pass has looked at, and why: the strongest rule that acts. Pure."""
+"""Decides what to do with each machine that a run has looked at, and why: the strongest rule that acts. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.enforcement import Stop
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.cases import Case, Found, Stage, clock
-from cloudgpu.core.reaper.clusters import NO_GANG, Gang, gangs, in_groups, joined, joint_stop, spread
-from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Known, Lifted, Seen
-from cloudgpu.core.reaper.evidence import known, up_since
-from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since, tried
+from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, clock
+from cloudgpu.core.reaper.clusters import (
+    NO_GANG,
+    Gang,
+    cluster_machines,
+    decisions_per_node,
+    group_by_cluster,
+    joint_case,
+    joint_stop,
+)
+from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Evidence, Lifted, MachineView
+from cloudgpu.core.reaper.evidence import activity_evidence, up_since
+from cloudgpu.core.reaper.rules import RULES, first_result, image_since, stopped_since
 from cloudgpu.core.values.times import from_iso
 
-MAX_IDLE_STOPS = 20  # of a pass: what was judged wrongly for all of them must not stop all of them
+MAX_IDLE_STOPS = 20  # of a run: what was judged wrongly for all of them must not stop all of them
 _BY_IDLENESS = (Rule.IDLE, Rule.UNLABELLED)
 _STRENGTH = {one.rule: place for place, one in enumerate(RULES)}
 
 
 def decide(
-    seen: Sequence[Seen],
+    seen: Sequence[MachineView],
     stops: Sequence[Stop],
     now: datetime,
     *,
@@ -37,12 +45,12 @@ def decide(
     The nodes of a cluster are evaluated as one (`core.reaper.clusters`). `machines` are all that the ledger knows,
     those that have ended, too: what is missing of a cluster, and what was lost, is in them.
 
-    `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often passes come. The
+    `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often runs come. The
     rules are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops`
-    machines in a pass, those that are idle longest; a cluster whole, even where it alone is more than that.
+    machines in a run, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
     over = {stop.machine: stop for stop in stops}
-    whole, groups = gangs(machines, seen, now), in_groups(seen)
+    whole, groups = cluster_machines(machines, seen, now), group_by_cluster(seen)
     units = [_unit(group, over, whole, now, interval) for group in groups]
     put_off = _put_off([unit for some in units for unit in some], now, max_idle_stops)
     found = {one.machine: one for some in units for unit in some for one in unit.decisions}
@@ -54,12 +62,16 @@ def decide(
 class _Unit:
     """What is ended together or not at all, as it was judged: one machine, or a cluster as one; a decision for each."""
 
-    seen: Seen
+    seen: MachineView
     decisions: Sequence[Decision]
 
 
 def _unit(
-    group: Sequence[Seen], over: Mapping[str, Stop], whole: Mapping[str, Gang], now: datetime, interval: timedelta
+    group: Sequence[MachineView],
+    over: Mapping[str, Stop],
+    whole: Mapping[str, Gang],
+    now: datetime,
+    interval: timedelta,
 ) -> list[_Unit]:
     """Judge one machine, or the nodes of a cluster that are at the same stage as one; others are left as they are."""
     cluster = group[0].machine.cluster
@@ -73,21 +85,21 @@ def _unit(
         return apart
     gang = whole.get(cluster.id, NO_GANG)
     stop = joint_stop([over[one.machine.id] for one in nodes if one.machine.id in over])
-    one = joined(nodes, now)
+    one = joint_case(nodes, now)
     started = max(_started(node.machine) for node in nodes)
     decision = _judged(one, stop, now, interval, gang=gang, started=started)
     others = [node for node in rest if node not in nodes]
     if decision.rule is Rule.PART and decision.ends:
         nodes, others = nodes + [node for node in others if _stage(node.machine) is not Stage.IMAGE], []
     resting = [_Unit(node, [_left(node, "it rests, and other nodes of its cluster run")]) for node in others]
-    return [*apart, *resting, _Unit(one, spread(decision, nodes))]
+    return [*apart, *resting, _Unit(one, decisions_per_node(decision, nodes))]
 
 
-def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
+def _decided(seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
     return _apart(seen, now) or _judged(seen, stop, now, interval, started=_started(seen.machine))
 
 
-def _apart(seen: Seen, now: datetime) -> Decision | None:
+def _apart(seen: MachineView, now: datetime) -> Decision | None:
     """Return what is decided of a machine that is left as it is, whatever its rules; None for any other."""
     machine = seen.machine
     if machine.terminated_at is not None and image_since(machine) is None:
@@ -100,13 +112,13 @@ def _apart(seen: Seen, now: datetime) -> Decision | None:
 
 
 def _judged(
-    seen: Seen, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
+    seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
 ) -> Decision:
     case = _case(seen, stop, now, interval, started, gang)
     if not seen.answered:
         at = case.time("renew_until") if runs_on(seen.machine) else None  # by the machine's own timer
         return replace(_left(seen, f"{case.known.why}: it is left alone"), at=at)
-    rules = tried(case.stage, held=case.held is not None)
+    rules = first_result(case.stage, held=case.held is not None)
     return _joined(case, [found for find in rules if (found := find(case)) is not None])
 
 
@@ -116,13 +128,15 @@ def _started(machine: Machine) -> datetime:
     return kept or (up_since(machine) if runs_on(machine) else stopped_since(machine))
 
 
-def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang) -> Case:
+def _case(
+    seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang
+) -> Case:
     row, stage = seen.machine, _stage(seen.machine)
     held = from_iso(row.hold_until) if row.hold_until else None
     return Case(
         seen=seen,
         stage=stage,
-        known=known(seen, now) if runs_on(row) else Known(UNKNOWN, "it is stopped", asked=False),
+        known=activity_evidence(seen, now) if runs_on(row) else Evidence(UNKNOWN, "it is stopped", asked=False),
         started=started,
         stop=stop,
         now=now,
@@ -138,7 +152,7 @@ def _stage(machine: Machine) -> Stage:
     return Stage.RUNNING if runs_on(machine) else Stage.STOPPED
 
 
-def _joined(case: Case, found: Sequence[Found]) -> Decision:
+def _joined(case: Case, found: Sequence[RuleResult]) -> Decision:
     """Return what follows from what the rules find: the strongest end, else a renewal, else what is told, else keep."""
     warnings = [one.warn for one in found if one.warn is not None]
     first = min(found, key=_order, default=None)
@@ -163,14 +177,14 @@ def _joined(case: Case, found: Sequence[Found]) -> Decision:
     return _with_policy(case, held[0] if held else base)
 
 
-def _order(found: Found) -> tuple[int, float, int]:
+def _order(found: RuleResult) -> tuple[int, float, int]:
     """Return what is sorted by: ends and a renewal by strength, then what is told now, and what was, by its time."""
     kind = 0 if found.do in ENDS else 1 if found.do is Do.RENEW else 2 if found.warn else 3 if found.stands else 4
     soon = 0.0 if kind <= 1 else found.at.timestamp() if found.at else math.inf
     return kind, soon, _STRENGTH[found.rule]
 
 
-def _of(base: Decision, found: Found) -> Decision:
+def _of(base: Decision, found: RuleResult) -> Decision:
     return replace(base, do=found.do, rule=found.rule, why=found.why, urgent=found.urgent)
 
 
@@ -183,7 +197,7 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
     )
 
 
-def _lifted(case: Case, found: Sequence[Found]) -> Iterator[Lifted]:
+def _lifted(case: Case, found: Sequence[RuleResult]) -> Iterator[Lifted]:
     """Yield the warnings that hold no more, each with why."""
     holding = {one.rule for one in found if one.stands or one.do in ENDS}
     for rule in map(Rule, case.seen.machine.warnings):
@@ -199,17 +213,17 @@ def _why_lifted(case: Case, rule: Rule) -> str:
     return f"{case.known.activity}: {case.known.why}"
 
 
-def _left(seen: Seen, why: str) -> Decision:
+def _left(seen: MachineView, why: str) -> Decision:
     return Decision(seen.machine.id, seen.machine.name, Do.KEEP, Rule.NONE, why)
 
 
 def _put_off(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
-    """Return the machines that idle time would end beyond the number of a pass: those that are idle shortest.
+    """Return the machines that idle time would end beyond the number of a run: those that are idle shortest.
 
     A cluster is put off whole. The one that is idle longest is larger than the number, maybe, and ends all the same.
     """
     ends = [
-        (known(unit.seen, now).quiet or timedelta.max, unit.seen.machine.id, ids)
+        (activity_evidence(unit.seen, now).quiet or timedelta.max, unit.seen.machine.id, ids)
         for unit in units
         if (ids := [one.machine for one in unit.decisions if one.rule in _BY_IDLENESS and one.ends])
     ]

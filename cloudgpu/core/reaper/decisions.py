@@ -1,4 +1,4 @@
-"""What a pass is told of machines, and what it decides about them: values, no rules."""
+"""What a run is told of machines, and what it decides about them: values, no rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
 ENDS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
 
 
-class Known(NamedTuple):
+class Evidence(NamedTuple):
     """Whether a machine is used, why that is thought, and how long ago the last sign of life was (None: none seen).
 
     `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no news.
@@ -31,14 +31,14 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """All that is known of a machine when a pass decides.
+class MachineView:
+    """All that is known of a machine when a run decides.
 
     `policy` None: its name cannot be resolved, `why_policy` says why; then only its lease counts. `judged` None:
     nothing is known of what it does, or it was not asked; `judged_fault` says why where asking failed, and is empty
     where nobody had to ask. `last_active` is its own word that can be read without SSH, `reached_at` when its samples
     were last read; times are aware UTC. `scratch` are (path, bytes used) of disks that a stop erases. `answered`: the
-    provider said in this look what it is; where it did not, `judged_fault` may say why. `engine` is what the engine of
+    provider said in this sync what it is; where it did not, `judged_fault` may say why. `engine` is what the engine of
     its cluster said (None: it is not asked here), `whole` what is known of the use of the whole cluster.
     """
 
@@ -52,7 +52,7 @@ class Seen:
     answered: bool = True
     judged_fault: str = ""
     engine: EngineSaid | None = None
-    whole: Known | None = None
+    whole: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Decision:
 
     `at` is when it will be ended if nothing changes (None: nothing says so); of a renewal, the lease's new end.
     `after` is when a warning has been waited out: an end with an `after` that is still to come, by seconds at most
-    (`WAIT_OUT`), is waited for in the pass. Whatever is done, `warnings` are to be given and `lifted` ones taken back,
+    (`WAIT_OUT`), is waited for in the run. Whatever is done, `warnings` are to be given and `lifted` ones taken back,
     each as a line. `urgent`: somebody should hear of it now. `cluster` names the one that it is decided of
     as a whole.
     """

@@ -1,4 +1,4 @@
-"""What is known of a machine's use when a pass decides: by its samples, its own word, or its state. Pure."""
+"""What is known of a machine's use when a run decides: by its samples, its own word, or its state. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cloudgpu.core.activity.idle import Judged
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Known, Seen
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Evidence, MachineView
 from cloudgpu.core.values.times import duration_text, from_iso
 
 DEFAULT_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
@@ -25,12 +25,12 @@ def up_since(machine: Machine) -> datetime:
     return from_iso(max(text for text in said if text))
 
 
-def known(seen: Seen, now: datetime) -> Known:
+def activity_evidence(seen: MachineView, now: datetime) -> Evidence:
     """Return what is known of its use; of a node of a cluster what is known of the whole, where that was joined."""
-    return known_alone(seen, now) if seen.whole is None else seen.whole
+    return own_activity_evidence(seen, now) if seen.whole is None else seen.whole
 
 
-def known_alone(seen: Seen, now: datetime) -> Known:
+def own_activity_evidence(seen: MachineView, now: datetime) -> Evidence:
     """Return what is known of the use of this machine, whatever other nodes of its cluster do.
 
     A machine that is shut down and billed on is used by nobody. Samples that were read after the machine last wrote
@@ -40,14 +40,14 @@ def known_alone(seen: Seen, now: datetime) -> Known:
     row, judged = seen.machine, seen.judged
     if not seen.answered:
         silent = f"{row.region or row.account} did not answer, so nothing is known of it"
-        return Known(UNKNOWN, seen.judged_fault or silent)
+        return Evidence(UNKNOWN, seen.judged_fault or silent)
     if row.state in SHUT_DOWN:
         return _shut_down(seen, now)
     word = _word(seen, now)
     if judged is None:
-        return word or Known(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
+        return word or Evidence(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
     quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
-    found = Known(str(judged.activity), because(judged), quiet)
+    found = Evidence(str(judged.activity), evidence_text(judged), quiet)
     if word is None:
         return found
     if judged.activity == ACTIVE:
@@ -55,7 +55,7 @@ def known_alone(seen: Seen, now: datetime) -> Known:
     return found if judged.activity == IDLE and _read_since(seen) else word
 
 
-def because(judged: Judged) -> str:
+def evidence_text(judged: Judged) -> str:
     """Return why it was judged so, with the age of the last sign of life as people say it: `CPU, 1h 12m ago`.
 
     The agent has no room for such words; its own are seconds, and stay where it says what is missing.
@@ -67,39 +67,39 @@ def because(judged: Judged) -> str:
     return f"{last.what}, {duration_text(last.ago)} ago"
 
 
-def window(seen: Seen) -> timedelta:
+def window(seen: MachineView) -> timedelta:
     """Return for how long a sign of life counts."""
     return DEFAULT_AFTER if seen.policy is None else seen.policy.idle.after
 
 
-def _shut_down(seen: Seen, now: datetime) -> Known:
+def _shut_down(seen: MachineView, now: datetime) -> Evidence:
     machine = seen.machine
     quiet = now - from_iso(machine.since or machine.seen_at or machine.intended_at)
     why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(quiet)}"
-    return Known(IDLE, why, quiet)
+    return Evidence(IDLE, why, quiet)
 
 
-def _word(seen: Seen, now: datetime) -> Known | None:
+def _word(seen: MachineView, now: datetime) -> Evidence | None:
     """Return what the machine's own last word means; None: nothing."""
     if seen.last_active is None:
         return None
     quiet = now - seen.last_active
     if not -AHEAD <= quiet < window(seen):
         return None
-    return Known(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
+    return Evidence(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
 
 
-def _is_later(word: Known, found: Known) -> bool:
+def _is_later(word: Evidence, found: Evidence) -> bool:
     """Say whether the machine's own word tells of use after the last sign of life in its samples."""
     return word.quiet is not None and found.quiet is not None and word.quiet < found.quiet
 
 
-def _read_since(seen: Seen) -> bool:
+def _read_since(seen: MachineView) -> bool:
     """Say whether its samples were read after it last wrote that it is in use."""
     return seen.reached_at is not None and seen.last_active is not None and seen.reached_at >= seen.last_active
 
 
-def _silence(seen: Seen) -> str:
+def _silence(seen: MachineView) -> str:
     if has_no_agent(seen.machine):
         return "no agent runs on it, so its use is not known"
     return seen.judged_fault or "its use was not checked, as idle time could not end it now"

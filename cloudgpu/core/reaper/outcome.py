@@ -1,4 +1,4 @@
-"""What a pass ends: one machine with its decision, and what came of some."""
+"""What a run ends: one machine with its decision, and what came of some."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from datetime import datetime
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.reaper.decisions import Decision, Seen
-from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.reaper.decisions import Decision, MachineView
+from cloudgpu.core.reaper.result import Ended, NotEnded
 from cloudgpu.core.values.naming import lock_name
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class EndItem:
     """A machine that is to be ended, as it was seen last, and why; `looked_at` is when the second look at it began."""
 
-    seen: Seen
+    seen: MachineView
     decision: Decision
     looked_at: datetime | None = None
 
@@ -31,23 +31,23 @@ class Item:
         """Its cloudgpu-id."""
         return self.decision.machine
 
-    def done(self, now: str) -> Done:
+    def done(self, now: str) -> Ended:
         """Return that it was carried out; `now` is what the machine is since."""
         one = self.decision
-        return Done(one.machine, one.name, one.do, one.rule, one.why, now)
+        return Ended(one.machine, one.name, one.do, one.rule, one.why, now)
 
-    def left(self, why: str) -> Left:
+    def left(self, why: str) -> NotEnded:
         """Return that it was not carried out, and why."""
-        return Left(self.decision.machine, self.decision.name, self.decision.do, why)
+        return NotEnded(self.decision.machine, self.decision.name, self.decision.do, why)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of the decisions of a pass; `again` are the decisions that a second look has changed."""
+    """What came of the decisions of a run; `again` are the decisions that a second sync has changed."""
 
-    ended: list[Done] = field(default_factory=list)
-    spared: list[Left] = field(default_factory=list)
-    unproved: list[Left] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    spared: list[NotEnded] = field(default_factory=list)
+    unproved: list[NotEnded] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
     again: list[Decision] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Outcome:
         self.again += other.again
 
     def latest(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
-        """Return these decisions, each as a second look has changed it."""
+        """Return these decisions, each as a second sync has changed it."""
         again = {one.machine: one for one in self.again}
         return tuple(again.get(one.machine, one) for one in decisions)
 
@@ -70,6 +70,6 @@ def lock_of(machine: Machine) -> str:
     return lock_name(machine.key or machine.id)
 
 
-def busy(item: Item) -> Left:
+def busy(item: EndItem) -> NotEnded:
     """Return that somebody else is at work on it."""
     return item.left("another command is working on it; the next run checks again")

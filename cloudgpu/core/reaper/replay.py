@@ -1,6 +1,6 @@
 """Replays what was recorded of one machine under a policy: at which passes it would have been ended. Pure.
 
-Judged and decided is by the very functions of a pass (`core.activity.idle.judge`, `core.reaper.decide.decide`); what
+Judged and decided is by the very functions of a run (`core.activity.idle.judge`, `core.reaper.decide.decide`); what
 is made up here is only what follows from an end that did not happen. A machine that was ended is off until somebody
 used it in truth: then it is taken as started again, under a new lease. Budgets of the lab are not replayed: they are
 over all machines. A cluster is replayed as one: it is in use when any node is. What waited in its queue is not
@@ -22,12 +22,12 @@ from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine
 from cloudgpu.core.clusters.queue import Queue
 from cloudgpu.core.events.log import Line
-from cloudgpu.core.events.projection import folded, follow
+from cloudgpu.core.events.projection import apply_event, folded
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Policy, thresholds
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import from_iso, iso
 
 Sample = dict[str, Any]
@@ -94,7 +94,7 @@ class WouldEnd:
 
 
 def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
-    """Return the ends that the policy would have made, oldest first; passes come every `interval` from `since` on."""
+    """Return the ends that the policy would have made, oldest first; runs come every `interval` from `since` on."""
     nodes = [_Node(_Past(one.lines), _Watch(one.samples, thresholds(policy))) for one in recorded.nodes]
     ticks = _Ticks(since, interval)
     return [end for run in recorded.runs for end in _of_run(run, policy, nodes, ticks)]
@@ -102,7 +102,7 @@ def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: tim
 
 @dataclass(frozen=True, slots=True)
 class _Ticks:
-    """The moments at which passes come."""
+    """The moments at which runs come."""
 
     first: datetime
     every: timedelta
@@ -190,8 +190,8 @@ class _Node:
     watch: _Watch
 
 
-def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> Seen | None:
-    """Return what a pass sees of one node; None before anything was known of it."""
+def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> MachineView | None:
+    """Return what a run sees of one node; None before anything was known of it."""
     known = node.past.at(now)
     if known is None:
         return None
@@ -199,7 +199,7 @@ def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> Seen | Non
     judged = node.watch.judged(now.timestamp(), life.started.timestamp())
     word = from_iso(row.last_active) if row.last_active else None
     engine = EngineSaid(Queue()) if has_engine(row) else None
-    return Seen(row, policy, judged=judged, last_active=word, reached_at=now, engine=engine)
+    return MachineView(row, policy, judged=judged, last_active=word, reached_at=now, engine=engine)
 
 
 class _Past:
@@ -224,7 +224,7 @@ class _Past:
             begun = folded([line])
             self._state = None if begun is None else begun.state
         else:
-            follow(self._state, line)
+            apply_event(self._state, line)
 
 
 class _Watch:
@@ -283,7 +283,7 @@ def signs_of(sample: Sample, limits: Thresholds) -> tuple[str, ...]:
     return tuple(one.what for one in judge([sample], alone, sample["t"], 0.0).signals if one.counts)
 
 
-def covered(samples: Sequence[Sample], begin: float, end: float) -> float:
+def seconds_covered(samples: Sequence[Sample], begin: float, end: float) -> float:
     """Return for how many seconds of a period the samples say all that they can; a fault says nothing."""
     times = [one["t"] for one in samples]
     known, reach = 0.0, begin

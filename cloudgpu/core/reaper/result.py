@@ -1,4 +1,4 @@
-"""What one pass of the reaper found, decided and did: values, for whoever shows or records them."""
+"""What one run of the reaper found, decided and did: values, for whoever shows or records them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.budgets.credit import KnownCredit
-from cloudgpu.core.model.identity import Elsewhere, QueriedAccount, Unanswered
+from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Ended:
     """Something that was carried out and proved. `now` is the state afterwards; of a renewal the lease's new end."""
 
     machine: str
@@ -27,7 +27,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class GivenWarning:
     """A warning that was given: when it will be ended (None: it will not) and by which ways people were told."""
 
     machine: str
@@ -39,7 +39,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class NotEnded:
     """A machine of which something was decided and not done, and why: it came to life, somebody else is at work on it.
 
     Among `Pass.unproved` it may still be billed though a rule ends it.
@@ -53,12 +53,12 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass. `busy`: another one holds the lock, so that nothing was done.
+    """One run. `busy`: another one holds the lock, so that nothing was done.
 
     `decisions` has one for each machine, also "keep"; `seen` is what each was judged by, in the same order. `ended`,
     `renewed` and `warned` are what was done, `spared` what was left in the end. `unproved` may still be billed.
     `unanswered` are parts of the providers that said nothing, `faults` what else keeps the answer from being whole (a
-    policy that cannot be resolved). `sentences` say what the look has put right. `undelivered` are receivers of alerts
+    policy that cannot be resolved). `sentences` say what the sync has put right. `undelivered` are receivers of alerts
     that did not take theirs. `credits` are those of accounts that are paid in advance, as they were read. `asked` are
     the accounts that were asked; `closed` are those that only a credential on this computer names, and that it does not
     open.
@@ -68,13 +68,13 @@ class Pass:
     took: timedelta = timedelta(0)
     dry_run: bool = False
     busy: str = ""
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[MachineView, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    ended: tuple[Done, ...] = ()
-    renewed: tuple[Done, ...] = ()
-    warned: tuple[Notice, ...] = ()
-    spared: tuple[Left, ...] = ()
-    unproved: tuple[Left, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    renewed: tuple[Ended, ...] = ()
+    warned: tuple[GivenWarning, ...] = ()
+    spared: tuple[NotEnded, ...] = ()
+    unproved: tuple[NotEnded, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     faults: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
@@ -92,13 +92,13 @@ class Pass:
 
     def as_cron_tells_it(self) -> Pass:
         """Return it without what is tended elsewhere: a mail every ten minutes would tell of nothing that is wrong."""
-        gaps = (gap for gap in self.unanswered if not (isinstance(gap, Elsewhere) and gap.tended))
+        gaps = (gap for gap in self.unanswered if not (isinstance(gap, AccountElsewhere) and gap.tended))
         return replace(self, unanswered=tuple(gaps))
 
     @property
     def is_whole_here(self) -> bool:
         """Whether all that this computer can reach was judged, and what was to end is proved to have ended."""
-        here = [gap for gap in self.unanswered if not isinstance(gap, Elsewhere)]
+        here = [gap for gap in self.unanswered if not isinstance(gap, AccountElsewhere)]
         return not (self.unproved or here or self.faults)
 
     @property

@@ -1,4 +1,4 @@
-"""The rules by which a pass decides about a machine: `RULES`, in the order in which they are tried. Pure.
+"""The rules by which a run decides about a machine: `RULES`, in the order in which they are tried. Pure.
 
 Each rule says what it finds of one machine; `core.reaper.decide` makes one decision of all that was found.
 """
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import Kind
@@ -19,7 +19,18 @@ from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.description import HOLD
 from cloudgpu.core.policies.policy import Act, Do, Policy, Retention, Rule, Unknown
 from cloudgpu.core.policies.schedule import missed_off, next_off, off_until
-from cloudgpu.core.reaper.cases import LAST, Case, Found, Stage, before, clock, erasing, notify_again, waited, warned
+from cloudgpu.core.reaper.cases import (
+    LAST,
+    Case,
+    RuleResult,
+    Stage,
+    clock,
+    end_after_warning,
+    erasure_text,
+    notify_again,
+    warn_before_end,
+    warn_only,
+)
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
 from cloudgpu.core.values.money import Money
@@ -35,18 +46,18 @@ def stopped_since(machine: Machine) -> datetime:
     return from_iso(machine.since or machine.seen_at or machine.intended_at)
 
 
-def stopped(case: Case) -> Found | None:
+def stopped(case: Case) -> RuleResult | None:
     """Tell of a machine that is stopped for long, or keep it as an image, or terminate it."""
     rule = case.policy and case.policy.stopped
     found = _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
     return found or _costly_stop(case)
 
 
-def _costly_stop(case: Case) -> Found | None:
+def _costly_stop(case: Case) -> RuleResult | None:
     """Tell daily of a stopped machine that costs what it does not cost while it runs; terminate it at its renew-until.
 
-    A disk that is dearer while its machine is stopped (RunPod's) has a price of its own for that. The end deletes the
-    disk: it comes a day after it was announced at the earliest.
+    A disk that is more expensive while its machine is stopped (RunPod's) has a price of its own for that. The end
+    deletes the disk: it comes a day after it was announced at the earliest.
     """
     machine, rule = case.seen.machine, Rule.STOPPED
     dearer = [one for one in machine.attached_costs or () if one.kept and not one.running]
@@ -58,9 +69,9 @@ def _costly_stop(case: Case) -> Found | None:
     given = case.given(rule)
     if case.now >= at - NOTICE:  # else it was extended since the end was announced
         if given is not None and given[2] is not None:
-            return waited(case, rule, max(at, given[2]), why, Do.TERMINATE)
-        return warned(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
-    return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasing(Do.TERMINATE)}")
+            return end_after_warning(case, rule, max(at, given[2]), why, Do.TERMINATE)
+        return warn_only(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
+    return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasure_text(Do.TERMINATE)}")
 
 
 def _monthly(nanos: int | None) -> str:
@@ -80,13 +91,13 @@ def image_since(machine: Machine) -> datetime | None:
     )
 
 
-def images(case: Case) -> Found | None:
+def images(case: Case) -> RuleResult | None:
     """Tell of an image that is kept for long, or remove it."""
     rule = case.policy and case.policy.images
     return _kept(case, Rule.IMAGES, rule, case.started, "its image is kept") if rule else None
 
 
-def _kept(case: Case, rule: Rule, kept: Retention, since: datetime, what: str) -> Found | None:
+def _kept(case: Case, rule: Rule, kept: Retention, since: datetime, what: str) -> RuleResult | None:
     at = since + kept.after
     if case.now < at:
         return None
@@ -99,19 +110,19 @@ def _kept(case: Case, rule: Rule, kept: Retention, since: datetime, what: str) -
         return notify_again(case, rule, why, AGAIN)
     given, do = case.given(rule), _DO[kept.do]
     if given is None or given[2] is None:
-        return warned(case, rule, case.now + NOTICE, why, do)
-    return waited(case, rule, given[2], why, do)
+        return warn_only(case, rule, case.now + NOTICE, why, do)
+    return end_after_warning(case, rule, given[2], why, do)
 
 
 RENEWED_BY = timedelta(hours=1)
 
 
-def budget(case: Case) -> Found | None:
+def budget(case: Case) -> RuleResult | None:
     """Budgets of the lab, then what the policy lets one machine cost. It ends in the gentlest way that there is."""
     if case.stop is not None:
-        return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.Do.WARN)
+        return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.BudgetAction.WARN)
     limit = case.policy and case.policy.budget
-    if not limit or (cost := spent(case.seen.machine, case.now)) < limit.limit:
+    if not limit or (cost := spent_until_now(case.seen.machine, case.now)) < limit.limit:
         return None
     why = f"it has cost {cost.text()}, and its policy allows a machine {limit.limit.text()}"
     if limit.do is Act.WARN:
@@ -123,36 +134,38 @@ def budget(case: Case) -> Found | None:
     return _over(case, why + more, told_only=spared)
 
 
-def _over(case: Case, why: str, *, told_only: bool) -> Found:
+def _over(case: Case, why: str, *, told_only: bool) -> RuleResult:
     if told_only:
-        return Found(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
-    end = endings.gentlest(case.seen.machine)
+        return RuleResult(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
+    end = endings.gentlest_ending(case.seen.machine)
     if end is Do.TERMINATE and endings.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
         why += f"; {endings.NOTHING_GENTLER}"
-    return Found(Rule.BUDGET, end, why, case.now, urgent=True)
+    return RuleResult(Rule.BUDGET, end, why, case.now, urgent=True)
 
 
-def renew_until(case: Case) -> Found | None:
+def renew_until(case: Case) -> RuleResult | None:
     """No machine lives longer than that, whoever uses it."""
     at = case.time("renew_until")
     if at is None:
         return None
     end = endings.at_last(case.seen.machine, case.policy)
     if at <= case.now:
-        return Found(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
-    return before(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
+        return RuleResult(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
+    return warn_before_end(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
 
 
-def part_of_cluster(case: Case) -> Found | None:
+def part_of_cluster(case: Case) -> RuleResult | None:
     """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used."""
     gang, row = case.gang, case.seen.machine
     if not gang.part:
         return None
     end = endings.at_last(row, case.policy) if gang.begun and not gang.discard else Do.TERMINATE
-    return Found(Rule.PART, end, f"{gang.part}, and a cluster is all of its machines or none", case.now, urgent=True)
+    return RuleResult(
+        Rule.PART, end, f"{gang.part}, and a cluster is all of its machines or none", case.now, urgent=True
+    )
 
 
-def node_loss(case: Case) -> Found | None:
+def node_loss(case: Case) -> RuleResult | None:
     """End the rest of a cluster that has lost a node, where its launch said so."""
     cluster, lost = case.seen.machine.cluster, case.gang.lost
     if cluster is None or cluster.on_node_loss != "stop" or not lost:
@@ -160,12 +173,12 @@ def node_loss(case: Case) -> Found | None:
     names = lost[0] if len(lost) == 1 else f"{len(lost)} nodes ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"  # noqa: PLR2004  (as many as a line has room for)
     why = f"{names} was lost" if len(lost) == 1 else f"{names} were lost"
     end = endings.at_last(case.seen.machine, case.policy)
-    return Found(
+    return RuleResult(
         Rule.NODE_LOSS, end, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
     )
 
 
-def schedule(case: Case) -> Found | None:
+def schedule(case: Case) -> RuleResult | None:
     """Off times: a missed one catches up, a start after it outlives it. They end a machine that is in use, too."""
     if case.policy is None or not case.policy.schedules:
         return None
@@ -174,20 +187,20 @@ def schedule(case: Case) -> Found | None:
     if off is None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
-    end = endings.agreed(case.seen.machine, case.policy)
+    end = endings.agreed_ending(case.seen.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
     given = case.given(Rule.SCHEDULE)
     due = given[2] if given and given[2] is not None and given[2] >= off else None
     if due is None and (missed or off - grace - case.interval <= case.now):
-        return warned(case, Rule.SCHEDULE, max(off, case.now + grace), why, end)
+        return warn_only(case, Rule.SCHEDULE, max(off, case.now + grace), why, end)
     if due is None:
-        return Found(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
-    return waited(case, Rule.SCHEDULE, due, why, end)
+        return RuleResult(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
+    return end_after_warning(case, Rule.SCHEDULE, due, why, end)
 
 
-def scheduled_off(case: Case) -> Found | None:
+def scheduled_off(case: Case) -> RuleResult | None:
     """End what was started while its schedule keeps machines off, once a warning is waited out; a hold outlives it."""
     if case.policy is None or case.held is not None:
         return None
@@ -195,49 +208,49 @@ def scheduled_off(case: Case) -> Found | None:
     if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
         return None
     why = f"its schedule keeps it off until {clock(until, case.now)}"
-    end = endings.agreed(case.seen.machine, case.policy)
+    end = endings.agreed_ending(case.seen.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
     given = case.given(Rule.SCHEDULE)
     due = given[2] if given and given[2] is not None and case.started <= given[2] < until else None
     if due is None:
-        return warned(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, end)
-    return waited(case, Rule.SCHEDULE, due, why, end)
+        return warn_only(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, end)
+    return end_after_warning(case, Rule.SCHEDULE, due, why, end)
 
 
-def hold(case: Case) -> Found | None:
+def hold(case: Case) -> RuleResult | None:
     """Say until when a machine is held, where no rule has more to say of it."""
     if case.held is None:
         return None
     why = f"held until {clock(case.held, case.now)}; {case.known.why}"
-    return Found(Rule.HOLD, Do.KEEP, why, stands=False)
+    return RuleResult(Rule.HOLD, Do.KEEP, why, stands=False)
 
 
-def shut_down(case: Case) -> Found | None:
+def shut_down(case: Case) -> RuleResult | None:
     """Shut down and billed on, it ends at once: nobody can be at it, so there is nobody to warn."""
     machine = case.seen.machine
     if machine.state not in SHUT_DOWN or machine.stoppable is False:
         return None
-    return Found(Rule.IDLE, Do.STOP, case.known.why, case.now)
+    return RuleResult(Rule.IDLE, Do.STOP, case.known.why, case.now)
 
 
-def lease(case: Case) -> Found | None:
+def lease(case: Case) -> RuleResult | None:
     """Its end: who is in use, or may be, is renewed by the hour up to renew-until; a hold outlives it."""
     at, last = case.time("expires"), case.time("renew_until")
     if at is None or (last is not None and at >= last):
         return None
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
-    end, over = endings.agreed(case.seen.machine, case.policy), at <= case.now
+    end, over = endings.agreed_ending(case.seen.machine, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
     if end is None:
         return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
     if over:
-        return Found(Rule.LEASE, end, why, at, urgent=True)
-    return before(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
+        return RuleResult(Rule.LEASE, end, why, at, urgent=True)
+    return warn_before_end(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
 
 
-def idle(case: Case) -> Found | None:
+def idle(case: Case) -> RuleResult | None:
     """Time that nobody uses: warned, the warning waited out, then ended; nothing of this where anything is unknown."""
     policy, known = case.policy, case.known
     if policy is None or policy.idle.do is Act.OFF or known.activity == ACTIVE:
@@ -252,7 +265,7 @@ def idle(case: Case) -> Found | None:
     return _ended_when_waited(case, Rule.IDLE, policy, why)
 
 
-def unlabelled(case: Case) -> Found | None:
+def unlabelled(case: Case) -> RuleResult | None:
     """Tell of a machine that does not say whose it is or what for; end it only when nobody uses it."""
     policy = case.policy
     rule = policy and policy.unlabelled
@@ -268,8 +281,8 @@ def unlabelled(case: Case) -> Found | None:
     return _ended_when_waited(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.known.why}")
 
 
-def silence(case: Case) -> Found | None:
-    """Tell of a machine of which passes know nothing for as long as idleness takes; it is never ended for that."""
+def silence(case: Case) -> RuleResult | None:
+    """Tell of a machine of which runs know nothing for as long as idleness takes; it is never ended for that."""
     before = case.seen.machine.decision
     if case.known.activity != UNKNOWN or not case.known.asked or before is None or before.activity != UNKNOWN:
         return None
@@ -288,7 +301,7 @@ class ReaperRule:
 
     rule: Rule
     says: str
-    find: tuple[Callable[[Case], Found | None], ...]
+    find: tuple[Callable[[Case], RuleResult | None], ...]
     stages: tuple[Stage, ...] = (Stage.RUNNING,)
     waits: bool = False
 
@@ -367,7 +380,7 @@ RULES = (
 
 
 @cache
-def tried(stage: Stage, *, held: bool) -> tuple[Callable[[Case], Found | None], ...]:
+def first_result(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResult | None], ...]:
     """Return what finds something of a machine at this stage, held or not, in the order of RULES."""
     rules = [one for one in RULES if stage in one.stages and not (one.waits and held)]
     return tuple(find for one in rules for find in one.find)
@@ -397,28 +410,28 @@ def _spared(case: Case, policy: Policy) -> str:
     return f"; a stop would erase {full}, so it is only warned" if full and policy.idle.scratch is Act.WARN else ""
 
 
-def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> Found:
+def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
     """End it once a warning is as old as the grace and older than nothing that anybody did since."""
     given, end = case.given(rule), endings.at_last(case.seen.machine, case.policy)
     quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
     if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
-        return warned(case, rule, case.now + policy.idle.grace, why, end)
-    return waited(case, rule, max(given[0] + policy.idle.grace, given[2]), why, end)
+        return warn_only(case, rule, case.now + policy.idle.grace, why, end)
+    return end_after_warning(case, rule, max(given[0] + policy.idle.grace, given[2]), why, end)
 
 
-def _still_warned(case: Case) -> Found | None:
-    """Let a warning stand where a look learns nothing, while it is no older than what counts as lately."""
+def _still_warned(case: Case) -> RuleResult | None:
+    """Let a warning stand where a sync learns nothing, while it is no older than what counts as lately."""
     given = case.given(Rule.IDLE)
     if given is None or given[2] is None or case.now - given[0] >= window(case.seen):
         return None
-    return Found(Rule.IDLE, Do.KEEP, f"warned {clock(given[0], case.now)}, but {case.known.why}")
+    return RuleResult(Rule.IDLE, Do.KEEP, f"warned {clock(given[0], case.now)}, but {case.known.why}")
 
 
 def _renews_unknown(case: Case) -> bool:
     return case.policy is None or case.policy.unknown is Unknown.RENEW
 
 
-def _renewal(case: Case, at: datetime, last: datetime | None) -> Found | None:
+def _renewal(case: Case, at: datetime, last: datetime | None) -> RuleResult | None:
     """Renew shortly before the end: the machine's own timer must not be the faster one."""
     if at > case.now + min(case.interval, LAST):
         return None
@@ -427,4 +440,4 @@ def _renewal(case: Case, at: datetime, last: datetime | None) -> Found | None:
     unknown = case.known.activity == UNKNOWN
     state = "whether it is used is not known" if unknown else "it is in use"
     why = f"its lease is extended to {clock(end, case.now)}, as {state}: {case.known.why}"
-    return Found(Rule.LEASE, Do.RENEW, why, end, stands=False, urgent=unknown)
+    return RuleResult(Rule.LEASE, Do.RENEW, why, end, stands=False, urgent=unknown)

@@ -1,7 +1,7 @@
 """Says what the ends that rules made have saved at most, and what machines cost while nobody used them. Pure.
 
 What ran would have gone on costing until somebody ended it. An end that a person asked for saves nothing here. What
-counts is an end by a rule: one that a pass decided, and asked for right after; or one that the machine's own agent
+counts is an end by a rule: one that a run decided, and asked for right after; or one that the machine's own agent
 made, where its provider's word, its lease or a rule's warning says so. What nobody asked for and nothing explains is
 left out.
 
@@ -19,8 +19,8 @@ from itertools import chain
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import EXACT, CostTimeline, to_us
 from cloudgpu.core.billing.daily import Sums
-from cloudgpu.core.billing.rate_timeline import RateInterval, amount
-from cloudgpu.core.events.log import Said
+from cloudgpu.core.billing.rate_timeline import RateInterval, intervals_cost
+from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.policy import Rule
@@ -30,7 +30,7 @@ from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso, iso
 
 SAVING_RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
-KINDS = (  # the kinds of line that `stops` reads
+KINDS = (  # the kinds of line that `policy_stops` reads
     "stop_requested", "park_requested", "terminate_requested", "decision_made", "warning_sent",
     "launch_intended", "machine_adopted", "lease_set",
 )  # fmt: skip
@@ -70,10 +70,10 @@ class Stop:
         return self.until - self.at
 
 
-def stops(
+def policy_stops(
     rows: Iterable[Machine],
     ended: Iterable[tuple[str, Usage]],
-    lines: Iterable[Said],
+    lines: Iterable[EventSummary],
     now: datetime,
     *,
     since: datetime | None = None,
@@ -87,7 +87,7 @@ def stops(
     for subject, use in ended:
         if use.resource == "instance" and use.end is not None:
             runs.setdefault(subject, []).append(use)
-    told: dict[str, list[Said]] = {}
+    told: dict[str, list[EventSummary]] = {}
     for line in lines:
         if line.subject in runs:
             told.setdefault(line.subject, []).append(line)
@@ -118,7 +118,7 @@ def _request(machine: Machine) -> str:
 
 
 def _stops(
-    machine: Machine, runs: Sequence[Usage], lines: Sequence[Said], launched: Sequence[str], last: str
+    machine: Machine, runs: Sequence[Usage], lines: Sequence[EventSummary], launched: Sequence[str], last: str
 ) -> Iterator[Stop]:
     """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
     begins = sorted(use.begin for use in (*runs, *machine.open_usage) if use.resource == "instance")
@@ -152,7 +152,7 @@ class _History:
     Ledger times are compared as they stand: their text sorts by time.
     """
 
-    def __init__(self, lines: Sequence[Said]) -> None:
+    def __init__(self, lines: Sequence[EventSummary]) -> None:
         self._lines = lines
         self._times = [line.occurred_at for line in lines]
 
@@ -194,9 +194,9 @@ class _History:
         return body.get("expires"), body.get("renew_until")
 
     def _decided(self, asked: int, since: str) -> str | None:
-        """Return the rule by which a pass asked for it; None where somebody else did.
+        """Return the rule by which a run asked for it; None where somebody else did.
 
-        The reason is the decision's own, or the same one told anew: a last look before the end counts minutes again.
+        The reason is the decision's own, or the same one told anew: a last sync before the end counts minutes again.
         """
         line, place = self._lines[asked], self._last(_DECIDED, since, "", before=asked)
         decision = None if place is None else self._lines[place]
@@ -209,7 +209,7 @@ class _History:
         return str(decision.body["rule"]) if same else None
 
     def _announced(self, end: datetime) -> str | None:
-        """Return the rule whose end, as people were warned or a pass foresaw it, is the one that came."""
+        """Return the rule whose end, as people were warned or a run foresaw it, is the one that came."""
         for kind, key in (("warning_sent", "due"), ("decision_made", "at")):
             place = self._last((kind,), iso(end - timedelta(days=1)), iso(end))
             body = {} if place is None else self._lines[place].body
@@ -247,7 +247,7 @@ FOREVER = 2**62
 _SECOND = 1_000_000
 
 
-def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FOREVER) -> Sums:
+def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FOREVER) -> Sums:
     """Return what a machine (its `runs`) cost for the time in which it was idle, in exact parts.
 
     The `hours` are of [`since`, `until`), microseconds since 1970.
@@ -257,7 +257,7 @@ def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, 
     """
     laid = list(runs)
     if not any(one.gpu or one.used or one.idle for one in hours):
-        return Sums(0, 0, sum(amount(one.high, since, until) for one in laid) if hours else 0)
+        return Sums(0, 0, sum(intervals_cost(one.high, since, until) for one in laid) if hours else 0)
     found = [one for one in hours if one.idle or one.unknown]
     begins = [to_us(one.at) for one in found]
     amounts = _by_hour(begins, chain.from_iterable(one.amount for one in laid), since, until)
@@ -276,7 +276,7 @@ def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, 
 
 
 def _by_hour(begins: Sequence[int], intervals: Iterable[RateInterval], since: int, until: int) -> list[int]:
-    """Return what strands cost in each of these hours, which are in order, within [since, until)."""
+    """Return what rate intervals cost in each of these hours, which are in order, within [since, until)."""
     found = [0] * len(begins)
     first = 0
     for begin, end, rate in sorted(intervals):

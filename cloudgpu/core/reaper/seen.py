@@ -14,8 +14,8 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Policy, thresholds
-from cloudgpu.core.reaper.clusters import in_groups
-from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.clusters import group_by_cluster
+from cloudgpu.core.reaper.decisions import MachineView
 from cloudgpu.core.reaper.evidence import up_since
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
@@ -26,12 +26,12 @@ SOON = timedelta(minutes=60)  # before the end of a lease people are told, unles
 Word = datetime | CloudgpuError | None  # when it was in use, why that is not known, or that it has said nothing yet
 
 
-def with_word(seen: Seen, word: Word) -> Seen:
+def with_word(seen: MachineView, word: Word) -> MachineView:
     """Return it with the machine's own word, where it has just said one."""
     return replace(seen, last_active=word) if isinstance(word, datetime) else seen
 
 
-def with_silence(seen: Seen, word: Word) -> Seen:
+def with_silence(seen: MachineView, word: Word) -> MachineView:
     """Return it with why its provider did not tell its word either, where it was not reached."""
     if not isinstance(word, CloudgpuError) or not seen.judged_fault:
         return seen
@@ -39,7 +39,7 @@ def with_silence(seen: Seen, word: Word) -> Seen:
     return replace(seen, judged_fault=fault)
 
 
-def with_report(seen: Seen, report: Report | None) -> Seen:
+def with_report(seen: MachineView, report: Report | None) -> MachineView:
     """Return it with what its agent has just said; as it is where that was not asked."""
     if report is None:
         return seen
@@ -52,12 +52,12 @@ def with_report(seen: Seen, report: Report | None) -> Seen:
     return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
 
 
-def to_ask(seen: Sequence[Seen], now: datetime) -> list[Machine]:
+def to_ask(seen: Sequence[MachineView], now: datetime) -> list[Machine]:
     """Return the machines to ask what they do: of a cluster all that run, or none, as they are judged together."""
-    return [one for group in in_groups(seen) for one in _to_ask(group, now)]
+    return [one for group in group_by_cluster(seen) for one in _to_ask(group, now)]
 
 
-def _to_ask(group: Sequence[Seen], now: datetime) -> Iterator[Machine]:
+def _to_ask(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
     if not any(is_to_ask(one, now) for one in group):
         return
     if group[0].machine.cluster is not None and any(_has_spoken(one, now) for one in group):
@@ -67,7 +67,7 @@ def _to_ask(group: Sequence[Seen], now: datetime) -> Iterator[Machine]:
             yield one.machine
 
 
-def is_to_ask(seen: Seen, now: datetime) -> bool:
+def is_to_ask(seen: MachineView, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
     row, policy = seen.machine, seen.policy
     if not _can_tell(seen) or _is_settled(row, now) or _has_spoken(seen, now):
@@ -75,14 +75,14 @@ def is_to_ask(seen: Seen, now: datetime) -> bool:
     return _could_be_idle(row, policy, _window(policy), now) or _ends_soon(row, now)
 
 
-def _can_tell(seen: Seen) -> bool:
+def _can_tell(seen: MachineView) -> bool:
     """Say whether it runs, and has an agent that can say what it does."""
     row = seen.machine
     runs = row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made" and runs_on(row)
     return runs and seen.answered and not has_no_agent(row)
 
 
-def _has_spoken(seen: Seen, now: datetime) -> bool:
+def _has_spoken(seen: MachineView, now: datetime) -> bool:
     """Say whether its own word of lately makes it a machine in use."""
     return seen.last_active is not None and timedelta(0) <= now - seen.last_active < _window(seen.policy)
 
@@ -111,7 +111,7 @@ def _limits(policy: Policy | None) -> Thresholds:
     return Thresholds() if policy is None else thresholds(policy)
 
 
-def with_row(seen: Seen, machine: Machine) -> Seen:
-    """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
+def with_row(seen: MachineView, machine: Machine) -> MachineView:
+    """Return it with its row of now; a word that was heard in this run, and is no news to the ledger, counts on."""
     written = from_iso(machine.last_active) if machine.last_active else None
     return replace(seen, machine=machine, last_active=max(filter(None, (written, seen.last_active)), default=None))

@@ -44,7 +44,7 @@ _UNIT = re.compile(r"(?:(\d+) )?([a-z]+?)s?", re.IGNORECASE)
 
 
 @dataclass(slots=True)
-class Side:
+class ResourceTotal:
     """What one side says of a resource: dollars by part, from when to when, and the machine's hours, None unknown."""
 
     parts: dict[Part, Fraction] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Side:
 
 
 @dataclass(slots=True)
-class LedgerTotal(Side):
+class LedgerTotal(ResourceTotal):
     """What the ledger says of a resource: also the range, why it is one, and whether something has no price."""
 
     low: Fraction = Fraction(0)
@@ -85,7 +85,7 @@ class LedgerTotal(Side):
     reasons: dict[str, None] = field(default_factory=dict)
 
 
-class Index:
+class ResourceIndex:
     """Finds the resource of ours that a row of an export is of: by the cloud's id, else by our tag.
 
     The id goes first: a volume that is kept by name bears the tag of the machine that it was made with.
@@ -159,7 +159,7 @@ def seconds_of(record: Record) -> Fraction | None:
     return None if length is None else Fraction(record.quantity) * length * int(unit[1] or 1)
 
 
-def add_theirs(side: Side, record: Record, per_usd: Decimal) -> None:
+def add_theirs(side: ResourceTotal, record: Record, per_usd: Decimal) -> None:
     """Add a row of an export, at so many of its currency for a dollar, to what the cloud says of its resource."""
     part = part_of(record)
     usd = in_dollars(record.billed, per_usd)
@@ -202,7 +202,7 @@ LAG = timedelta(hours=48)  # the clouds' words: usage shows within a day, two at
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class GapReason:
     """A part of a gap: one word for why, how many dollars, and a sentence. Positive: theirs is more."""
 
     kind: str
@@ -210,7 +210,7 @@ class Gap:
     why: str
 
 
-def gaps(ours: LedgerTotal, theirs: Side, last: datetime | None, now: datetime) -> list[Gap]:
+def gap_reasons(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> list[GapReason]:
     """Return the reasons of a gap, the largest first; none where both agree to a cent or a thousandth.
 
     `last` is when the export's last charge ends. The parts add up to the gap, but for what is below half a cent.
@@ -222,38 +222,42 @@ def gaps(ours: LedgerTotal, theirs: Side, last: datetime | None, now: datetime) 
     found.sort(key=lambda one: -abs(one.usd))
     if ours.low <= theirs.total <= ours.high and ours.rows:
         why = "; ".join(ours.reasons) or "the amount is a range"
-        return [Gap("range", gap, f"within what the ledger could not know: {why}")]
+        return [GapReason("range", gap, f"within what the ledger could not know: {why}")]
     return found
 
 
-def _parts(ours: LedgerTotal, theirs: Side, last: datetime | None, now: datetime) -> Iterator[Gap]:
+def _parts(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> Iterator[GapReason]:
     if not theirs.rows:
         yield _missing_there(ours, last, now)
         return
     if not ours.rows:
-        yield Gap("missing here", theirs.total, "the ledger has no charge of it in this period")
+        yield GapReason("missing here", theirs.total, "the ledger has no charge of it in this period")
         return
     for part, why in _WHY.items():
-        yield Gap(str(part), theirs.of(part) - ours.of(part), why)
+        yield GapReason(str(part), theirs.of(part) - ours.of(part), why)
     yield from _compute(ours, theirs, last, now)
 
 
-def _missing_there(ours: LedgerTotal, last: datetime | None, now: datetime) -> Gap:
+def _missing_there(ours: LedgerTotal, last: datetime | None, now: datetime) -> GapReason:
     if last is not None and ours.begin is not None and ours.begin > last - LAG and now - last < 3 * LAG:
-        return Gap("lag", -ours.total, f"it began shortly before the export ends ({_day(last)}): rows come later")
+        return GapReason("lag", -ours.total, f"it began shortly before the export ends ({_day(last)}): rows come later")
     why = "no row has its tag or its id: is the tag cloudgpu-id active for billing, and is this the right account?"
-    return Gap("missing there", -ours.total, why)
+    return GapReason("missing there", -ours.total, why)
 
 
-def _compute(ours: LedgerTotal, theirs: Side, last: datetime | None, now: datetime) -> Iterator[Gap]:
+def _compute(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> Iterator[GapReason]:
     """Cut the gap of the machine itself into what its hours and what their price make."""
     gap = theirs.of(Part.COMPUTE) - ours.of(Part.COMPUTE)
     if ours.unpriced:
-        yield Gap("no price here", gap, "a part of it has no price in the ledger")
+        yield GapReason("no price here", gap, "a part of it has no price in the ledger")
         return
     if not (theirs.hours_known and theirs.hours and ours.hours):
         late = _is_late(ours, theirs, last, now)
-        yield Gap("lag", gap, late) if late and gap < 0 else Gap("compute", gap, "its hours or its price differ")
+        yield (
+            GapReason("lag", gap, late)
+            if late and gap < 0
+            else GapReason("compute", gap, "its hours or its price differ")
+        )
         return
     price = ours.of(Part.COMPUTE) / ours.hours
     by_hours = (theirs.hours - ours.hours) * price
@@ -261,18 +265,18 @@ def _compute(ours: LedgerTotal, theirs: Side, last: datetime | None, now: dateti
     paid, listed = theirs.of(Part.COMPUTE) / theirs.hours, theirs.list_cost / theirs.hours
     says = f"they charge ${float(paid):.4f} an hour, the ledger ${float(price):.4f}"
     if paid < listed and abs(listed - price) <= price * PER_MILLE:
-        yield Gap("discount", gap - by_hours, f"{says}: theirs is below the list price")
+        yield GapReason("discount", gap - by_hours, f"{says}: theirs is below the list price")
     else:
-        yield Gap("price", gap - by_hours, f"{says}: the price changed, or the ledger's was not theirs")
+        yield GapReason("price", gap - by_hours, f"{says}: the price changed, or the ledger's was not theirs")
 
 
-def _hours_gap(ours: LedgerTotal, theirs: Side, usd: Fraction, late: str) -> Gap:
+def _hours_gap(ours: LedgerTotal, theirs: ResourceTotal, usd: Fraction, late: str) -> GapReason:
     if usd < 0 and late:
-        return Gap("lag", usd, late)
-    return Gap("hours", usd, f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}")
+        return GapReason("lag", usd, late)
+    return GapReason("hours", usd, f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}")
 
 
-def _is_late(ours: Side, theirs: Side, last: datetime | None, now: datetime) -> str:
+def _is_late(ours: ResourceTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> str:
     """Return that rows are still to come, empty where they should be there."""
     if ours.end is None or theirs.end is None or last is None or now - last > 3 * LAG:
         return ""

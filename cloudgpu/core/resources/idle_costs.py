@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgpu.core.billing.forecast import Part, Running, running
+from cloudgpu.core.billing.forecast import Part, Running, open_usages
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
@@ -18,7 +18,7 @@ MONTH_HOURS = 730  # of a price per hour, as the clouds' own price pages count a
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class OngoingCost:
     """One thing that is billed still: `per_month` None where no price is known; `since` None where nobody knows."""
 
     name: str
@@ -30,9 +30,9 @@ class Left:
     why: str
 
 
-def left_over(machines: Iterable[Machine], now: datetime) -> list[Left]:
+def left_over(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
     """Return what costs money without a running machine, of `View.billable_machines`: the most expensive first."""
-    found = [_left(one) for one in running(machines, now) if _is_left(one)]
+    found = [_left(one) for one in open_usages(machines, now) if _is_left(one)]
     found = [one for one in found if one.per_month is None or one.per_month]  # what is free is no cost
     return sorted(found, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
 
@@ -45,10 +45,10 @@ def _is_left(one: Running) -> bool:
     return one.part is not Part.MACHINES or machine.state == "stopped"
 
 
-def _left(one: Running) -> Left:
+def _left(one: Running) -> OngoingCost:
     row, use = one.machine, one.usage
     kind = row.state if row.is_named_resource else str(use.resource)
-    return Left(
+    return OngoingCost(
         name=row.name,
         kind=kind,
         provider=use.provider,

@@ -19,7 +19,7 @@ STOPPED, ALLOCATED = "stopped_machine", "allocated_machine"
 PAUSED = (State.STOPPED, State.DEALLOCATED)
 
 
-class Do(StrEnum):
+class Cleanup(StrEnum):
     """What cleaning does with something that is left over."""
 
     REMOVE = "remove"
@@ -67,7 +67,7 @@ class Orphan:
     origin: Origin
     since: datetime | None
     why: str
-    do: Do
+    do: Cleanup
     stays: str = ""
     way: str = ""
     resource: ProviderResource | None = None
@@ -87,8 +87,8 @@ class CleanupOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known beside the things: this ledger's rows of machines, and what keeps things from being judged.
+class LedgerKnowledge:
+    """What is known beside the things: this ledger's records of machines, and what keeps things from being judged.
 
     `busy` are ids of machines at which a living process is at work, `silent` zones, regions and accounts that did not
     answer, `costs` what things cost, by their ids.
@@ -127,7 +127,7 @@ def lives(machine: Machine | None) -> bool:
     return machine is not None and machine.terminated_at is None
 
 
-def work_on(machines: Sequence[Machine], known: Known) -> str:
+def work_on(machines: Sequence[Machine], known: LedgerKnowledge) -> str:
     """Return what is under way at one of these machines: a launch that makes things, or one that is not settled."""
     for machine in machines:
         if machine.id in known.busy:
@@ -137,12 +137,12 @@ def work_on(machines: Sequence[Machine], known: Known) -> str:
     return ""
 
 
-def is_held(machine: Machine, now: datetime) -> bool:
+def has_hold(machine: Machine, now: datetime) -> bool:
     """Say whether a hold covers this machine."""
     return bool(machine.hold_until) and from_iso(not_none(machine.hold_until)) > now
 
 
-def origin_of(tags: Mapping[str, str], machine: Machine | None, known: Known) -> Origin:
+def origin_of(tags: Mapping[str, str], machine: Machine | None, known: LedgerKnowledge) -> Origin:
     """Return which launch this came from: as the ledger says, else as the tags do."""
     if machine is not None:
         return Origin(machine.id, machine.name, machine.owner or "", machine.project or "", known.ledger)
@@ -151,7 +151,7 @@ def origin_of(tags: Mapping[str, str], machine: Machine | None, known: Known) ->
 
 def is_saved(one: Orphan) -> bool:
     """Say whether an image of it is made before it goes, where that is asked: it is a disk."""
-    return one.do is Do.REMOVE and one.what == Kind.DISK
+    return one.do is Cleanup.REMOVE and one.what == Kind.DISK
 
 
 def image_name(one: Orphan) -> str:

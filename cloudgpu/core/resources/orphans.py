@@ -19,13 +19,13 @@ from cloudgpu.core.resources.orphan import (
     ALLOCATED,
     PAUSED,
     STOPPED,
+    Cleanup,
     CleanupOptions,
     Cost,
-    Do,
-    Known,
+    LedgerKnowledge,
     Orphan,
     comes_back,
-    is_held,
+    has_hold,
     is_paused,
     is_startable,
     lives,
@@ -47,19 +47,19 @@ _GOES_WITH_ITS_MACHINE = {
 }
 
 
-def machines(known: Known) -> Iterator[Orphan]:
+def machines(known: LedgerKnowledge) -> Iterator[Orphan]:
     """Yield the stopped machines of this ledger, with what a month of what stays costs."""
     for machine in known.rows:
         if machine.terminated_at is None and machine.state in PAUSED:
             yield _machine(machine, known)
 
 
-def _machine(machine: Machine, known: Known) -> Orphan:
+def _machine(machine: Machine, known: LedgerKnowledge) -> Orphan:
     since, name, billed = machine.since or machine.seen_at, machine.name, machine.billed
     kept = work_on([machine], known)
     if not kept and {machine.region, machine.account} & known.silent:
         kept = f"{machine.region} did not answer"
-    if not kept and is_held(machine, known.now):
+    if not kept and has_hold(machine, known.now):
         kept = f"it is held until {minute(not_none(machine.hold_until))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
@@ -74,7 +74,7 @@ def _machine(machine: Machine, known: Known) -> Orphan:
         origin=origin_of({}, machine, known),
         since=from_iso(since) if since else None,
         why="it was shut down from inside, and is billed as if it ran" if billed else "it is stopped",
-        do=Do.STAY,
+        do=Cleanup.STAY,
         stays=kept or comes_back(machine),
         way=f"cloudgpu {'stop' if billed else 'down'} {name}",
         machine=machine,
@@ -94,7 +94,7 @@ def _while_stopped(machine: Machine) -> Cost:
     return Cost(Money(sum(known)), at_most)
 
 
-def others(known: Known, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
+def others(known: LedgerKnowledge, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
     """Yield the stopped machines of other ledgers, with what their disks cost."""
     for one in known.foreign:
         if one.state not in PAUSED:
@@ -114,7 +114,7 @@ def others(known: Known, resources: Sequence[ProviderResource]) -> Iterator[Orph
             origin=origin,
             since=one.since,
             why="it was shut down from inside, and is billed as if it ran" if one.billed else "it is stopped",
-            do=Do.STAY,
+            do=Cleanup.STAY,
             stays=f"it belongs to another ledger ({origin.ledger or 'not said'})",
         )
 
@@ -129,7 +129,7 @@ def _sum(costs: Sequence[Cost]) -> Cost:
 
 def orphans(
     resources: Iterable[ProviderResource],
-    known: Known,
+    known: LedgerKnowledge,
     request: CleanupOptions = CleanupOptions(),  # noqa: B008  (frozen)
 ) -> list[Orphan]:
     """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
@@ -139,22 +139,22 @@ def orphans(
     return sorted(asked, key=lambda one: (one.account, one.region, one.what, one.name, one.id))
 
 
-def _is_later(one: Orphan, known: Known, request: CleanupOptions) -> bool:
+def _is_later(one: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> bool:
     return request.older_than is not None and one.since is not None and known.now - one.since < request.older_than
 
 
-def _as_wished(one: Orphan, known: Known, request: CleanupOptions) -> Orphan:
-    """Return it with what cleaning does with it under this wish."""
-    if one.do is Do.REMOVE and request.older_than is not None and one.since is None:
-        return replace(one, do=Do.STAY, stays="since when it is left is not known")
-    if one.do is Do.REMOVE and request.spare and is_startable(one):
-        return replace(one, do=Do.STAY, stays=f"{one.way} brings it back; --older-than or --snapshot lets it go")
+def _as_wished(one: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> Orphan:
+    """Return it with what cleaning does with it under this request."""
+    if one.do is Cleanup.REMOVE and request.older_than is not None and one.since is None:
+        return replace(one, do=Cleanup.STAY, stays="since when it is left is not known")
+    if one.do is Cleanup.REMOVE and request.spare and is_startable(one):
+        return replace(one, do=Cleanup.STAY, stays=f"{one.way} brings it back; --older-than or --snapshot lets it go")
     span = request.stopped_older_than
-    if span is None or one.machine is None or one.do is Do.REMOVE or not is_paused(one.machine):
+    if span is None or one.machine is None or one.do is Cleanup.REMOVE or not is_paused(one.machine):
         return one
     if one.stays != comes_back(one.machine) or one.since is None or known.now - one.since < span:
         return one
-    return replace(one, do=Do.END, stays="")
+    return replace(one, do=Cleanup.END, stays="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class _Found:
     way: str = ""
 
 
-def counted(resources: Iterable[ProviderResource], known: Known) -> Iterator[Orphan]:
+def counted(resources: Iterable[ProviderResource], known: LedgerKnowledge) -> Iterator[Orphan]:
     """Yield those of these things that count as left over; nothing that a running machine uses is among them."""
     rows = {machine.id: machine for machine in known.rows}
     for resource in resources:
@@ -176,7 +176,7 @@ def counted(resources: Iterable[ProviderResource], known: Known) -> Iterator[Orp
             yield _orphan(resource, machine, found, known)
 
 
-def is_ours(resource: ProviderResource, known: Known) -> bool:
+def is_ours(resource: ProviderResource, known: LedgerKnowledge) -> bool:
     """Say whether a thing belongs to this ledger."""
     return bool(known.ledger) and resource.tags.get(TAG_LEDGER) == known.ledger  # one without lines has no id yet
 
@@ -186,7 +186,7 @@ def is_shared(resource: ProviderResource) -> bool:
     return resource.kind in SHARED and TAG_ID not in resource.tags
 
 
-def _counts(resource: ProviderResource, machine: Machine | None, known: Known) -> _Found | None:
+def _counts(resource: ProviderResource, machine: Machine | None, known: LedgerKnowledge) -> _Found | None:
     """Return why a thing counts as left over; None where it does not."""
     if resource.attached_to is not None:
         return _of_a_stopped_machine(resource, known)
@@ -211,7 +211,7 @@ def _unused(resource: ProviderResource, machine: Machine | None) -> _Found | Non
     return _Found("no machine uses it", f"{machine.name} is there", f"cloudgpu down {command_name(machine)}")
 
 
-def _of_a_stopped_machine(resource: ProviderResource, known: Known) -> _Found | None:
+def _of_a_stopped_machine(resource: ProviderResource, known: LedgerKnowledge) -> _Found | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
     paused = (machine for machine in known.rows if machine.provider_id == resource.attached_to and is_paused(machine))
     machine = next(paused, None)
@@ -234,7 +234,7 @@ def _of_machine(resource: ProviderResource, machine: Machine) -> _Found | None:
     return _Found(why, "", f"cloudgpu down {name}" if machine.discard else f"cloudgpu start {name}")
 
 
-def _is_needed(resource: ProviderResource, known: Known) -> bool:
+def _is_needed(resource: ProviderResource, known: LedgerKnowledge) -> bool:
     """Say whether its ledger has a machine, or may have one soon, where this is shared by all of them."""
     here = (resource.account, resource.region)
     if is_ours(resource, known):
@@ -244,7 +244,7 @@ def _is_needed(resource: ProviderResource, known: Known) -> bool:
     return any((one.account, one.region) == here for one in others)
 
 
-def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, known: Known) -> Orphan:
+def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, known: LedgerKnowledge) -> Orphan:
     since = _since(resource, machine, known)
     kept = _not_now(resource, machine, found, since, known)
     return Orphan(
@@ -260,7 +260,7 @@ def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, 
         origin=origin_of(resource.tags, machine, known),
         since=since,
         why=found.why,
-        do=Do.STAY if kept else Do.REMOVE,
+        do=Cleanup.STAY if kept else Cleanup.REMOVE,
         stays=kept,
         way=found.way if is_ours(resource, known) else "",
         resource=resource,
@@ -268,7 +268,7 @@ def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, 
     )
 
 
-def _since(resource: ProviderResource, machine: Machine | None, known: Known) -> datetime | None:
+def _since(resource: ProviderResource, machine: Machine | None, known: LedgerKnowledge) -> datetime | None:
     """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
     ends = [machine.terminated_at] if machine is not None else []
     if is_shared(resource) and is_ours(resource, known):
@@ -285,14 +285,14 @@ def _is_settled(resource: ProviderResource, machine: Machine | None) -> bool:
 
 
 def _not_now(
-    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: Known
+    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: LedgerKnowledge
 ) -> str:
     """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
     return next(filter(None, _reasons(resource, machine, found, since, known)), "")
 
 
 def _reasons(
-    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: Known
+    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: LedgerKnowledge
 ) -> Iterator[str | None]:
     """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
     if not is_ours(resource, known):
@@ -304,7 +304,7 @@ def _reasons(
     )
     if is_hidden(known.silent, resource.account, resource.region):
         yield f"{resource.region} did not answer in whole"
-    if machine is not None and is_held(machine, known.now):
+    if machine is not None and has_hold(machine, known.now):
         yield f"{machine.name} is held until {minute(not_none(machine.hold_until))}"
     yield found.kept
     if not resource.ready:

@@ -16,18 +16,18 @@ LEFT_FOR = timedelta(days=14)  # a disk that nobody takes up costs more than its
 SURE_AFTER = timedelta(minutes=15)  # longer than anybody waits for a machine to come up: then its image can go
 
 
-class Do(StrEnum):
-    """What is to be done with a leftover."""
+class StepKind(StrEnum):
+    """What is to be done with a resource."""
 
     SAVE = "save"  # go on making the image of it
     REMOVE = "remove"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RetentionStep:
     """One thing to do, that can be done now."""
 
-    do: Do
+    do: StepKind
     resource: ProviderResource
 
 
@@ -63,7 +63,7 @@ def _is_older(machine: Machine, disk: ProviderResource) -> bool:
     return disk.attached_to is None and is_of_earlier_life(machine, disk.tags)
 
 
-def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[Step]:
+def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[RetentionStep]:
     """Return what can be done now with what stays of this machine; none when it is as it should be.
 
     Level-triggered: it follows from what there is, whatever process died over it. An image is made of the newest disk
@@ -72,9 +72,9 @@ def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime
     found = retained_of(machine, resources)
     if machine.terminated_at is None:
         done = machine.launch_status == "made" and machine.state == State.RUNNING and _runs_surely(machine, now)
-        return [Step(Do.REMOVE, resource) for resource in found] if done else []
+        return [RetentionStep(StepKind.REMOVE, resource) for resource in found] if done else []
     if machine.discard:
-        return [Step(Do.REMOVE, resource) for resource in found if resource.attached_to is None]
+        return [RetentionStep(StepKind.REMOVE, resource) for resource in found if resource.attached_to is None]
     return _parking(found) if machine.parked else []
 
 
@@ -97,19 +97,22 @@ def image_name(resource: ProviderResource) -> str:
     return f"cloudgpu-{resource.tags[TAG_ID]}-{_life(resource)}"
 
 
-def _parking(found: list[ProviderResource]) -> list[Step]:
+def _parking(found: list[ProviderResource]) -> list[RetentionStep]:
     """Return the steps to one ready image of the newest life, and nothing else."""
     newest = [resource for resource in found if _life(resource) == _life(found[0])] if found else []
     ready = [resource for resource in newest if resource.kind is Kind.IMAGE and resource.ready]
     if ready:
         others = [resource for resource in found if resource is not ready[0] and resource.attached_to is None]
         return [
-            Step(Do.REMOVE, resource)
+            RetentionStep(StepKind.REMOVE, resource)
             for resource in sorted(others, key=lambda resource: resource.kind is not Kind.DISK)
         ]
     best = {Kind.DISK: 0, Kind.IMAGE: 1, Kind.SNAPSHOT: 2}
     free = [resource for resource in newest if resource.attached_to is None]
-    return [Step(Do.SAVE, resource) for resource in sorted(free, key=lambda resource: best.get(resource.kind, 3))[:1]]
+    return [
+        RetentionStep(StepKind.SAVE, resource)
+        for resource in sorted(free, key=lambda resource: best.get(resource.kind, 3))[:1]
+    ]
 
 
 def is_of_earlier_life(machine: Machine, tags: Mapping[str, str]) -> bool:

@@ -16,7 +16,7 @@ from json import loads
 
 from cloudgpu.core.spot.hazards import Belief, Mixture, mixture_of
 from cloudgpu.core.spot.horizon import Plan, grid_of
-from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
 WORTH = 0.1  # spot hours that a change has to save
@@ -32,7 +32,7 @@ class Adaptive:
 
     def __init__(self, mixture: Mixture | None = None) -> None:
         """Use the shipped models, or those that are given."""
-        self._mixture = mixture or shipped()
+        self._mixture = mixture or shipped_models()
         self._solved: Task | None = None
         self._plans: list[Plan] = []
 
@@ -106,7 +106,7 @@ def plans_of(task: Task, mixture: Mixture) -> list[Plan]:
     return [Plan(model, grid) for model in mixture.models]
 
 
-def shipped() -> Mixture:
+def shipped_models() -> Mixture:
     """Return the models that were fitted to public traces; benchmarks/spot/fit.py writes them."""
     from cloudgpu.core.spot.fitted import MODELS
 

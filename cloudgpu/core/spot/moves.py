@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from cloudgpu.core.spot.fitted import MODELS
 from cloudgpu.core.spot.hazards import mixture_of
-from cloudgpu.core.spot.places import DEFAULT_LIFE_H, HALF_LIFE, Place, Sighting, life_h
+from cloudgpu.core.spot.places import DEFAULT_LIFE_H, HALF_LIFE, Sighting, SpotLocation, life_h
 
 MARGIN = 1.5  # times its cost that a move has to save: no estimate is exact
 MIN_H = 0.1  # hours of the present price that it has to save beyond that, as adaptive's changes have to
@@ -54,7 +54,7 @@ class Priced:
     `travel` is what the data costs that has to travel there.
     """
 
-    place: Place
+    place: SpotLocation
     prices: tuple[tuple[datetime, int], ...]
     travel: int = 0
 
@@ -105,10 +105,10 @@ def saving(running: Running, here: Priced, there: Priced, seen: Sequence[Sightin
     margin = MARGIN * 2**running.moves
     saves = _chance(there_seen, now) * _lasting(here, there, now) * lasts
     earned = None if running.left is None else -sum(_each(here, there, running.left, now))
-    return Saving(saves, costs, lead(here, there, now, costs * margin), margin, MIN_H * here.price, earned)
+    return Saving(saves, costs, extra_cost_here(here, there, now, costs * margin), margin, MIN_H * here.price, earned)
 
 
-def lead(here: Priced, there: Priced, now: datetime, most: float) -> float:
+def extra_cost_here(here: Priced, there: Priced, now: datetime, most: float) -> float:
     """Return what it has cost more to be here than there, since `LOOKS_BACK`; never below `-most`, where it begins."""
     total = -most
     for more in _each(here, there, now - LOOKS_BACK, now):
@@ -119,7 +119,7 @@ def lead(here: Priced, there: Priced, now: datetime, most: float) -> float:
 def _lasting(here: Priced, there: Priced, now: datetime) -> float:
     """Return what an hour will cost more here: the difference of now, but no more than its mean since `LOOKS_BACK`.
 
-    What was cheaper for a short while may be dearer again as soon.
+    What was cheaper for a short while may be more expensive again as soon.
     """
     total = sum(_each(here, there, now - LOOKS_BACK, now))
     return min(here.price - there.price, total / (LOOKS_BACK / timedelta(hours=1)))

@@ -20,7 +20,7 @@ PER_SCORE = 18.0  # from the best score to the worst, a place counts as half as 
 WORTH_H = 12.0  # hours of running that the usual life is worth as evidence
 
 
-class Place(NamedTuple):
+class SpotLocation(NamedTuple):
     """Where a machine can be launched; the zone is None where a provider has none."""
 
     account: str
@@ -37,7 +37,7 @@ class Sighting:
     """
 
     at: datetime
-    place: Place
+    place: SpotLocation
     kind: Kind
     price: int | None = None
     hours: float = 0.0
@@ -50,13 +50,15 @@ class Offered:
     `score` is the provider's own word from 1 (unlikely) to 10 (likely to be had); None where it gives none.
     """
 
-    place: Place
+    place: SpotLocation
     price: int
     move: int = 0
     score: int | None = None
 
 
-def ordered(offers: Iterable[Offered], seen: Sequence[Sighting], now: datetime, changeover_h: float) -> list[Offered]:
+def order_places(
+    offers: Iterable[Offered], seen: Sequence[Sighting], now: datetime, changeover_h: float
+) -> list[Offered]:
     """Return the places in the order in which to try them; those of equal worth keep theirs."""
     each = list(dict.fromkeys(offers))
     best = max((one.score for one in each if one.score is not None), default=None)

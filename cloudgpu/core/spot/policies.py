@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import (
     ROUNDING,
     Answer,
@@ -20,7 +20,7 @@ from cloudgpu.core.spot.situation import (
 
 
 class OnDemand:
-    """On demand from the start to the end: the dearest, and what the others are compared with."""
+    """On demand from the start to the end: the most expensive, and what the others are compared with."""
 
     def reset(self, job: JobFacts) -> None:
         """Check the job; nothing else is needed. Raises InvalidRequest where a number of it is impossible."""

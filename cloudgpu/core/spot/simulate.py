@@ -4,8 +4,8 @@ The model is that of "Can't Be Late" (NSDI 2024). The job needs `work_h` hours o
 start of a machine, also in another zone, costs a changeover: no progress, billed at the new machine's price. Waiting is
 free. On demand can always be had. Spot can be had in a zone at the ticks at which its trace says so.
 
-With `live`, the job is as blind as a live one (sight.py): it learns whether there is spot by asking for it. An
-on-demand machine that it gives up for spot which is not there has to be started again.
+With `live`, the job is as blind as a live one (`known_availability`): it learns whether there is spot by asking for it.
+An on-demand machine that it gives up for spot which is not there has to be started again.
 
 At the begin of each tick a spot machine whose zone has no spot any more is lost. Then the policy decides for the tick.
 A job that is done inside a tick is billed up to that moment.
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.sight import Sight, rather
+from cloudgpu.core.spot.known_availability import ObservedSpot, live_action
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, situation_of
 from cloudgpu.errors import InvalidRequest
 
@@ -119,7 +119,7 @@ def simulate(
     """
     policy.reset(job.facts(prior_history))
     world = World(job, len(zones))
-    decider = _Decider(policy, net, Sight(job.changeover_h) if live else None)
+    decider = _Decider(policy, net, ObservedSpot(job.changeover_h) if live else None)
     ticks: list[Tick] = []
     while not world.done:
         up = world.available(zones)
@@ -135,7 +135,7 @@ def simulate(
 class _Decider:
     """Asks the policy, within the net, telling it what there is to be seen."""
 
-    def __init__(self, policy: Policy, net: Net | None, sight: Sight | None) -> None:
+    def __init__(self, policy: Policy, net: Net | None, sight: ObservedSpot | None) -> None:
         self._policy, self._net, self._sight = policy, net, sight
 
     def lost(self, elapsed_h: float) -> None:
@@ -155,12 +155,12 @@ class _Decider:
             zone = world.zone if world.zone is not None else next((at for at, is_up in enumerate(up) if is_up), None)
         return ("spot", zone) if zone is not None and 0 <= zone < len(up) and up[zone] else ("wait", None)
 
-    def _tried(self, world: World, sight: Sight, up: Sequence[bool]) -> Answer:
+    def _tried(self, world: World, sight: ObservedSpot, up: Sequence[bool]) -> Answer:
         """Return what a live job does: where spot is refused, what ran is gone, and the policy is asked again."""
         told = world.mode == "spot" or sight.may_be_up(world.mode, world.elapsed_h)
         state = world.unseen(spot=told)
         net = self._net or Net(world.job.changeover_h, world.job.tick_h)
-        answer = self._held(rather(self._policy.decide(state), state, net), state)
+        answer = self._held(live_action(self._policy.decide(state), state, net), state)
         if answer["action"] != "spot":
             return answer
         if any(up):

@@ -27,13 +27,17 @@ class People:
         """Return whose name this is: as recorded, else the person who is called so; None for no name."""
         if not owner:
             return None
-        name = plain(owner)
-        known = owner if owner in self.users else next((user for user in self.users if plain(user) == name), owner)
+        name = comparable_name(owner)
+        known = (
+            owner
+            if owner in self.users
+            else next((user for user in self.users if comparable_name(user) == name), owner)
+        )
         return self.of.get(name, known)
 
     def is_known(self, owner: str) -> bool:
         """Say whether it is recorded whose name this is."""
-        return plain(owner) in self.of
+        return comparable_name(owner) in self.of
 
     def owns(self, person: str, owner: str | None) -> bool:
         """Say whether this owner's name is this person's."""
@@ -41,7 +45,7 @@ class People:
 
     def is_another(self, person: str, owner: str) -> bool:
         """Say whether somebody else is called so, or has launched under this name."""
-        name = plain(owner)
+        name = comparable_name(owner)
         called = _calls(name, (*self.of.values(), *self.users), person)
         return called or self.of.get(name, person) != person
 
@@ -64,7 +68,7 @@ def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
         owner, person = line.body.get("owner"), line.body.get("person")
         if not (isinstance(owner, str) and isinstance(person, str) and owner and person):
             continue
-        name = plain(owner)
+        name = comparable_name(owner)
         is_claim = line.kind == CLAIMED and name not in found and line.actor == person
         if line.kind == ASSIGNED or (is_claim and not _calls(name, users, person)):
             found[name], texts[name] = person, owner
@@ -73,9 +77,9 @@ def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
 
 def _calls(name: str, users: Iterable[str], person: str) -> bool:
     """Say whether one of these users, other than this person, is called so."""
-    return any(user != person and plain(user) == name for user in users)
+    return any(user != person and comparable_name(user) == name for user in users)
 
 
-def plain(owner: str | None) -> str:
+def comparable_name(owner: str | None) -> str:
     """Return an owner's name as it is compared: as a tag can say it, where anything of it is left then."""
     return tag_value(owner or "") or (owner or "")

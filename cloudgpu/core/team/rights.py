@@ -21,7 +21,7 @@ from cloudgpu.core.events.log import (
 )
 from cloudgpu.core.model.machine import Ownable
 from cloudgpu.core.policies.limits import Stoppers
-from cloudgpu.core.team.people import ASSIGNED, People, plain
+from cloudgpu.core.team.people import ASSIGNED, People, comparable_name
 from cloudgpu.errors import RoleNeeded
 
 SUBJECT = "policies"  # of every line about what is published
@@ -115,8 +115,8 @@ def claim(people: People, role: Role, person: str, owner: str, usual: str) -> Cl
     if role is Role.ALONE or (people.is_known(owner) and people.owns(person, owner)):
         return Claim.GRANTED
     free = not people.is_another(person, owner)
-    has_one = any(plain(name) != plain(person) for name in people.names(person))
-    if free and (owner == person or (plain(owner) == plain(usual) and not has_one)):
+    has_one = any(comparable_name(name) != comparable_name(person) for name in people.names(person))
+    if free and (owner == person or (comparable_name(owner) == comparable_name(usual) and not has_one)):
         return Claim.NEW
     return Claim.GRANTED if role is Role.PAYER else Claim.REFUSED
 
@@ -156,7 +156,7 @@ class Authorization:
         return self.role is Role.MEMBER
 
     def owns(self, row: Ownable) -> bool:
-        """Say whether a machine or a kept thing is theirs, or its owner's name theirs to take; alone, everything is."""
+        """Say whether a machine or a retained resource is theirs, or its owner's name free to take; alone: always."""
         owner = row.owner
         return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
 

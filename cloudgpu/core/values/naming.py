@@ -123,5 +123,5 @@ def lock_name(key: str) -> str:
 
 
 def scope_of(provider: str, identity: str) -> str:
-    """Return the subject under which looks at one account are written, by the account's identity."""
+    """Return the subject under which syncs of one account are written, by the account's identity."""
     return f"scope:{provider}/{identity}"

@@ -62,7 +62,7 @@ def covers(network: str, other: str) -> bool:
         return False
 
 
-def plain(network: str) -> str:
+def network_text(network: str) -> str:
     """Return a CIDR as words of a sentence have it: one address without its /32, everybody as a word."""
     return "everybody" if network == ANYWHERE else network.removesuffix("/32")
 

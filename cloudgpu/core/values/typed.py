@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Word = TypeVar("Word", bound=StrEnum)
 MAX_GPUS = 64  # more than any machine on offer has
 MAX_GIB = 10_000  # more than any GPU on offer has
-MAX_USD = 100_000  # dearer than any machine on offer
+MAX_USD = 100_000  # more expensive than any machine on offer
 
 
 def check_keywords(verb: str, given: Mapping[str, object], known: Mapping[str, object]) -> None:
@@ -26,7 +26,7 @@ def check_keywords(verb: str, given: Mapping[str, object], known: Mapping[str, o
         raise TypeError(f"{verb}() got an unexpected keyword argument {min(unknown)!r}")
 
 
-def member(kind: type[Word], text: str, what: str, field: str) -> Word:
+def parse_member(kind: type[Word], text: str, what: str, field: str) -> Word:
     """Return the member of this text; raise InvalidRequest, with the close one, for what is no `what`."""
     if text in list(kind):
         return kind(text)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from cloudgpu.core.events.log import Draft, Event, Said
+from cloudgpu.core.events.log import Draft, Event, EventSummary
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 
@@ -59,11 +59,11 @@ class View(Protocol):
         ...
 
     def machines(self) -> list[Machine]:
-        """Return every machine's current row (`core.events.projection.machine_row`), living and ended, oldest first."""
+        """Return every machine's present record (`core.events.projection`), living and ended, oldest first."""
         ...
 
-    def there(self) -> list[Machine]:
-        """Return the rows of the machines that live or of which something is kept, and the oldest; oldest first."""
+    def present_machines(self) -> list[Machine]:
+        """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
         ...
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
@@ -71,7 +71,7 @@ class View(Protocol):
         ...
 
     def launched(self, key: str) -> list[Machine]:
-        """Return the rows of the machines that were launched by this key: one, or none."""
+        """Return the records of the machines that were launched by this key: one, or none."""
         ...
 
     def names(self) -> list[tuple[str, str]]:
@@ -85,7 +85,7 @@ class View(Protocol):
     def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
 
-        `unpriced`: only what has no price. What is billed still stands in the rows. A use is
+        `unpriced`: only what has no price. What is billed still stands in the rows. A usage is
         `core.model.usage.Usage`.
         """
         ...
@@ -98,7 +98,7 @@ class View(Protocol):
         """Return `uses`, as rate intervals of what each has cost at most; those without a price as they are."""
         ...
 
-    def said(self, kinds: Collection[str]) -> list[Said]:
+    def said(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says, by seq; `dedupe` is left empty."""
         ...
 
@@ -116,7 +116,7 @@ class Ledger(View, Protocol):
     """
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the ledger stands: a file, or a database without its password."""
         ...
 
@@ -201,7 +201,7 @@ class Ledger(View, Protocol):
         """
         ...
 
-    def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
+    def lock(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
         """Hold the lock `name` alone among this ledger's clients on other machines, while this process lives.
 
         Among those of one home, `ledger.log.locks` does that: whoever wants both takes both, as `Session.hold`. Waits
@@ -209,11 +209,11 @@ class Ledger(View, Protocol):
         """
         ...
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living client of this ledger on another machine holds the lock `name`."""
         ...
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
         ...
 
@@ -238,7 +238,7 @@ class Ledger(View, Protocol):
         ...
 
     def share(self, request: TeamRequest) -> Sharing:
-        """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then.
+        """Make the ledger a team's, or a team as is requested, as far as this user may; return how it stands then.
 
         What another user has to give stays missing: nothing is a team's before its roles have their rights.
         Raises InvalidRequest for a ledger that no team can share, RoleNeeded where its tables are another user's.
@@ -252,4 +252,4 @@ class Ledger(View, Protocol):
 
 def is_a_file(ledger: Ledger) -> bool:
     """Say whether a ledger stands in a file, which nobody shares, not in a database on a server."""
-    return "://" not in ledger.place
+    return "://" not in ledger.location

@@ -75,7 +75,7 @@ def read_head(path: Path, patience: float) -> Record:
         _close(handle)
 
 
-def hold_head(path: Path, patience: float) -> HeldHead:
+def hold_head(path: Path, patience: float) -> LockedHead:
     """Return the head record, held alone until it is let go; the file is made where there is none.
 
     Waits `patience` seconds at most, then raises LedgerUnavailable. Raises OSError.
@@ -85,10 +85,10 @@ def hold_head(path: Path, patience: float) -> HeldHead:
     except FileNotFoundError:
         make_private_directory(path.parent)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-    return HeldHead(path, handle, patience)
+    return LockedHead(path, handle, patience)
 
 
-class HeldHead:
+class LockedHead:
     """The head record while it is locked: this process alone may write it."""
 
     def __init__(self, path: Path, handle: int, patience: float) -> None:

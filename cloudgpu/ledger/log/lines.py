@@ -9,7 +9,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events.log import Event, Said
+    from cloudgpu.core.events.log import Event, EventSummary
     from cloudgpu.ledger.log.sql import Connection
 
 End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
@@ -77,29 +77,29 @@ def page_of(connection: Connection, subject: str | None, after: int) -> list[Eve
     return events_of(connection.execute(query, (after,) if subject is None else (subject, after)).fetchall())
 
 
-def every_line(connection: Connection, but: Collection[str]) -> Iterator[Said]:
+def every_line(connection: Connection, but: Collection[str]) -> Iterator[EventSummary]:
     """Yield what every line says by seq, but for those of the kinds `but`; its `dedupe` is left empty."""
-    from cloudgpu.core.events.log import Said
+    from cloudgpu.core.events.log import EventSummary
 
     marks = ", ".join("?" * len(but))
     query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_BUNDLE}"
     after = 0
     while found := connection.execute(query, (after, *but)).fetchall():
         *columns, texts = zip(*found, strict=True)
-        yield from map(Said, *columns, json.loads(f"[{','.join(texts)}]"))
+        yield from map(EventSummary, *columns, json.loads(f"[{','.join(texts)}]"))
         after = found[-1][0]
 
 
-def of_kinds(connection: Connection, kinds: Collection[str]) -> list[Said]:
+def of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummary]:
     """Return what every line of these kinds says, by seq; its `dedupe` is left empty."""
-    from cloudgpu.core.events.log import Said
+    from cloudgpu.core.events.log import EventSummary
 
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
-    rows, lines = iter(connection.execute(query, tuple(kinds))), list[Said]()
+    rows, lines = iter(connection.execute(query, tuple(kinds))), list[EventSummary]()
     while found := list(islice(rows, _BUNDLE)):  # not all at once: their texts are gone when the next are read
         seqs, times, which, subjects, dedupes, texts = zip(*found, strict=True)
         bodies = json.loads(f"[{','.join(texts)}]")
-        lines += map(Said, seqs, times, map(intern, which), map(intern, subjects), dedupes, bodies)
+        lines += map(EventSummary, seqs, times, map(intern, which), map(intern, subjects), dedupes, bodies)
     return lines
 
 

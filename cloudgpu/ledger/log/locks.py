@@ -22,7 +22,7 @@ from cloudgpu.ledger.log.files import PRIVATE_DIRECTORY, PRIVATE_FILE, make_priv
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
-_MOMENT = 0.1  # seconds: for so long a look by `held` may be in the way of one who does not wait
+_MOMENT = 0.1  # seconds: for so long a sync by `is_locked` may be in the way of one who does not wait
 _PAUSE = 0.05  # seconds between two tries, at most
 _ROOTS = ("/dev/shm", "/tmp")  # noqa: S108  (what is made there is a directory that this user alone enters)
 
@@ -45,7 +45,7 @@ def of_this_computer() -> Path | None:
 
 
 @contextmanager
-def hold(directory: Path, name: str, *, wait: bool | float, ledger: str = "") -> Iterator[None]:
+def lock(directory: Path, name: str, *, wait: bool | float, ledger: str = "") -> Iterator[None]:
     """Hold the lock `name` alone, among threads and processes; wait for ever (True), not at all, or so many seconds.
 
     `ledger` tells locks of one name apart in a directory that several ledgers share.
@@ -66,7 +66,7 @@ def hold(directory: Path, name: str, *, wait: bool | float, ledger: str = "") ->
         _release(path, handle)
 
 
-def held(directory: Path, name: str, *, ledger: str = "") -> bool:
+def is_locked(directory: Path, name: str, *, ledger: str = "") -> bool:
     """Say whether a living process, this one too, holds the lock now. Makes no file."""
     path = _path_of(directory, name, ledger)
     try:

@@ -1,4 +1,4 @@
-"""The machines' current rows and ended uses as they are stored: read without folding anything."""
+"""The machines' current rows and ended usages as they are stored: read without folding anything."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SIGNS = ('%"terminated_at":null%', '%"retained":[]%', '%"parked":false%')
 class Parsed:
     """Rows that were read before, by their ids: what has not changed since then is neither read nor parsed again.
 
-    A pass reads all rows a dozen times. Each reader gets a row of its own; what is inside of it is shared, and left
+    A run reads all rows a dozen times. Each reader gets a row of its own; what is inside of it is shared, and left
     as it is. Of the text of a row its hash is kept: 64 bits tell one row from the next of the same machine.
     """
 
@@ -86,7 +86,7 @@ class Parsed:
     def _followed(self, connection: Connection, at: End, subjects: _Order) -> bool:
         """Read the rows of what has lines behind `at`; say whether these are few, and of `subjects` in their order.
 
-        A look at an account writes one line, and a pass reads all rows after each.
+        A sync of an account writes one line, and a run reads all rows after each.
         """
         if not at[1] or connection.execute(_HASH, (at[0],)).fetchone() != (at[1],):
             return False
@@ -116,7 +116,7 @@ class Parsed:
 
 
 def there(connection: Connection) -> list[Machine]:
-    """Return the rows of the machines that live or of which something is kept, and the oldest; oldest first.
+    """Return the records of the machines that live or of which something is kept, and the oldest; oldest first.
 
     Those that are gone are passed over as text: neither parsed nor held in memory.
     """
@@ -146,7 +146,7 @@ def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Itera
 
 
 def launched(connection: Connection, key: str) -> list[Machine]:
-    """Return the rows of the machines that were launched by this key."""
+    """Return the records of the machines that were launched by this key."""
     return [Machine.of(json.loads(text)) for (text,) in connection.execute(_LAUNCHED, (key,))]
 
 
@@ -165,7 +165,7 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
 
 
 def billed(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
-    """Return what has ended after `since`, each with its subject: as strands, as a use where it has no price."""
+    """Return what has ended after `since`, each with its subject: as rate intervals, or without a price as a usage."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")
     return [

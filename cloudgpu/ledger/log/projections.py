@@ -1,4 +1,4 @@
-"""Appends lines to the chain, and maintains the machines' current rows and ended uses.
+"""Appends lines to the chain, and maintains the machines' current rows and ended usages.
 
 Lines are appended inside the caller's transaction. Rows and uses are folded in the transaction that writes their lines,
 or all anew.
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.core.billing.rate_timeline import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
-from cloudgpu.core.events.log import Draft, Event, Said
-from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
+from cloudgpu.core.events.log import Draft, Event, EventSummary
+from cloudgpu.core.events.projection import Folded, State, apply_event, folded, packed, unpacked
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
@@ -125,7 +125,7 @@ class Pass:
     """One reading of all lines, in the order of the ledger, folded as they come.
 
     Whatever has a line that comes before earlier ones in time is folded once more from its own lines.
-    `used` has, by subject, each use that has ended, as it is stored.
+    `used` has, by subject, each usage that has ended, as it is stored.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -152,7 +152,7 @@ class Pass:
             if state is None:
                 self._begin(line)
                 continue
-            closed = follow(state, line)
+            closed = apply_event(state, line)
             if closed is None:
                 self._late.add(line.subject)
                 del states[line.subject]
@@ -160,7 +160,7 @@ class Pass:
             elif closed:
                 self._keep(line.subject, closed)
 
-    def _begin(self, line: Said) -> None:
+    def _begin(self, line: EventSummary) -> None:
         if line.subject in self._late:
             return
         found = folded((line,))
@@ -190,9 +190,9 @@ def _state_texts(state: State) -> _StateTexts:
 
 
 def _use_texts(use: dict[str, Any]) -> _UseTexts:
-    """Return until when a use may be billed (a minimum or a started hour goes on behind it), its strands, and it.
+    """Return until when a usage may be billed (with its minimum or started hour), its rate intervals, and it.
 
-    What has no price has no strands: what stands in for that is found when budgets look.
+    What has no price has no rate intervals: what stands in for that is found when budgets look.
     """
     until, strands = ended_intervals(usage_of_record(use))
     text = None if strands is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in strands])
@@ -209,7 +209,7 @@ def _followed(state: State | None, news: list[Event]) -> Folded | None:
         return None
     closed: list[dict[str, Any]] = []
     for line in news:
-        ended = follow(state, line)
+        ended = apply_event(state, line)
         if ended is None:
             return None
         closed += ended

@@ -20,7 +20,7 @@ class Store(Protocol):
     """One database and this process's connection to it. Used by one thread at a time."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the ledger stands, in words for a sentence; never with a password."""
         ...
 
@@ -89,15 +89,15 @@ class Store(Protocol):
         """
         ...
 
-    def hold(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
+    def lock(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
         """Hold the lock `name` alone among the clients on other machines; wait for ever, not at all, or seconds."""
         ...
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living client on any machine holds the lock `name`."""
         ...
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
         ...
 
@@ -124,7 +124,7 @@ class Store(Protocol):
         ...
 
     def sharing(self, request: TeamRequest | None = None) -> Sharing | None:
-        """Return how the ledger is shared, after `reader`, and what a wish lacks; None where no team can share it."""
+        """Return how the ledger is shared, after `reader`, and what is missing; None where no team can share it."""
         ...
 
     def give(self, request: TeamRequest) -> Sharing:

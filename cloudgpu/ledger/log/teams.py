@@ -41,11 +41,11 @@ class Sharing:
     """How a ledger in a database is shared, as its user `person` finds it. `team` is None where nobody shares it.
 
     `owner` is the database user to whom the tables belong: the database's rules do not bind that one. `stands`: the
-    team is written down, and the rules hold; else it is only wished for. `is_whole`: its roles have all they need.
+    team is written down, and the rules hold; else it is only requested for. `is_whole`: its roles have all they need.
     `members` are all who may write.
     """
 
-    place: str
+    location: str
     person: str
     owner: str
     role: Role

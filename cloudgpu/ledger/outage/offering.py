@@ -2,7 +2,7 @@
 
 A refused line takes the later ones about the same subject (a machine, mostly) along. They may say what only holds after
 it, and the order of one machine's lines is never changed. All of them are kept in a file beside the outbox, in their
-order. Nothing is lost with them that a look does not find again: it asks the cloud what the machine is, and since when.
+order. Nothing is lost with them that a sync does not find again: it asks the cloud what the machine is, and since when.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.billing.charges import billed_until
-from cloudgpu.core.events.log import Draft, Event, Said
-from cloudgpu.core.events.projection import Folded, folded, projected
+from cloudgpu.core.events.log import Draft, Event, EventSummary
+from cloudgpu.core.events.projection import Folded, folded, project_event
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.team.rights import Role
@@ -60,9 +60,9 @@ class StandInLedger:
     outbox: Outbox
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the ledger that is away stands."""
-        return self._behind.place
+        return self._behind.location
 
     @property
     def id(self) -> str:
@@ -82,8 +82,8 @@ class StandInLedger:
         """Return every machine's row as it is known now."""
         return [machine for machine in self.billable_machines() if not machine.is_named_resource]
 
-    def there(self) -> list[Machine]:
-        """Return the rows of the machines that live or of which something is kept, and the oldest."""
+    def present_machines(self) -> list[Machine]:
+        """Return the records of the machines that live or of which something is kept, and the oldest."""
         return of_those_there(self.machines())
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
@@ -95,7 +95,7 @@ class StandInLedger:
             return self._behind.machine(id) if found is None else Machine.of(found.state["row"])
 
     def launched(self, key: str) -> list[Machine]:
-        """Return the rows of the machines that were launched by this key."""
+        """Return the records of the machines that were launched by this key."""
         return [row for row in self.machines() if row.key == key]
 
     def names(self) -> list[tuple[str, str]]:
@@ -136,13 +136,13 @@ class StandInLedger:
         """Return what has ended and was billed after `since`."""
         return list(self.uses(since))
 
-    def said(self, kinds: Collection[str]) -> list[Said]:
+    def said(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says."""
         before = self._behind.said(kinds) if self.is_readable else []
         with self._own:
             own = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
         ordered = sorted(own, key=lambda line: line.seq)
-        return before + [Said(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
+        return before + [EventSummary(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
 
     def head(self) -> tuple[int, str, str]:
         """Return the end of what is known."""
@@ -231,7 +231,7 @@ class StandInLedger:
             return self.append(decision(self))
 
     @contextmanager
-    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:
+    def lock(self, name: str, *, wait: bool | float) -> Iterator[None]:
         """Hold the lock among all homes of this user on this computer, and in the ledger behind where that can be had.
 
         A ledger that cannot be written can mostly still be asked for a lock. Where it cannot, its clients on other
@@ -241,25 +241,25 @@ class StandInLedger:
         with ExitStack() as held:
             with suppress(LedgerUnavailable):
                 if directory is not None:
-                    held.enter_context(locks.hold(directory, name, wait=wait, ledger=self._ledger))
+                    held.enter_context(locks.lock(directory, name, wait=wait, ledger=self._ledger))
             with suppress(LedgerUnavailable):
                 if self.is_readable:
-                    held.enter_context(self._behind.hold(name, wait=wait))
+                    held.enter_context(self._behind.lock(name, wait=wait))
             yield
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living process is known to hold the lock."""
         directory = locks.of_this_computer()
         with suppress(LedgerUnavailable):
-            if directory is not None and locks.held(directory, name, ledger=self._ledger):
+            if directory is not None and locks.is_locked(directory, name, ledger=self._ledger):
                 return True
         with suppress(LedgerUnavailable):
-            return self.is_readable and self._behind.held(name)
+            return self.is_readable and self._behind.is_locked(name)
         return False
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where the ledger behind gave the lock, and has it no more."""
-        self._behind.check_hold(name)
+        self._behind.check_lock(name)
 
     def verify(self) -> Verification:
         """Raise what keeps the ledger away."""
@@ -325,7 +325,7 @@ class StandInLedger:
             line = self._line(draft)
             self._lines.setdefault(draft.subject, []).append(line)
             if draft.subject in self._rows:
-                self._rows[draft.subject] = projected(self._rows[draft.subject], draft)
+                self._rows[draft.subject] = project_event(self._rows[draft.subject], draft)
             taken.append(line)
         return tuple(taken)
 

@@ -33,7 +33,7 @@ class Address:
     `public` is its URL for anybody: without a user, and with nothing that is secret or of this computer alone.
     """
 
-    place: str
+    location: str
     identity: str
     public: str
     conninfo: str = field(repr=False)

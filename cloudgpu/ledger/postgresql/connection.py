@@ -75,12 +75,14 @@ def _closed(raw: Connection[Any], address: Address, schema: str) -> LedgerDenied
 
 def _unfit(address: Address, schema: str | None, encoding: str) -> InvalidRequest:
     if schema is None:
-        sentence = f"The database {address.place} has no schema for the ledger: its search_path names none that exists."
+        sentence = (
+            f"The database {address.location} has no schema for the ledger: its search_path names none that exists."
+        )
         way = "Create it: CREATE SCHEMA cloudgpu; or take the search_path out of CLOUDGPU_LEDGER."
     else:
-        sentence = f"The database {address.place} is encoded in {encoding}, and a ledger needs UTF8."
+        sentence = f"The database {address.location} is encoded in {encoding}, and a ledger needs UTF8."
         way = "Make one for it: CREATE DATABASE ledger ENCODING 'UTF8' TEMPLATE template0;"
-    return InvalidRequest(sentence, field="CLOUDGPU_LEDGER", value=address.place, next=way)
+    return InvalidRequest(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=way)
 
 
 class Speaking:

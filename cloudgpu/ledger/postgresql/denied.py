@@ -32,13 +32,13 @@ Why = tuple[str, str]  # a sentence, and the way out
 
 def refused(address: Address, sentence: str, way: str) -> LedgerDenied:
     """Return the error that says why the database refused, and the way out."""
-    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.place, next=way)
+    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=way)
 
 
 def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:
     """Return the error for a user to whom the schema of this name, or what is in it, is closed."""
     (person,) = connection.execute("SELECT session_user::text").fetchone()
-    return refused(address, *_why(connection, address.place, person, name))
+    return refused(address, *_why(connection, address.location, person, name))
 
 
 def not_connected(address: Address) -> LedgerDenied:
@@ -49,7 +49,7 @@ def not_connected(address: Address) -> LedgerDenied:
     role = rights.role_name("members", database, schema_)
     return refused(
         address,
-        f"The database user {person} may not connect to the database of the ledger {address.place}.",
+        f"The database user {person} may not connect to the database of the ledger {address.location}.",
         f"Let {rights.ADMINISTRATOR} give that user the role of its members, usually: GRANT {role} TO {person};",
     )
 
@@ -59,7 +59,7 @@ def older(connection: Connection, address: Address, name: str) -> LedgerDenied:
     (owner, _) = connection.execute(_LINES, (name,)).fetchone()
     return refused(
         address,
-        f"The ledger {address.place} was made by an older cloudgpu, and only {owner} may bring it up to date.",
+        f"The ledger {address.location} was made by an older cloudgpu, and only {owner} may bring it up to date.",
         f"Let {owner} run with this version: cloudgpu ledger init --team",
     )
 

@@ -70,7 +70,7 @@ def translated(address: Address) -> Iterator[None]:
         # Its traceback would hold the connection's parameters.
         raise _of_connect(error, address) or of_database(error, address) from None
     except OSError as error:
-        raise faults.of_system(error, address.place) from error
+        raise faults.of_system(error, address.location) from error
 
 
 def _of_connect(error: psycopg.Error, address: Address) -> LedgerUnavailable | None:
@@ -92,10 +92,10 @@ def of_database(error: psycopg.Error, address: Address) -> LedgerUnavailable:
     unreached = _unreached(words) if isinstance(error, psycopg.OperationalError) else _BROKEN
     found = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (_BROKEN if code else unreached)
     if found is _SHUT:
-        sentence = f"The ledger {address.place} {found[0]} ({words})."
-        return LedgerDenied(sentence, field="ledger", value=address.place, next=found[1])
+        sentence = f"The ledger {address.location} {found[0]} ({words})."
+        return LedgerDenied(sentence, field="ledger", value=address.location, next=found[1])
     made = faults.refused if of_a_line else faults.unavailable
-    return (faults.away if found in _AWAY else made)(address.place, found[0], words, found[1])
+    return (faults.away if found in _AWAY else made)(address.location, found[0], words, found[1])
 
 
 def _unreached(words: str) -> tuple[str, str]:
@@ -116,7 +116,7 @@ def scrubbed(text: str, address: Address) -> str:
 def unknown(address: Address, text: str) -> LedgerUnavailable:
     """Return the error for lines of which it is not known whether they stand."""
     return faults.away(
-        address.place,
+        address.location,
         "was lost during a write, so whether the entries were recorded is not known",
         text,
         "Run the same again when it can be reached: no entry is written twice.",
@@ -125,15 +125,17 @@ def unknown(address: Address, text: str) -> LedgerUnavailable:
 
 def unwritten(address: Address, text: str) -> LedgerUnavailable:
     """Return the error for lines that are known not to stand."""
-    return faults.away(address.place, "was lost while it wrote, and nothing was written", text, "Run the same again.")
+    return faults.away(
+        address.location, "was lost while it wrote, and nothing was written", text, "Run the same again."
+    )
 
 
 def foreign(address: Address, schema: str) -> InvalidRequest:
     """Return the error for a schema that holds another program's tables."""
     return InvalidRequest(
-        f"The schema {schema} of {address.place} holds another program's tables, and no ledger.",
+        f"The schema {schema} of {address.location} holds another program's tables, and no ledger.",
         field="CLOUDGPU_LEDGER",
-        value=address.place,
+        value=address.location,
         next="Give the ledger a database of its own, or a schema: CREATE SCHEMA cloudgpu; and at the end of "
         "CLOUDGPU_LEDGER: ?options=-csearch_path%3Dcloudgpu",
     )

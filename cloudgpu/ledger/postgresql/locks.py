@@ -29,7 +29,7 @@ _HOLDER = f"SELECT application_name FROM pg_stat_activity WHERE pid IN (SELECT p
 
 
 @contextmanager
-def hold(address: Address, name: str, wait: bool | float) -> Iterator[Connection[Any]]:  # noqa: FBT001
+def lock(address: Address, name: str, wait: bool | float) -> Iterator[Connection[Any]]:  # noqa: FBT001
     """Hold the lock `name` alone, on the connection that this gives; wait for ever (True), not at all, or seconds.
 
     Raises ProviderUnavailable when another client holds it to the end, LedgerUnavailable without the database.
@@ -47,7 +47,7 @@ def hold(address: Address, name: str, wait: bool | float) -> Iterator[Connection
         raw.close()
 
 
-def held(raw: Connection[Any], schema: str, name: str) -> bool:
+def is_locked(raw: Connection[Any], schema: str, name: str) -> bool:
     """Say whether a living client holds the lock now. Takes nothing, so it is in nobody's way. Raises psycopg.Error."""
     (found,) = raw.execute(_HELD, {"key": key_of(schema, name)}).fetchone() or (False,)
     return bool(found)
@@ -63,7 +63,7 @@ def check(raw: Connection[Any], address: Address, schema: str, name: str) -> Non
     except psycopg.Error:
         pass
     raise LedgerUnavailable(
-        f"The connection to the ledger {address.place} broke while it held the lock {name!r}: nothing was sent.",
+        f"The connection to the ledger {address.location} broke while it held the lock {name!r}: nothing was sent.",
         field="lock",
         value=name,
         next="Run the same again: it checks first what has already been done.",

@@ -29,7 +29,7 @@ def of_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
     except CloudgpuError as told:
         return told
     except psycopg.Error:
-        return refused(address, f"The ledger {address.place} refuses this user.", "Ask whoever owns it.")
+        return refused(address, f"The ledger {address.location} refuses this user.", "Ask whoever owns it.")
 
 
 def _of_guard(error: psycopg.Error, connection: Connection) -> CloudgpuError | None:

@@ -55,7 +55,7 @@ WHERE nspname = current_schema() AND privilege_type = 'CREATE' AND grantee <> ns
 
 
 def team_named(connection: Connection, request: TeamRequest, present: Team | None) -> Team:
-    """Return the team that is wished for: by these names, else as it is, else by names made from the database's."""
+    """Return the team that is requested for: by these names, else as it is, else by names made from the database's."""
     if present is None:
         database, schema = connection.execute(_PLACE).fetchone()[:2]
         present = Team(role_name("members", database, schema), role_name("payers", database, schema))

@@ -55,9 +55,9 @@ class PostgresStore:
         self.signature = ""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The database's address without its password."""
-        return self._address.place
+        return self._address.location
 
     @property
     def is_lost(self) -> bool:
@@ -166,7 +166,7 @@ class PostgresStore:
 
         connection = self.reader()
         if connection is None:
-            raise faults.empty(self.place)
+            raise faults.empty(self.location)
         with self.snapshot():
             write_copy(connection, path)
 
@@ -195,24 +195,24 @@ class PostgresStore:
             self._open().execute("COMMIT")
         finally:
             self.undo()
-        return aside and f"the schema {aside} of {self.place}"
+        return aside and f"the schema {aside} of {self.location}"
 
     @contextmanager
-    def hold(self, name: str, wait: bool | float) -> Iterator[None]:  # noqa: FBT001
-        """Hold the lock `name` alone among all clients of this ledger, as `locks.hold` says."""
-        with locks.hold(self._address, name, wait) as raw:
+    def lock(self, name: str, wait: bool | float) -> Iterator[None]:  # noqa: FBT001
+        """Hold the lock `name` alone among all clients of this ledger, as `locks.lock` says."""
+        with locks.lock(self._address, name, wait) as raw:
             self._holds[name] = raw
             try:
                 yield
             finally:
                 del self._holds[name]
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living client holds the lock `name`."""
         self.reader()
-        return locks.held(self._connection(), self._schema, name)
+        return locks.is_locked(self._connection(), self._schema, name)
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` and has lost it with its connection."""
         if name in self._holds:
             locks.check(self._holds[name], self._address, self._schema_name(), name)
@@ -232,14 +232,14 @@ class PostgresStore:
         return team.payers(self._open()) if self._version else ()
 
     def sharing(self, request: TeamRequest | None = None) -> Sharing:
-        """Return how the ledger is shared, and what a wish lacks."""
+        """Return how the ledger is shared, and what a request lacks."""
         if not self._version:
-            return team.nobodys(self._open(), self.place)
-        return team.sharing(self._open(), self.place, self.missing_guards(), request)
+            return team.nobodys(self._open(), self.location)
+        return team.sharing(self._open(), self.location, self.missing_guards(), request)
 
     def give(self, request: TeamRequest) -> Sharing:
         """Give a team's roles what they need, as far as this user may; return how it stands then."""
-        return team.give(self._open(), self.place, request)
+        return team.give(self._open(), self.location, request)
 
     def put_team(self, wanted: Team) -> bool:
         """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""
@@ -274,9 +274,9 @@ class PostgresStore:
             if version == 0:
                 raise sentences.foreign(self._address, self._schema)
         if version > len(schema.MIGRATIONS):
-            raise faults.newer(self.place, version, len(schema.MIGRATIONS))
+            raise faults.newer(self.location, version, len(schema.MIGRATIONS))
         if version:
-            faults.check_format(self._open(), self.place)
+            faults.check_format(self._open(), self.location)
         return version
 
     def _migrate(self) -> None:
@@ -302,7 +302,7 @@ class PostgresStore:
         Return what `ask` finds in it, "" for nothing.
         """
         key = locks.key_of(self._schema, "") & 0x7FFFFFFF
-        lock = f"{self.place}/{self._schema}"
+        lock = f"{self.location}/{self._schema}"
         patience = max(1, int(waits.seconds(lock, self._patience) * 1000))
         try:
             cursor = self._connection().execute(

@@ -87,7 +87,7 @@ def put(connection: Connection, team: Team) -> None:
 
 
 def sharing(connection: Connection, place: str, guards: Iterable[str], request: TeamRequest | None = None) -> Sharing:
-    """Return how the ledger is shared; with a wish, how it would be: `missing` is what that lacks yet."""
+    """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
     person, owner, owns, _ = standing = connection.execute(_STANDING).fetchone()
     present = team_of(connection)
     team = present if request is None else rights.team_named(connection, request, present)

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.activity.utilization import KINDS, Span
+from cloudgpu.core.activity.utilization import KINDS, UsageSpan
 from cloudgpu.ledger.log.files import open_to_write, read_own
 
 Sample = dict[str, Any]
@@ -89,13 +89,13 @@ class Workdays:
 
     directory: Path
 
-    def read(self) -> dict[str, tuple[Span, ...]]:
+    def read(self) -> dict[str, tuple[UsageSpan, ...]]:
         """Return what is known of each day, by its UTC date; nothing where there is no file, or none to be read."""
         try:
             text = read_own(self.directory / NAME, MAX)
         except OSError:
             return {}
-        found: dict[str, tuple[Span, ...]] = {}
+        found: dict[str, tuple[UsageSpan, ...]] = {}
         for line in text.split(b"\n"):
             with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 said = json.loads(line)
@@ -111,7 +111,7 @@ class Workdays:
             return set()
         return {found.decode() for found in _WHOLE.findall(text)}
 
-    def add(self, days: Mapping[str, Sequence[Span]]) -> None:
+    def add(self, days: Mapping[str, Sequence[UsageSpan]]) -> None:
         """Write what these days showed, and return once it is on the disk. Raises OSError."""
         if not days:
             return
@@ -124,7 +124,7 @@ class Workdays:
             os.fsync(handle)
 
 
-def _line(day: str, spans: Sequence[Span]) -> bytes:
+def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
     """Return a day as a line: pairs of seconds since the span before and of its own; its letter, joules, cards."""
     reach, steps = _midnight(day), []
     for one in spans:
@@ -139,7 +139,7 @@ def _line(day: str, spans: Sequence[Span]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def _spans(said: Mapping[str, Any]) -> Iterator[Span]:
+def _spans(said: Mapping[str, Any]) -> Iterator[UsageSpan]:
     """Yield the spans of a line; raise ValueError for those that no samples of that day can have shown."""
     midnight = reach = _midnight(said["day"])
     steps, kinds = iter(said["steps"]), said["kinds"]
@@ -152,7 +152,7 @@ def _spans(said: Mapping[str, Any]) -> Iterator[Span]:
             message = f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs"
             raise ValueError(message)
         least = reach = end
-        yield Span(begin, end, _KINDS[letter], *(None if one is None else float(one) for one in (drawn, worked)))
+        yield UsageSpan(begin, end, _KINDS[letter], *(None if one is None else float(one) for one in (drawn, worked)))
 
 
 def _midnight(day: str) -> int:

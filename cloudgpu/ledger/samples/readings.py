@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cloudgpu.core.activity.utilization import intervals
+from cloudgpu.core.activity.utilization import usage_intervals
 from cloudgpu.ledger.samples.packing import packed
 
 Sample = dict[str, Any]
@@ -33,7 +33,7 @@ def has_length(one: Sample) -> bool:
 def can_be_read(one: Sample) -> bool:
     """Say whether what a sample says are readings."""
     try:
-        return bool(packed([one]) and intervals([one]))
+        return bool(packed([one]) and usage_intervals([one]))
     except (TypeError, ValueError):
         return False
 

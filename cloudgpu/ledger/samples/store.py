@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.activity.utilization import Span, intervals, joined
+from cloudgpu.core.activity.utilization import UsageSpan, join_days, usage_intervals
 from cloudgpu.ledger.log.files import make_private_directory, open_to_write, read_own
 from cloudgpu.ledger.samples.packing import Workdays, unpacked
 from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
@@ -80,7 +80,7 @@ class SampleStore:
         found = {one["t"]: one for day in wanted for one in self._read(day) if since < one["t"] <= until}
         return [found[at] for at in sorted(found)]
 
-    def utilization(self, since: float, until: float) -> list[Span]:
+    def utilization(self, since: float, until: float) -> list[UsageSpan]:
         """Return what the samples that ended on the days of [since, until] showed, the day before and after too.
 
         For days whose samples were deleted, the daily summary is used; it gives the same result. Unreadable files are
@@ -93,17 +93,17 @@ class SampleStore:
             for day in set(self._days()) - found.keys():
                 if first <= day <= last:
                     found[day] = self._summed(day, whole=False)
-            return joined(found[day] for day in sorted(found))
+            return join_days(found[day] for day in sorted(found))
         return []
 
-    def _summed(self, day: str, *, whole: bool) -> tuple[Span, ...]:
+    def _summed(self, day: str, *, whole: bool) -> tuple[UsageSpan, ...]:
         """Return what the samples of a day show; with `whole`, raise OSError for a file that cannot be read."""
         found = {one["t"]: one for one in self._read(day, whole=whole) if has_length(one)}
         shown = [found[at] for at in sorted(found)]
         try:
-            return intervals(shown)
+            return usage_intervals(shown)
         except (TypeError, ValueError):  # a file that somebody else wrote: what is no reading shows nothing
-            return intervals(one for one in shown if can_be_read(one))
+            return usage_intervals(one for one in shown if can_be_read(one))
 
     def _sum_up(self, days: Sequence[str]) -> None:
         """Write the summaries of these days. Raises OSError; nothing may be dropped then."""

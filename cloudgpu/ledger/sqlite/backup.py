@@ -51,7 +51,7 @@ def back_up(book: Ledger, path: Path) -> Copy:
     try:
         _made(part, path)
         book.copy_to(part)
-        copy = _checked(part, book.place)
+        copy = _checked(part, book.location)
         _synced(part)
         part.rename(path)
     finally:
@@ -77,7 +77,7 @@ def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restore
             nonlocal lacks
             lacks = 0 if present is None else _lacking(present, source)
             if lacks and not even_if_older:
-                raise _older(book.place, path, lacks)
+                raise _older(book.location, path, lacks)
 
         aside = book.replace(source, check, copy)
     return Restored(copy, lacks, aside)

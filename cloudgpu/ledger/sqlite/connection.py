@@ -78,7 +78,7 @@ class SqliteFile:
         self._place_is_good = False
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The file's path."""
         return str(self.path)
 
@@ -119,7 +119,7 @@ class SqliteFile:
         """Raise InvalidRequest: a file has no users."""
         from cloudgpu.ledger.log.teams import not_shareable
 
-        raise not_shareable(self.place)
+        raise not_shareable(self.location)
 
     def put_team(self, wanted: Team) -> bool:  # noqa: ARG002
         """Do nothing: nobody is given anything before."""
@@ -166,7 +166,7 @@ class SqliteFile:
         try:
             connection = self.writer()
             if isinstance(connection, _Patient):
-                connection.begin(self.place, self._patience)
+                connection.begin(self.location, self._patience)
         except sqlite3.Error:
             self.close()
             raise
@@ -229,7 +229,7 @@ class SqliteFile:
         """Write a consistent copy into the empty file `path`."""
         connection = self.reader()
         if connection is None:
-            raise faults.empty(self.place)
+            raise faults.empty(self.location)
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = delete")  # one file, without a log beside it
@@ -245,15 +245,15 @@ class SqliteFile:
 
         return replace_file(self, source, check, stamp)
 
-    def hold(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
+    def lock(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
         """Hold the lock beside the file: homes that share a file have no other lock in common."""
-        return waits.hold(self.path.parent, name, wait=wait, ledger=self.path.name)
+        return waits.lock(self.path.parent, name, wait=wait, ledger=self.path.name)
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living process of any home that uses this file holds the lock."""
-        return waits.held(self.path.parent, name, ledger=self.path.name)
+        return waits.is_locked(self.path.parent, name, ledger=self.path.name)
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this process held the lock and has lost it unawares."""
         waits.check(self.path.parent, name, ledger=self.path.name)
 

@@ -235,7 +235,11 @@ class ProviderContract(ContractBase):
         """At a lease's end, at renew-until, for a budget: stopped, parked or terminated, as far as the provider can."""
         attempt = make_attempt()
         row = endings.of_offer(as_able(provider, attempt.offer.available), attempt.request.setup)
-        decided = {endings.gentlest(row), endings.at_last(row, None), endings.agreed(row, None) or Do.TERMINATE}
+        decided = {
+            endings.gentlest_ending(row),
+            endings.at_last(row, None),
+            endings.agreed_ending(row, None) or Do.TERMINATE,
+        }
         for number, end in enumerate(sorted(decided)):
             made = self.running(provider, make_attempt(key=f"end-{number}"))
             self.carry_out(provider, made.id, end)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.policies.policy import Do
-from cloudgpu.core.reaper.backtest import Amount, Ended, Tested, added, off_seconds
+from cloudgpu.core.reaper.backtest import Amount, BacktestResult, Ended, add_results, off_seconds
 from cloudgpu.core.reaper.replay import Work
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -46,7 +46,7 @@ class Test:
     every: timedelta
 
 
-def backtest_value(test: Test, machines: Sequence[Tested]) -> BacktestDocument:
+def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDocument:
     """Return what the policy would have done with these machines.
 
     Money is decimal text in USD, null where nothing has a known price. `blind_share` is how much of the time that
@@ -54,7 +54,7 @@ def backtest_value(test: Test, machines: Sequence[Tested]) -> BacktestDocument:
     """
     seconds, blind = sum(one.seconds for one in machines), sum(one.blind_s for one in machines)
     ends = [(one, each) for one in machines for each in one.ended]
-    cost, saved = added(one.cost for one in machines), added(one.saved for one in machines)
+    cost, saved = add_results(one.cost for one in machines), add_results(one.saved for one in machines)
     again = [each for _, each in ends if each.end.work is not None]
     killed = [each.end.work for each in again if each.end.work is not None and each.end.work.under_way]
     return {
@@ -71,7 +71,7 @@ def backtest_value(test: Test, machines: Sequence[Tested]) -> BacktestDocument:
         "ends": len(ends),
         "off_hours": _hours(off_seconds(machines)),
         "restarts": len(again),
-        "restarts_usd": _usd(added(each.start for each in again)),
+        "restarts_usd": _usd(add_results(each.start for each in again)),
         "killed": len(killed),
         "killed_hours": _hours(sum(work.seconds for work in killed)),
         "machines": [_machine(one) for one in machines],
@@ -85,11 +85,11 @@ def backtest_value(test: Test, machines: Sequence[Tested]) -> BacktestDocument:
     }
 
 
-def _of_clusters(machines: Sequence[Tested]) -> list[str]:
+def _of_clusters(machines: Sequence[BacktestResult]) -> list[str]:
     return [CLUSTERS] if any(one.past.recorded.others for one in machines) else []
 
 
-def _machine(one: Tested) -> ReplayedMachine:
+def _machine(one: BacktestResult) -> ReplayedMachine:
     return {
         "machine": one.past.machine.id,
         "name": one.past.machine.name,
@@ -102,7 +102,7 @@ def _machine(one: Tested) -> ReplayedMachine:
     }
 
 
-def _stop(one: Tested, each: Ended) -> ReplayedStop:
+def _stop(one: BacktestResult, each: Ended) -> ReplayedStop:
     end, work = each.end, each.end.work
     return {
         "machine": one.past.machine.id,

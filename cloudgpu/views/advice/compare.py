@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.advice.break_even import MICRO
-from cloudgpu.core.advice.compare import Case, Compared, Own, Side, work
+from cloudgpu.core.advice.compare import Case, CaseCosts, OwnMachineWork, RentedMachine, gpu_seconds_by_day
 from cloudgpu.core.advice.desktop import ownership_cost
 from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
@@ -86,23 +86,25 @@ def _time(at: datetime | None) -> str | None:
 
 def _speeds(story: Story) -> list[ScaledGpu]:
     """Return each GPU of the cloud, with how many of its hours an hour of the desktop's does and its hours of work."""
-    kinds: dict[tuple[str, float | None, Faster], list[Compared]] = {}
+    kinds: dict[tuple[str, float | None, Faster], list[RentedMachine]] = {}
     for one in [] if story.history is None else story.history.machines:
         if one.gpus:
             kinds.setdefault((one.gpu, one.memory_gib, one.speed), []).append(one)
     return [_speed(kind, machines, story.desktop_memory) for kind, machines in sorted(kinds.items(), key=_named)]
 
 
-def _named(kind: tuple[tuple[str, float | None, Faster], list[Compared]]) -> tuple[str, float]:
+def _named(kind: tuple[tuple[str, float | None, Faster], list[RentedMachine]]) -> tuple[str, float]:
     return kind[0][0], kind[0][1] or 0.0
 
 
-def _speed(kind: tuple[str, float | None, Faster], machines: Sequence[Compared], desktop: float | None) -> ScaledGpu:
+def _speed(
+    kind: tuple[str, float | None, Faster], machines: Sequence[RentedMachine], desktop: float | None
+) -> ScaledGpu:
     gpu, memory, speed = kind
     return {
         "gpu": gpu,
         "memory_gib": memory,
-        "hours": hours(sum(one.gpus * sum(work(one, Case.EXPECTED).values()) for one in machines)),
+        "hours": hours(sum(one.gpus * sum(gpu_seconds_by_day(one, Case.EXPECTED).values()) for one in machines)),
         "ratio": round(float(speed.ratio), 4),
         "low": round(float(speed.low), 4),
         "high": round(float(speed.high), 4),
@@ -134,7 +136,7 @@ def _owned_cases(story: Story) -> OwnedCases:
     return {"low": low, "expected": expected, "high": high}
 
 
-def _owned(story: Story, side: Side) -> OwnedCost:
+def _owned(story: Story, side: CaseCosts) -> OwnedCost:
     cost, history = side.owned, story.history
     elapsed = cost.worked if history is None else max(cost.worked, history.elapsed * cost.number)
     share = Fraction(cost.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)
@@ -176,7 +178,7 @@ def _break_even(story: Story) -> BreakEven:
     }
 
 
-def _cases(story: Story, what: Callable[[Side], T | None]) -> tuple[T | None, T | None, T | None]:
+def _cases(story: Story, what: Callable[[CaseCosts], T | None]) -> tuple[T | None, T | None, T | None]:
     """Return something of each case: the one for the cloud, what is expected, the one for the desktop."""
     if not story.sides:
         return None, None, None
@@ -184,13 +186,13 @@ def _cases(story: Story, what: Callable[[Side], T | None]) -> tuple[T | None, T 
     return low, expected, high
 
 
-def _times(story: Story, when: Callable[[Side], datetime | None]) -> TimeCases:
+def _times(story: Story, when: Callable[[CaseCosts], datetime | None]) -> TimeCases:
     low, expected, high = _cases(story, when)
     return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
 
 
 def _again(story: Story) -> AgainCases:
-    def again(side: Side) -> Again | None:
+    def again(side: CaseCosts) -> Again | None:
         return None if side.again is None else {"from": iso(side.again[0]), "until": _time(side.again[1])}
 
     low, expected, high = _cases(story, again)
@@ -207,13 +209,13 @@ def _paces(story: Story) -> Paces:
     return {"low": low, "expected": expected, "high": high}
 
 
-def _pace(side: Side) -> DailyPace | None:
+def _pace(side: CaseCosts) -> DailyPace | None:
     if side.pace is None:
         return None
     return {"usd_per_day": usd(side.pace.cloud), "hours_per_day": hours(side.pace.worked.total_seconds())}
 
 
-def own_value(own: Own) -> OwnMachine:
+def own_value(own: OwnMachineWork) -> OwnMachine:
     """Return one of the user's own machines: what it took, and where the same could have been rented."""
     offer, price = own.offer, own.per_hour
     rented: Counterpart | None = None

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import DAY
-from cloudgpu.core.advice.compare import Case, work
+from cloudgpu.core.advice.compare import Case, gpu_seconds_by_day
 from cloudgpu.core.advice.desktop import YEAR, Depreciation
 from cloudgpu.core.catalog.gpus import Rests
 from cloudgpu.core.values.money import usd
@@ -18,7 +18,7 @@ from cloudgpu.core.values.naming import first_few
 from cloudgpu.views.advice.compare_sentences import count, hours_text, pace_name
 
 if TYPE_CHECKING:
-    from cloudgpu.core.advice.compare import Compared
+    from cloudgpu.core.advice.compare import RentedMachine
     from cloudgpu.core.advice.desktop import Desktop
     from cloudgpu.views.advice.compare_sentences import Shown, Story
     from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile
@@ -111,14 +111,14 @@ def _of_speed(story: Story) -> Iterator[str]:
     memory = story.desktop_memory
     large = {} if memory is None else {one.gpu: one.memory_gib for one in machines if (one.memory_gib or 0) > memory}
     if large:
-        hours = sum(sum(work(one, Case.EXPECTED).values()) for one in machines if one.gpu in large)
+        hours = sum(sum(gpu_seconds_by_day(one, Case.EXPECTED).values()) for one in machines if one.gpu in large)
         yield (
             f"What needs more than {memory:g} GiB does not fit the desktop's GPU: {hours_text(hours)} of work were on "
             f"{first_few([f'{gpu} ({size:g} GiB)' for gpu, size in sorted(large.items())])}."
         )
 
 
-def _is_its(machine: Compared, story: Story) -> bool:
+def _is_its(machine: RentedMachine, story: Story) -> bool:
     return machine.gpu.replace(" ", "").lower() == story.desktop.gpu.replace(" ", "").lower()
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import DAY
-from cloudgpu.core.advice.compare import Case, History, Own, Side
+from cloudgpu.core.advice.compare import Case, CaseCosts, History, OwnMachineWork
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, OwnershipCost
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import ZERO, Money, usd
@@ -38,8 +38,8 @@ class Story:
     desktop_memory: float | None
     work: Work
     history: History | None
-    sides: Mapping[Case, Side]
-    own: Sequence[Own]
+    sides: Mapping[Case, CaseCosts]
+    own: Sequence[OwnMachineWork]
     unpriced: Sequence[str]
     since: datetime | None
     until: datetime | None
@@ -52,7 +52,7 @@ class Story:
     unknown_gpus: Sequence[str] = ()
 
     @property
-    def usual(self) -> Side:
+    def usual(self) -> CaseCosts:
         """The expected case."""
         return self.sides[Case.EXPECTED]
 
@@ -209,7 +209,7 @@ def _billed(story: Story) -> float:
     return sum(sum(machine.all) for machine in story.history.machines) if story.history else 0.0
 
 
-def own_sentence(own: Sequence[Own], shown: Shown) -> str:
+def own_sentence(own: Sequence[OwnMachineWork], shown: Shown) -> str:
     """Return what the user's own machines did, and what the same would have cost on a cloud."""
     seconds = sum(one.worked.total_seconds() for one in own)
     power = [one.electricity for one in own if one.electricity is not None]

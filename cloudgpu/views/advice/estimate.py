@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.estimate import MONTH, Estimate, Split
+from cloudgpu.core.advice.estimate import MONTH, CostParts, Estimate
 from cloudgpu.core.billing.deductions import off_a_month
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import HOUR, Money, usd
@@ -94,7 +94,7 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
     }
 
 
-def _split(one: Split | None, shown: Shown) -> CostSplit | None:
+def _split(one: CostParts | None, shown: Shown) -> CostSplit | None:
     """Return what a span costs; the parts that have a price add up to `usd` to the last digit."""
     if one is None:
         return None
@@ -136,7 +136,7 @@ def _ratio(found: Faster) -> RelativeSpeed:
     }
 
 
-def _sustained(buy: Buy, month: Split | None) -> str | None:
+def _sustained(buy: Buy, month: CostParts | None) -> str | None:
     """Return what Google takes off a month of these machines by itself: an estimate, and in no amount."""
     if month is None or buy.committed:
         return None

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.desktop_build import Build, Even, PowerSupply
+from cloudgpu.core.advice.desktop_build import BreakEven, Build, PowerSupply
 from cloudgpu.core.advice.model_memory import Part
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
@@ -143,7 +143,7 @@ def _speed(speed: Speed | None) -> SpeedPart | None:
     return None if speed is None else {"vs_h100": round(speed.value, 4), "basis": str(speed.basis)}
 
 
-def _build(build: Build, even: Even | None, now: datetime) -> BuildableDesktop:
+def _build(build: Build, even: BreakEven | None, now: datetime) -> BuildableDesktop:
     card = build.spec.card
     return {
         "gpu": build.spec.name,
@@ -161,7 +161,7 @@ def _build(build: Build, even: Even | None, now: datetime) -> BuildableDesktop:
     }
 
 
-def _even(even: Even) -> DesktopBreakEven:
+def _even(even: BreakEven) -> DesktopBreakEven:
     return {
         "hours_replaced": _rounded(even.speed, 4),
         "basis": str(even.faster.rests),

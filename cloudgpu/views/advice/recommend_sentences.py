@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.advice.desktop_build import Build, Even, Paid, Verdict
+from cloudgpu.core.advice.desktop_build import BreakEven, Build, Paid, Verdict
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source, SourceQuality
@@ -138,11 +138,11 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _several(even: Even) -> str:
+def _several(even: BreakEven) -> str:
     return "" if even.desktops == 1 else f", and {even.desktops} such desktops, as one does not do so much"
 
 
-def _bought(machine: Machine, even: Even) -> str:
+def _bought(machine: Machine, even: BreakEven) -> str:
     it = "it costs" if even.desktops == 1 else "they cost"
     if even.life is None or even.hours is None:
         return f"{it[:1].upper()}{it[1:]} less than renting {rented(machine)}."
@@ -151,7 +151,7 @@ def _bought(machine: Machine, even: Even) -> str:
     return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_unsold(even)}{_again(even)}"
 
 
-def _unsold(even: Even) -> str:
+def _unsold(even: BreakEven) -> str:
     """Return when the desktop has paid for itself where it is never sold."""
     it = "it has" if even.desktops == 1 else "they have"
     if even.after is None:
@@ -165,14 +165,14 @@ def _life(span: timedelta) -> str:
     return f"{years} year{'s' * (years != '1')}"
 
 
-def _again(even: Even) -> str:
+def _again(even: BreakEven) -> str:
     if even.again is None:
         return ""
     until = "from then on" if even.again.until is None else f"until {span_text(even.again.until)} are over"
     return f" Replaced after {span_text(even.again.since)}, it is more expensive again {until}."
 
 
-def _not_bought(build: Build, even: Even) -> str:
+def _not_bought(build: Build, even: BreakEven) -> str:
     desktop = f"A desktop with {_cards(build)} ({build.desktop.purchase.text(0)})"
     if even.life is None:
         return f"{desktop} costs more at that pace."
@@ -182,7 +182,7 @@ def _not_bought(build: Build, even: Even) -> str:
     )
 
 
-def _range(even: Even) -> str:
+def _range(even: BreakEven) -> str:
     soonest, latest = span_text(even.soonest), span_text(even.latest)
     if soonest == latest:
         return ""
@@ -197,7 +197,7 @@ def span_text(span: timedelta | None) -> str:
     return f"{days:.0f} days" if days < 60 else f"{days / 365 * 12:.0f} months"  # noqa: PLR2004
 
 
-def _from(build: Build, even: Even | None) -> str:
+def _from(build: Build, even: BreakEven | None) -> str:
     if even is None or even.hours is not None:
         return ""
     years = number(Fraction(build.desktop.life // timedelta(days=1), 365))

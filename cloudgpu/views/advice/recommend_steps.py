@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.advice.desktop import USED_SOURCE
-from cloudgpu.core.advice.desktop_build import Build, Even, Paid
+from cloudgpu.core.advice.desktop_build import BreakEven, Build, Paid
 from cloudgpu.core.advice.model_memory import Method
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
@@ -181,7 +181,7 @@ def _even_step(answer: Answer) -> Step:
     return Step("Rent or buy", says, sources)
 
 
-def _hours(build: Build, even: Even, years: str) -> str:
+def _hours(build: Build, even: BreakEven, years: str) -> str:
     if even.weekly is None:
         return f" Over {years} years the desktop is never the cheaper one."
     says = f" From {number(even.weekly)} hours a week of the machine on, for {years} years, the desktop is cheaper."

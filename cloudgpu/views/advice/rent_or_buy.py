@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import FIRST_HOUR
 from cloudgpu.core.advice.desktop import USED_SOURCE, YEAR
-from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answered, mark, milestones
+from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answer_question, costs_after, milestones
 from cloudgpu.core.catalog.catalog import is_old, spot_uncertainty
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -48,7 +48,7 @@ def by_speed(found: Calculation, answers: Sequence[Answer]) -> str:
     beside = found.beside
     if beside is None or ALIKE[0] <= beside.ratio <= ALIKE[1] or not answers[-1].question.use:
         return ""
-    scaled = [answered(found.question(one.question.use, beside.ratio)) for one in answers]
+    scaled = [answer_question(found.question(one.question.use, beside.ratio)) for one in answers]
     numbered = [one.break_even is not None and one.break_even > FIRST_HOUR for one in answers]
     if not any(numbered) and [_after(one) for one in answers] == [_after(one) for one in scaled]:
         return " By speed it is the same."
@@ -76,7 +76,7 @@ def calculated_value(
     found: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
 ) -> CalculatedDocument:
     """Return what follows from a price and a use, with all it rests on."""
-    expected = [answered(found.question(use, found.main.ratio)) for use in found.rent.use.shares]
+    expected = [answer_question(found.question(use, found.main.ratio)) for use in found.rent.use.shares]
     made, terms = choices(found, expected), found.terms
     resale = of_resale(found, made, currency)
     return {
@@ -114,7 +114,7 @@ def _timeline(found: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
     ways = found.sold(question), choice.unsold.question
     for step in range(STEPS + 1):
         elapsed = found.rent.horizon * step / STEPS
-        sold, unsold = (mark(one, elapsed, year) for one in ways)
+        sold, unsold = (costs_after(one, elapsed, year) for one in ways)
         yield {
             "years": number(hours(elapsed) / hours(YEAR)),
             "cloud_usd": usd(sold.cloud),
@@ -187,7 +187,7 @@ def _beside(found: Calculation, speed: Faster) -> ScaledOutcomes:
 
 def _answer(found: Calculation, use: Fraction, speed: Faster) -> Outcomes:
     ratios = {speed.low, speed.ratio, speed.high}
-    cases = {ratio: _case(found, answered(found.question(use, ratio))) for ratio in ratios}
+    cases = {ratio: _case(found, answer_question(found.question(use, ratio))) for ratio in ratios}
     return {
         "utilization_percent": number(use * 100),
         "hours_per_day": number(use * 24),
@@ -211,7 +211,9 @@ def _case(found: Calculation, answer: Answer) -> Outcome:
         "desktop_costs_more_again": None if answer.again is None else _again(answer.again),
         "break_even_utilization_percent": None if answer.even_use is None else number(answer.even_use * 100),
         "break_even_usd_per_hour": None if answer.even_price is None else usd(answer.even_price),
-        "curve": [_mark(mark(answer.question, one, answer.year), mark(sold, one, answer.year)) for one in times],
+        "curve": [
+            _mark(costs_after(answer.question, one, answer.year), costs_after(sold, one, answer.year)) for one in times
+        ],
     }
 
 

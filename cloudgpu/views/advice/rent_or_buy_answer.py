@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
-from cloudgpu.core.advice.rent_or_buy import Bound, Over, answered, over
+from cloudgpu.core.advice.rent_or_buy import Bound, LifetimeCosts, answer_question, lifetime_costs
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.views.advice.compare_sentences import capital, count
 from cloudgpu.views.advice.rent_or_buy_sentences import days, life, named, percent, shown
@@ -32,7 +32,7 @@ class Choice:
     """
 
     answer: Answer
-    over: Over
+    over: LifetimeCosts
     later: Answer
     unsold: Answer
 
@@ -43,8 +43,8 @@ def choices(found: Calculation, answers: Sequence[Answer]) -> list[Choice]:
     for one in answers:
         sold = found.sold(one.question)
         kept = replace(found.desktop, resale=ZERO, depreciation=Depreciation.NONE)
-        unsold = answered(replace(one.question, desktop=kept))
-        made.append(Choice(one, over(sold, found.rent.horizon), answered(sold), unsold))
+        unsold = answer_question(replace(one.question, desktop=kept))
+        made.append(Choice(one, lifetime_costs(sold, found.rent.horizon), answer_question(sold), unsold))
     return made
 
 

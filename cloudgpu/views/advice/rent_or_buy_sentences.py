@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import DAY, FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, YEAR, Depreciation
-from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, mark
+from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, costs_after
 from cloudgpu.core.catalog.gpus import Rests
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import hours
@@ -204,7 +204,7 @@ def why(answer: Answer, currency: Currency | None) -> str | None:
     worth = answer.question.desktop.depreciation is not Depreciation.NONE  # they leave it out, and differ by that
     if worth or abs(answer.break_even - answer.flat) < DAY / 20:
         return None
-    one = mark(answer.question, after, answer.year)
+    one = costs_after(answer.question, after, answer.year)
     ways = "A whole year's electricity charged on its first day, as published examples do"
     by_day = "" if one.owned.total == one.flat else f", where by the day it is {shown(one.owned.total, currency)}"
     return (

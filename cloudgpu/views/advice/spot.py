@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.spot.replay.backtest import Backtest, Interval, Tested, mean
+from cloudgpu.core.spot.replay.backtest import Backtest, Interval, PolicyResult, mean
 from cloudgpu.core.spot.simulate import Run, SpotJob, Tick
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def backtest_value(
     }
 
 
-def _policy(one: Tested) -> SpotPolicyResult:
+def _policy(one: PolicyResult) -> SpotPolicyResult:
     return {
         "policy": one.policy,
         "cost": _interval(one.cost),

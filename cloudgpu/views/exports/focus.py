@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.billing.line_items import Item
+from cloudgpu.core.billing.line_items import LineItem
 from cloudgpu.core.billing.rules import rule_for
 from cloudgpu.core.model.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine
@@ -81,7 +81,7 @@ _GB = 1_000_000_000  # bytes
 _EXACT_USD = EXACT * NANO
 
 
-def focus_row(item: Item, ledger: str) -> dict[str, str]:
+def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
     """Return one line of the bill under `COLUMNS` and `OWN`; an empty text is null, as CSV has no other."""
     cost = decimal(item.amount)
     row = dict.fromkeys((*COLUMNS, *OWN), "")
@@ -90,7 +90,7 @@ def focus_row(item: Item, ledger: str) -> dict[str, str]:
     return row | _whose(item, ledger) | _when(item) | _how_much(item) | _what(item) | _own(item)
 
 
-def sku_of(item: Item) -> str:
+def sku_of(item: LineItem) -> str:
     """Return what is bought, in one word of ours: provider, region, resource, the price list's word, market."""
     use = item.charge.usage
     market = use.market if use.resource is Resource.INSTANCE else ""
@@ -102,7 +102,7 @@ def own_id(usage: Usage) -> str:
     return usage.id.rpartition("/")[2] if usage.provider in _NAMES else usage.id
 
 
-def _whose(item: Item, ledger: str) -> dict[str, str]:
+def _whose(item: LineItem, ledger: str) -> dict[str, str]:
     row, use = item.machine, item.charge.usage
     provider, issuer = _NAMES.get(use.provider, (f"cloudgpu {use.provider}", f"cloudgpu {use.provider}"))
     return {
@@ -122,7 +122,7 @@ def _tags(machine: Machine, ledger: str) -> dict[str, str]:
     return {key: tag_value(value) for key, value in known.items() if value}
 
 
-def _when(item: Item) -> dict[str, str]:
+def _when(item: LineItem) -> dict[str, str]:
     last = item.end - timedelta(microseconds=1)
     month = last.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     begin, end = second(item.begin), second(item.end)
@@ -138,7 +138,7 @@ def _next_month(month: datetime) -> datetime:
     return (month + timedelta(days=32)).replace(day=1)
 
 
-def _how_much(item: Item) -> dict[str, str]:
+def _how_much(item: LineItem) -> dict[str, str]:
     use = item.charge.usage
     pricing, consumed = _units(use)
     length = Fraction(use.quantity if consumed.startswith("GB-") else 1) * item.charge.billed_us / _HOUR
@@ -163,7 +163,7 @@ def _units(usage: Usage) -> tuple[str, str]:
     return ("GB-Months", "GB-Hours") if by_size else ("Unit-Months", "Hours")
 
 
-def _what(item: Item) -> dict[str, str]:
+def _what(item: LineItem) -> dict[str, str]:
     row, use = item.machine, item.charge.usage
     sku = sku_of(item)
     services = _SERVICES.get(use.provider) or {None: f"cloudgpu {use.provider}"}
@@ -183,11 +183,11 @@ def _what(item: Item) -> dict[str, str]:
     }
 
 
-def _is_named(item: Item) -> bool:
+def _is_named(item: LineItem) -> bool:
     return item.machine.is_named_resource or item.charge.usage.resource in (Resource.INSTANCE, Resource.TRAFFIC)
 
 
-def _described(item: Item) -> str:
+def _described(item: LineItem) -> str:
     use = item.charge.usage
     if item.segment is None:
         return f"{use.what}: no price is known, the cost is missing and not zero"
@@ -195,7 +195,7 @@ def _described(item: Item) -> str:
     return f"{text}: free" if not item.charge.high and item.segment.nanos else text
 
 
-def _own(item: Item) -> dict[str, str]:
+def _own(item: LineItem) -> dict[str, str]:
     price, found = item.segment, item.charge
     on_demand = "" if found.list_cost is None else decimal(Fraction(found.list_cost, _EXACT_USD))
     reasons = [*found.reasons, *(["it is billed still"] if item.running else [])]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, TextIO
 
 from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.billing.line_items import Item
+from cloudgpu.core.billing.line_items import LineItem
 from cloudgpu.core.values.money import NANO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.cost import decimal
@@ -22,7 +22,7 @@ COLUMNS = (
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def charge_value(item: Item) -> dict[str, Any]:
+def charge_value(item: LineItem) -> dict[str, Any]:
     """Return one line of the bill: times in UTC, money as decimal text in USD, null for what is not known.
 
     `usd` is null where no price is known. `job` is the id of the job that the machine was for, `shared` or `idle`.
@@ -72,6 +72,6 @@ def _is_number(text: str) -> bool:
     return text.removeprefix("-").replace(".", "", 1).isdecimal()
 
 
-def _on_demand(item: Item) -> str | None:
+def _on_demand(item: LineItem) -> str | None:
     exact = item.charge.list_cost
     return None if exact is None else decimal(Fraction(exact, EXACT * NANO))

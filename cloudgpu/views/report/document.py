@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import NOTHING, Sums, added
+from cloudgpu.core.billing.daily import NOTHING, Sums, add_sums
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.savings import RULE
 from cloudgpu.core.values.money import usd
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.daily import Daily
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.reaper.savings import Stop
-    from cloudgpu.core.resources.idle_costs import Left
+    from cloudgpu.core.resources.idle_costs import OngoingCost
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.money.report import (
         BilledTimes,
@@ -93,7 +93,7 @@ def _dates(first: date, last: date) -> Iterator[date]:
 
 
 def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
-    cells = [(day, project, added(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
+    cells = [(day, project, add_sums(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
     amounts = dict(zip([cell[:2] for cell in cells], shares(cell[2] for cell in cells), strict=True))
     for day, projects in sums.items():
         shown = {project: amounts[day, project] for project in projects}
@@ -110,7 +110,7 @@ def projects_value(found: Daily) -> list[ProjectSum]:
     for day in found.days.values():
         for project, one in day.items():
             sums.setdefault(project, []).append(one)
-    totals = sorted(((name, added(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
+    totals = sorted(((name, add_sums(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
     amounts = shares(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
@@ -124,7 +124,7 @@ def owners_value(machines: Iterable[Machine], tallies: Mapping[str, CostTotals])
     for machine in machines:
         if machine.id in tallies:
             sums.setdefault(str(machine.owner or ""), []).append(_sums(tallies[machine.id]))
-    totals = sorted(((name, added(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
+    totals = sorted(((name, add_sums(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
     amounts = shares(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
@@ -160,7 +160,7 @@ def machines_value(found: Iterable[MachineSummary], resources: Iterable[CostTota
     machines = sorted(found, key=lambda one: (-one.tally.amount, one.machine.id))
     first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
     kept = [_sums(one) for one in resources]
-    exact = [*(_sums(one.tally) for one in first), added(_sums(one.tally) for one in rest), added(kept)]
+    exact = [*(_sums(one.tally) for one in first), add_sums(_sums(one.tally) for one in rest), add_sums(kept)]
     amounts = shares(one.amount for one in exact)
     return MachinesOfReport(
         first=[_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
@@ -230,7 +230,7 @@ def idle_value(found: Sequence[MachineSummary]) -> IdleCost:
 
     Without those that are free, as the user's own are: their hours waste no money.
     """
-    total = added(one.idle for one in found)
+    total = add_sums(one.idle for one in found)
     times = _times([one for one in found if one.tally.high or one.tally.without_price])
     return {
         **_cost(total, money(total.amount)),
@@ -275,7 +275,7 @@ def spot_value(found: Iterable[MachineSummary]) -> SpotSavings:
     }
 
 
-def left_value(one: Left) -> IdleResource:
+def left_value(one: OngoingCost) -> IdleResource:
     """Return one thing that is left over; `usd_per_month` null where no price is known."""
     return {
         "name": one.name,

@@ -16,7 +16,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.scheduler.cron import carry_out, plan_install, plan_remove, shown
+from cloudgpu.control.scheduler.cron import apply_change, plan_install, plan_remove, show_cron
 from cloudgpu.control.scheduler.cron_test import exit_code, next_morning, outlives, trial_value, would
 from cloudgpu.control.scheduler.redaction import SECRETS
 from cloudgpu.core.model.offers import Requirements
@@ -68,7 +68,7 @@ def session(own_home):
 
 
 def install(session, *, every=None, nightly=False, kind=None):
-    return carry_out(session, plan_install(session, os.environ, every=every, nightly=nightly, kind=kind), os.environ)
+    return apply_change(session, plan_install(session, os.environ, every=every, nightly=nightly, kind=kind), os.environ)
 
 
 def test_a_crontab_gets_one_job_and_keeps_every_other_byte(table, session):
@@ -83,16 +83,16 @@ def test_a_crontab_gets_one_job_and_keeps_every_other_byte(table, session):
     assert table.read_bytes() == written
     assert install(session, every=timedelta(hours=1))["replaced"] == first["lines"]
     assert table.read_bytes().count(b"reap --cron") == 1
-    (there,) = shown(session, os.environ)["installed"]
+    (there,) = show_cron(session, os.environ)["installed"]
     assert there["table"] == "crontab"
-    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    apply_change(session, plan_remove(session, os.environ, kind=None), os.environ)
     assert table.read_bytes() == MINE
     assert plan_remove(session, os.environ, kind=None) is None
 
 
 def test_a_crontab_that_was_ours_alone_is_gone_afterwards(table, session):
     install(session)
-    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    apply_change(session, plan_remove(session, os.environ, kind=None), os.environ)
     assert not table.exists()
 
 
@@ -169,7 +169,7 @@ def test_show_names_each_line_that_helps_nobody_and_the_way_out(table, session, 
         f"0 * * * * CLOUDGPU_LEDGER=sqlite:///gone/ledger.db {sys.executable} -m cloudgpu reap\n"
         f"0 * * * * cd / && CLOUDGPU_HOME={other} {sys.executable} -m cloudgpu reap --cron\n"
     )
-    found = [(one["why"], one["next"]) for one in shown(session, os.environ)["stale"]]
+    found = [(one["why"], one["next"]) for one in show_cron(session, os.environ)["stale"]]
     by_hand = "Take the line out: crontab -e"
     assert found == [
         ("its home /gone is not there", "Run: CLOUDGPU_HOME=/gone cloudgpu cron remove"),
@@ -182,11 +182,11 @@ def test_show_names_each_line_that_helps_nobody_and_the_way_out(table, session, 
         (f"it looks after another home, {other}", f"Look there: CLOUDGPU_HOME={other} cloudgpu cron show"),
     ]
     away = open_session(os.environ | {"CLOUDGPU_HOME": "/gone"})
-    carry_out(away, plan_remove(away, os.environ, kind=None), os.environ)
+    apply_change(away, plan_remove(away, os.environ, kind=None), os.environ)
     assert gone not in table.read_text()
     assert not Path("/gone").exists()
     table.write_text(mine.replace(sys.executable, "/gone/python"))
-    (stale,) = shown(session, os.environ)["stale"]
+    (stale,) = show_cron(session, os.environ)["stale"]
     assert stale["why"] == "its program /gone/python is not there"
     assert stale["next"] == f"Run: CLOUDGPU_HOME={home} cloudgpu cron install (or cron remove)"
 
@@ -210,14 +210,14 @@ def test_without_a_crontab_a_systemd_timer_is_written_and_started(timers, sessio
     assert f"--user enable {names[1]}" in calls
     assert any("loginctl enable-linger" in note for note in done["notes"])
     assert not install(session)["changed"]
-    assert shown(session, os.environ)["stale"] == []
+    assert show_cron(session, os.environ)["stale"] == []
     (service,) = (timers / ".config" / "systemd" / "user").glob("*.service")
     other = service.with_name("other.service")
     other.write_text(service.read_text().replace(str(session.home.root), "/gone"))
-    (stale,) = shown(session, os.environ)["stale"]
+    (stale,) = show_cron(session, os.environ)["stale"]
     other.unlink()
     assert (stale["table"], stale["why"]) == ("systemd", "its home /gone is not there")
-    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    apply_change(session, plan_remove(session, os.environ, kind=None), os.environ)
     assert list((timers / ".config" / "systemd" / "user").iterdir()) == []
     assert f"--user disable --now {names[1]}" in (timers / "calls").read_text()
 

@@ -24,7 +24,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.outage import opening as sessions
-from cloudgpu.control.spot.history import better_place
+from cloudgpu.control.spot.history import better_location
 from cloudgpu.providers.aws.account.probes import CHANGES, READS, UNASKED
 from tests.address_service import AddressService
 from tests.clouds.aws.calls import Call
@@ -128,7 +128,7 @@ class Watched:
         """Choose the zone of a spot machine as a job with a deadline does."""
         session = sessions.open_session(os.environ)
         options = {"gpu": "t4", "spot": True, "template": "bare", "ssh_from": "198.51.100.7/32"}
-        better_place(session, prepare(session, parse_request(**options)))
+        better_location(session, prepare(session, parse_request(**options)))
 
     def over(self, name):
         """Let a machine be past its renew-until, by its tag."""

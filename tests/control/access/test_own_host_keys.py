@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key, new_host_key
-from cloudgpu.control.access.reach import find_way, reached, refresh, wait_until_ready
+from cloudgpu.control.access.reach import reachable_address, reached, refresh, wait_until_ready
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup
@@ -134,7 +134,7 @@ def test_whoever_comes_later_reads_it_too(own):
     with pytest.raises(Unreachable, match="has not reported its host key"):
         own.connected(row)
     with pytest.raises(Unreachable, match="has not reported its host key"):
-        find_way(own.session, row)
+        reachable_address(own.session, row)
     own.says(row)
     assert own.connected(row) == b"hello\n"
 

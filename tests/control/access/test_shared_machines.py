@@ -13,11 +13,11 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.control.access.allowlist import allow
-from cloudgpu.control.access.reach import find_way, reached
+from cloudgpu.control.access.reach import reachable_address, reached
 from cloudgpu.control.access.share import share, unshare
 from cloudgpu.control.inventory.local_files import put_in_order
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.network.authorized_keys import explained, own_key
+from cloudgpu.control.network.authorized_keys import explain_other_home, own_key
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.facts import RecordedIdentity
@@ -74,7 +74,7 @@ def said_in(session, row, words):
 def test_a_machine_that_is_not_shared_is_refused_in_one_sentence_and_not_contacted(two, bob):
     launched(two)
     before = two.server.connections
-    for reach_it in (lambda row: said_in(bob, row, "true"), lambda row: find_way(bob, row)):
+    for reach_it in (lambda row: said_in(bob, row, "true"), lambda row: reachable_address(bob, row)):
         with pytest.raises(Unreachable, match="is ada's, and the key of this home was not let in there") as caught:
             reach_it(bob.find("amber-fox"))
         assert caught.value.exit_code == 10
@@ -94,7 +94,7 @@ def test_a_share_hands_the_host_key_over_and_no_private_one(two, bob):
     assert known_hosts.pinned(bob.home.known_hosts, row.id) is None
     assert said_in(bob, bob.find("amber-fox"), "echo hi") == b"hi\n"
     assert known_hosts.pinned(bob.home.known_hosts, row.id) == value["host_key"]
-    assert find_way(bob, bob.find("amber-fox")).id == row.id
+    assert reachable_address(bob, bob.find("amber-fox")).id == row.id
     assert share(two.session, bob.find("amber-fox"), key_of(bob), from_=ADAS)["changed"] is False
     assert len([one for one in bob.ledger.events(row.id) if one.kind == "machine_shared"]) == 1
 
@@ -172,7 +172,7 @@ def test_an_account_that_does_not_open_here_keeps_nobody_from_a_shared_machine(t
     stranger = two.opened("bob")
     stranger.settings = type(stranger.settings)(owner="bob", ledger_url=stranger.settings.ledger_url)
     assert said_in(stranger, stranger.find("amber-fox"), "echo hi") == b"hi\n"
-    assert find_way(stranger, stranger.find("amber-fox"))
+    assert reachable_address(stranger, stranger.find("amber-fox"))
 
 
 def test_allow_moves_the_colleagues_own_address_and_leaves_the_owners(two, bob):
@@ -199,7 +199,7 @@ def test_where_the_cloud_may_keep_the_colleague_out_it_is_said_who_opens_it(two,
 def test_a_local_machine_of_a_colleague_is_said_to_answer_on_its_own_computer_alone(two, bob):
     here = RecordedIdentity("local", "desk", "the computer desk")
     row = launched(two)._replace(provider="local", identity=here)
-    fault = explained(bob, row, Unreachable("no answer", field="name"))
+    fault = explain_other_home(bob, row, Unreachable("no answer", field="name"))
     assert fault.next == "It answers only on the computer that it runs on (the computer desk): run this there."
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.cli.money.compare_text import compare_text
-from cloudgpu.control.advice.compare import Read, compared
+from cloudgpu.control.advice.compare import PeriodCosts, compare_with_desktop
 from cloudgpu.control.advice.compare_request import parse_compare
 from cloudgpu.control.cost.cost import desktop_line
 from cloudgpu.control.lifecycle.lifecycle import end
@@ -77,7 +77,7 @@ def machine(*uses, worked=(), id="cg-1", gpus=V100, **facts):  # noqa: A002
 
 
 def together(*machines):
-    return Read(
+    return PeriodCosts(
         [one for rows, _, _ in machines for one in rows],
         [one for _, ended, _ in machines for one in ended],
         dict(one for _, _, worked in machines for one in worked.items()),
@@ -86,7 +86,7 @@ def together(*machines):
 
 def asked(session, found, **options):
     wish = parse_compare(session, **options)
-    document = compared(session, wish, found)
+    document = compare_with_desktop(session, wish, found)
     text = compare_text(document, wish.currency, wish.zone)
     assert all(len(line) <= 80 for line in text.splitlines()), text
     assert document["sentence"] == " ".join(text.split("\n\n")[0].splitlines())
@@ -227,16 +227,16 @@ def test_a_period_that_is_over_is_compared_without_a_projection(session, clock):
     wish = {"since": "2026-10-21", "until": "2026-10-23"}
     rows, ended, worked = days
     inside = {"cg-1": worked["cg-1"][24:72]}
-    found = asked(session, Read(rows, ended, inside), **wish)
+    found = asked(session, PeriodCosts(rows, ended, inside), **wish)
     # Two days at $1 an hour, and 48 h of work.
     assert found["sentence"] == (
         "From 2026-10-21 until 2026-10-23 the cloud has cost $48.00; a desktop with one V100-16GB doing the same work "
         "would have cost $1,004.80 ($1,000.00 on the first day). In that time the desktop was more expensive, by "
         "$956.80."
     )
-    nothing = asked(session, Read(rows, ended, {}), since="2026-11-10")
+    nothing = asked(session, PeriodCosts(rows, ended, {}), since="2026-11-10")
     assert nothing["sentence"] == "Nothing has run on a cloud since 2026-11-10, so there is nothing to compare."
-    before = asked(session, Read(rows, ended, {}), until="2026-01-10")
+    before = asked(session, PeriodCosts(rows, ended, {}), until="2026-01-10")
     assert before["sentence"] == "Nothing has run on a cloud before 2026-01-10, so there is nothing to compare."
 
 
@@ -408,7 +408,9 @@ def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, si
     wish = parse_compare(still, since=since, until=until, tz=tz)
     kinds = st.lists(st.sampled_from(["gpu", "used", "idle", "unknown"]), max_size=30)
     worked = {one.id: hours(*data.draw(kinds)) for one in rows if data.draw(st.booleans())}
-    found = compared(still, wish, Read(rows, ended, {id_: each for id_, each in worked.items() if each}))
+    found = compare_with_desktop(
+        still, wish, PeriodCosts(rows, ended, {id_: each for id_, each in worked.items() if each})
+    )
     assert compare_text(found, None, wish.zone).startswith(found["sentence"][:30])
     cloud = found["cloud"]
     if cloud["usd"] is None:

@@ -11,7 +11,7 @@ from cloudgpu.catalog.refreshed import write as write_list
 from cloudgpu.cli.money.budget_text import check_text
 from cloudgpu.control.alerts.alerts import deliver, topic_here
 from cloudgpu.control.alerts.health import ping
-from cloudgpu.control.budgets.commands import BudgetOptions, checked, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_value
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.events.log import Draft
@@ -157,14 +157,14 @@ def test_a_dead_mans_address_that_is_down_is_no_error(make_lab, web):
 
 def test_a_pass_over_the_budgets_calls_it_at_its_end(make_lab, web):
     lab = deadman(make_lab, f"http://{web.place}/uuid")
-    assert checked(lab.session, None)["deadman"] is None
+    assert check_budgets(lab.session, None)["deadman"] is None
     assert paths(web) == ["/uuid"]
 
 
 def test_what_is_told_of_one_budget_is_no_pass(make_lab, web):
     lab = deadman(make_lab, f"http://{web.place}/uuid")
     set_value(lab.session, BudgetOptions("lab", "300", "month"), anew=False)
-    assert checked(lab.session, "lab")["deadman"] is None
+    assert check_budgets(lab.session, "lab")["deadman"] is None
     assert paths(web) == []
 
 
@@ -174,7 +174,7 @@ def test_a_pass_that_breaks_off_tells_it_so_and_ends_as_it_would_have(make_lab, 
     place.mkdir(parents=True)
     (place / "lab.yaml").write_text("amount: free\nperiod: month\n")
     with pytest.raises(InvalidRequest, match="free"):
-        checked(lab.session, None)
+        check_budgets(lab.session, None)
     assert paths(web) == ["/uuid/fail"]
 
 
@@ -183,14 +183,14 @@ def test_a_pass_whose_alert_nobody_takes_tells_it_so(make_lab, web):
     lab.up(name="fox")
     (row,) = lab.rows()
     write(lab, "lease_set", row, expires=None, renew_until=None, why="a test")
-    assert checked(lab.session, None)["alerts"]["failed"]
+    assert check_budgets(lab.session, None)["alerts"]["failed"]
     assert paths(web) == ["/uuid/fail"]
 
 
 def test_check_says_when_it_was_not_heard(make_lab, web):
     lab = deadman(make_lab, f"http://{web.place}/secret-uuid")
     web.answer = 404
-    said = check_text(checked(lab.session, None), "15m")
+    said = check_text(check_budgets(lab.session, None), "15m")
     assert "The dead-man's address did not get this run's report: it answered 404." in said
     assert "secret-uuid" not in said
 

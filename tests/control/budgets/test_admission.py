@@ -12,10 +12,10 @@ from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget, standings, the_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.launch.budget_preview import check_budgets, planned
+from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.launch.restore import come_back, plan_comeback, started
+from cloudgpu.control.launch.restore import plan_restore, restore_machine, start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_lease
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.events.log import Draft
@@ -164,13 +164,13 @@ def test_every_further_offer_asks_again(lab):
 def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
     budget(lab, price * 2)
     prepared = prepare(lab.session, parse_request(gpu="v100", lease="4h", renew_until="4h"))
-    (one,) = planned(lab.session, prepared)["plan"]["budgets"]
+    (one,) = plan_document(lab.session, prepared)["plan"]["budgets"]
     assert (one["name"], one["fits"], one["refuses"]) == ("lab", False, True)
     assert Decimal(one["remaining_usd"]) < 0
     with pytest.raises(BudgetRefused):
         check_budgets(lab.session, prepared)
     budget(lab, price * 20)
-    (one,) = planned(lab.session, prepared)["plan"]["budgets"]
+    (one,) = plan_document(lab.session, prepared)["plan"]["budgets"]
     assert one["fits"]
     check_budgets(lab.session, prepared)
 
@@ -178,7 +178,7 @@ def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
 def test_a_plan_names_what_has_no_price_and_its_budget_says_what_it_counts_instead(lab, price):
     budget(lab, price * 200)
     wish = parse_request(gpu="v100", lease="4h", renew_until="40h", disk=100)
-    shown = planned(lab.session, prepare(lab.session, wish))["plan"]
+    shown = plan_document(lab.session, prepare(lab.session, wish))["plan"]
     assert Decimal(shown["cost_to_renew_until_usd"]) == price * 40
     assert shown["unpriced"] == ["system disk of 100 GB"]
     (one,) = shown["budgets"]
@@ -189,13 +189,13 @@ def test_a_plan_names_what_has_no_price_and_its_budget_says_what_it_counts_inste
 def test_spot_is_reserved_at_its_highest_price_else_on_demand(lab, price):
     budget(lab, price * 5)
     prepared = prepare(lab.session, parse_request(gpu="v100", spot=True, lease="4h", renew_until="4h"))
-    (one,) = planned(lab.session, prepared)["plan"]["budgets"]
+    (one,) = plan_document(lab.session, prepared)["plan"]["budgets"]
     assert Decimal(one["requested_usd"]) >= price * 4
     spot = prepared.plan.offer.price.per_hour.dollars
     capped = prepare(
         lab.session, parse_request(gpu="v100", spot=True, max_price=str(spot), lease="4h", renew_until="4h")
     )
-    (one,) = planned(lab.session, capped)["plan"]["budgets"]
+    (one,) = plan_document(lab.session, capped)["plan"]["budgets"]
     assert Decimal(one["requested_usd"]) < price * 4
 
 
@@ -214,11 +214,11 @@ def test_a_start_is_admitted_at_its_whole_new_life(lab, price):
     row = stop(lab.session, row, why="test")
     budget(lab, price * 3)
     with pytest.raises(BudgetRefused) as refused:
-        started(lab.session, row, None, wait=False)
+        start_machine(lab.session, row, None, wait=False)
     assert f"cloudgpu start {row.name} --lease" in refused.value.next
     assert lab.session.ledger.machine(row.id).pending_action != "start"
     assert lab.machines() == []
-    again = started(lab.session, row, HOUR, renew=HOUR, wait=False)
+    again = start_machine(lab.session, row, HOUR, renew=HOUR, wait=False)
     assert again.state in ("running", "pending")
 
 
@@ -227,7 +227,7 @@ def test_a_start_without_capacity_gives_its_reservation_back(lab, price):
     budget(lab, price * 6)
     lab.cloud.exhaust(row.zone)
     with pytest.raises(NoCapacity):
-        started(lab.session, row, None, wait=False)
+        start_machine(lab.session, row, None, wait=False)
     (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
     assert one.promised.dollars < price
 
@@ -237,7 +237,7 @@ def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, 
     budget(lab, price * 6)
     lab.cloud.fail_next("start", ProviderUnavailable("the network is down"))
     with pytest.raises(ProviderUnavailable, match="network"):
-        started(lab.session, row, None, wait=False)
+        start_machine(lab.session, row, None, wait=False)
     (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
     assert one.promised.dollars > price
     assert stop(lab.session, row, why="test").pending_action is None
@@ -256,7 +256,7 @@ def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_no
     now_or_later = {"the record": killed, "the cloud has taken it": lambda: lab.cloud.fail_next("get", killed)}
     lab.cloud.fail_next("start", now_or_later[killed_after])
     with pytest.raises(KeyboardInterrupt):
-        started(lab.session, row, HOUR, renew=HOUR * 9, wait=False)
+        start_machine(lab.session, row, HOUR, renew=HOUR * 9, wait=False)
 
     def counted():
         (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
@@ -277,9 +277,9 @@ def test_a_comeback_is_a_launch_that_is_asked_too(lab, price):
     row = stop(lab.session, up(lab, spot=True), why="test")
     budget(lab, price * 2)
     with pytest.raises(BudgetRefused):
-        come_back(lab.session, plan_comeback(lab.session, row, None), wait=False)
+        restore_machine(lab.session, plan_restore(lab.session, row, None), wait=False)
     assert lab.session.ledger.machine(row.id).retained, "its image is kept"
-    back = come_back(lab.session, plan_comeback(lab.session, row, HOUR, renew=HOUR), wait=False)
+    back = restore_machine(lab.session, plan_restore(lab.session, row, HOUR, renew=HOUR), wait=False)
     assert back.terminated_at is None
 
 
@@ -288,11 +288,11 @@ def test_a_machine_is_not_ended_for_a_move_that_a_budget_does_not_carry(lab, pri
     row = stop(lab.session, up(lab), why="test")
     budget(lab, price * 2, allow_override=False)
     with pytest.raises(BudgetRefused) as refused:
-        started(lab.session, row, None, wait=False, move_it=True, override=override)
+        start_machine(lab.session, row, None, wait=False, move_it=True, override=override)
     assert f"cloudgpu start {row.name} --move --lease" in refused.value.next
     now = lab.session.ledger.machine(row.id)
     assert (now.state, now.terminated_at, now.retained) == ("stopped", None, ())
-    assert started(lab.session, row, HOUR, renew=HOUR, wait=False, move_it=True).state in ("running", "pending")
+    assert start_machine(lab.session, row, HOUR, renew=HOUR, wait=False, move_it=True).state in ("running", "pending")
 
 
 def test_an_extension_past_renew_until_is_a_new_admission(lab, price):

@@ -11,8 +11,8 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.control.budgets.credit import credit_checks
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
-from cloudgpu.control.inventory.listing import listed
-from cloudgpu.control.launch.budget_preview import check_budgets, planned
+from cloudgpu.control.inventory.listing import list_machines
+from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import stop
@@ -77,7 +77,7 @@ def test_a_cluster_is_counted_whole(paid):
 def test_the_plan_says_how_long_it_carries_and_the_check_refuses_before_the_question(paid):
     left(paid, hourly(paid) * 4)
     prepared = paid.prepare()
-    (note,) = [one for one in planned(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one]
+    (note,) = [one for one in plan_document(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one]
     assert ", for 3h 59m at" in note or ", for 4h at" in note
     before = paid.cloud.calls["credit"]
     with pytest.raises(BudgetRefused):
@@ -89,7 +89,7 @@ def test_credit_that_cannot_be_read_is_said_and_refuses_nothing(paid):
     left(paid, 0)
     prepared = paid.prepare()
     paid.cloud.fail_next("credit", ProviderUnavailable("it timed out", field="provider"), times=2)
-    (note,) = [one for one in planned(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one]
+    (note,) = [one for one in plan_document(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one]
     assert note.endswith("could not be read, so whether it is enough is not known: it timed out")
     launch(paid.session, prepared, wait=False)
     assert len(paid.machines()) == 1
@@ -142,7 +142,7 @@ def test_an_account_that_is_not_paid_in_advance_is_asked_nothing(lab):
     lab.up()
     reap(lab.session, ReapOptions())
     assert list(credit_checks(lab.session, "lab")) == []
-    assert listed(lab.session)["credits"] == []
+    assert list_machines(lab.session)["credits"] == []
 
 
 def test_the_alert_comes_a_day_before_zero_once_per_crossing(make_lab, web):
@@ -178,7 +178,7 @@ def test_ls_and_doctor_say_what_is_left(paid, monkeypatch, capsys):
     paid.up(name="fox")
     left(paid, hourly(paid) * 10)
     reap(paid.session, ReapOptions())
-    (said,) = listed(paid.session)["credits"]
+    (said,) = list_machines(paid.session)["credits"]
     assert (said["account"], said["page"]) == ("lab", "https://fake.example/billing")
     assert Decimal(said["left_usd"]) == hourly(paid) * 10
     (check,) = credit_checks(paid.session, "lab")

@@ -14,7 +14,7 @@ import pytest
 
 from cloudgpu.cli.money.cost_text import cost_text
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.cost.report import reported
+from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -134,7 +134,9 @@ def test_cost_says_what_a_run_last_read_and_how_long_it_lasts_as_things_stand(pa
     said = " ".join(cost_text(document, None).split())
     assert f"Credit of {paid.kind}: $60.00 (1h ago); at $" in said
     assert "and its data is deleted then." in said
-    assert [one for one in reported(paid.session)["summary"] if f"The credit of {paid.kind} was $60.00 at " in one]
+    assert [
+        one for one in report_document(paid.session)["summary"] if f"The credit of {paid.kind} was $60.00 at " in one
+    ]
     paid.cloud.dwell(ending=0)
     end(paid.session, paid.row(machine), why="a test")
     (over,) = costs(paid.session)["prepaid"]

@@ -7,9 +7,9 @@ import pytest
 from cloudgpu.control.budgets.store import standings, the_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare

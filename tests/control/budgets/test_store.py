@@ -17,10 +17,10 @@ from cloudgpu.control.budgets import admission
 from cloudgpu.control.budgets.commands import (
     BudgetOptions,
     budget_of_options,
-    checked,
+    check_budgets,
     is_refused,
-    listed,
-    removed,
+    list_budgets,
+    remove_budget_of_name,
     set_value,
 )
 from cloudgpu.control.budgets.store import budgets, standings, the_budgets
@@ -28,7 +28,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.setup.ledger_admin import verified
+from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.launch.plan_cost import row_of
@@ -84,10 +84,10 @@ def test_a_name_is_set_a_second_time_only_when_that_is_said(lab):
 
 def test_a_removed_budget_holds_nothing_back(lab):
     put(lab, amount="0.01")
-    removed(lab.session, "lab")
+    remove_budget_of_name(lab.session, "lab")
     assert up(lab).launch_status == "made"
     with pytest.raises(InvalidRequest, match="No budget is called 'lab'"):
-        removed(lab.session, "lab")
+        remove_budget_of_name(lab.session, "lab")
 
 
 def test_another_currency_keeps_the_rate_of_its_day(lab):
@@ -171,7 +171,7 @@ def test_a_name_in_both_is_refused_until_one_is_gone(lab):
     for act in (lambda: budgets(lab.session), lambda: up(lab)):
         with pytest.raises(InvalidRequest, match=r"in the ledger and in .*lab\.yaml"):
             act()
-    removed(lab.session, "lab")
+    remove_budget_of_name(lab.session, "lab")
     assert [one.limit.dollars for one in budgets(lab.session)] == [5]
     with pytest.raises(InvalidRequest, match="is in the file"):
         put(lab)
@@ -196,7 +196,7 @@ def test_by_how_much_it_can_be_passed_is_said_beforehand(lab):
     up(lab)
     said = " ".join(set_text(put(lab, amount="40", action="stop")).split())
     assert "Checked every 15m, it can be exceeded by up to $0.76 at what runs now" in said
-    said = " ".join(check_text(checked(lab.session, None, every=HOUR), "1h").split())
+    said = " ".join(check_text(check_budgets(lab.session, None, every=HOUR), "1h").split())
     assert "Checked every 1h, it can be exceeded by up to $3.0" in said
     assert "can be exceeded" not in set_text(put(lab, name="mild", amount="40"))
 
@@ -206,32 +206,32 @@ def test_thresholds_are_told_once_each_and_again_after_they_fell_back(lab):
     up(lab)
     today = f"{lab.session.clock():%Y-%m-%d}"
     lab.later(hours=2)
-    assert checked(lab.session, None)["alerts"]["raised"] == [f"budget:lab:threshold:50:{today}"]
-    assert checked(lab.session, None)["alerts"]["raised"] == []
+    assert check_budgets(lab.session, None)["alerts"]["raised"] == [f"budget:lab:threshold:50:{today}"]
+    assert check_budgets(lab.session, None)["alerts"]["raised"] == []
     lab.later(hours=2)
-    document = checked(lab.session, None)
+    document = check_budgets(lab.session, None)
     wanted = [f"budget:lab:threshold:{percent}:{today}" for percent in (80, 100)]
     assert document["alerts"]["raised"][:2] == wanted
     assert document["exhausted"] == ["lab"]
     assert not is_refused(document), "it only notifies"
     lab.later(hours=24)
-    assert set(checked(lab.session, None)["alerts"]["cleared"]) >= {f"budget:lab:threshold:50:{today}"}
+    assert set(check_budgets(lab.session, None)["alerts"]["cleared"]) >= {f"budget:lab:threshold:50:{today}"}
 
 
 def test_a_day_whose_begin_nobody_looked_at_is_told_of_though_the_day_before_was(lab):
     put(lab, amount="2", period="day", action="notify", forecast="none", thresholds="100")
     up(lab, lease="60h", renew_until="90h")
     lab.later(hours=2)
-    before = checked(lab.session, None)["alerts"]["raised"]
+    before = check_budgets(lab.session, None)["alerts"]["raised"]
     lab.later(hours=23)  # at once spent again
-    alerts = checked(lab.session, None)["alerts"]
+    alerts = check_budgets(lab.session, None)["alerts"]
     assert (alerts["cleared"], len(alerts["raised"])) == (before, 1)
     assert alerts["raised"] != before
 
 
 def test_a_settled_ledger_says_that_budgets_may_have_been_lost(lab, tmp_path):
     put(lab, name="early")
-    file, copy = Path(lab.session.ledger.place), tmp_path / "copy.db"
+    file, copy = Path(lab.session.ledger.location), tmp_path / "copy.db"
     lab.session.ledger.copy_to(copy)
     put(lab, name="late")
     lab.session.ledger.close()
@@ -239,15 +239,15 @@ def test_a_settled_ledger_says_that_budgets_may_have_been_lost(lab, tmp_path):
         beside.unlink()
     copy.replace(file)
     lab.session = lab.opened()
-    assert verified(lab.session, agree=lab.said.append)["settled"]
-    assert [one["name"] for one in listed(lab.session)["budgets"]] == ["early"]
+    assert verify_document(lab.session, agree=lab.said.append)["settled"]
+    assert [one["name"] for one in list_budgets(lab.session)["budgets"]] == ["early"]
     assert "Budgets that were set" in lab.said[-1]
 
 
 def test_a_forecast_is_told_before_the_money_is_spent(lab):
     put(lab, amount="11", action="notify", thresholds="none", forecast="100")
     up(lab)
-    (key, *_) = checked(lab.session, None)["alerts"]["raised"]
+    (key, *_) = check_budgets(lab.session, None)["alerts"]["raised"]
     assert key == f"budget:lab:forecast:100:{lab.session.clock():%Y-%m}-01"
 
 
@@ -261,7 +261,7 @@ def test_a_passed_budget_that_stops_names_the_newest_first_and_warns_held_ones(l
     lab.session.ledger.append(
         [Draft("hold_set", first.id, {"until": iso(lab.clock() + HOUR), "why": "asked"}, lab.clock(), "hold")]
     )
-    document = checked(lab.session, None)
+    document = check_budgets(lab.session, None)
     assert [(one["name"], one["do"]) for one in document["stops"]][-1] == ("first", "warn")
     assert {one["name"]: one["do"] for one in document["stops"]} == {"second": "stop", "third": "park", "first": "warn"}
     assert is_refused(document)

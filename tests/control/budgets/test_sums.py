@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.control.session.session import present
 from cloudgpu.core.budgets.admission import admission_request
-from cloudgpu.core.budgets.budget import Budget, Span
+from cloudgpu.core.budgets.budget import Budget, BudgetPeriod
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
@@ -29,10 +29,10 @@ PRICES = Prices(lambda _row: None, lambda *_where: Counted(10**8, "month", "assu
 SEOUL = {"tz": "Asia/Seoul", "zone": ZoneInfo("Asia/Seoul")}
 YORK = {"tz": "America/New_York", "zone": ZoneInfo("America/New_York")}
 BUDGETS = [
-    Budget("ever", Money(10**12), Span("total")),
-    Budget("month", Money(10**12), Span("month"), **YORK),
-    Budget("day", Money(10**12), Span("day"), **SEOUL),
-    Budget("week", Money(10**12), Span("rolling", 7)),
+    Budget("ever", Money(10**12), BudgetPeriod("total")),
+    Budget("month", Money(10**12), BudgetPeriod("month"), **YORK),
+    Budget("day", Money(10**12), BudgetPeriod("day"), **SEOUL),
+    Budget("week", Money(10**12), BudgetPeriod("rolling", 7)),
 ]
 HOUR = 3600
 steps = st.tuples(st.sampled_from(["stop", "start", "price", "end"]), st.integers(1, 400 * HOUR))

@@ -9,21 +9,21 @@ import pytest
 
 from cloudgpu.cli.clusters.exec import Lines
 from cloudgpu.cli.clusters.listing import table
-from cloudgpu.control.api.show import shown
+from cloudgpu.control.api.show import show_document
 from cloudgpu.control.clusters.power import stop_all
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 
 
 def line(lab, **more):
     """The line of the cluster in the table of `ls`."""
-    document = listed(lab.session, **more)
+    document = list_machines(lab.session, **more)
     (found,) = [line for line in table(document, lab.clock(), me=None).splitlines() if line.startswith("train")]
     return found.split()
 
 
 def calls(lab, **more):
     before = lab.cloud.calls
-    document = listed(lab.session, refresh=True, **more)
+    document = list_machines(lab.session, refresh=True, **more)
     return lab.cloud.calls - before, document
 
 
@@ -54,24 +54,24 @@ def test_the_line_has_the_sum_of_prices_and_says_what_is_missing_and_what_is_sto
 
 
 def test_a_queue_is_a_line_of_its_own_where_somebody_knows_it(lab, gang):
-    document = listed(lab.session, queues={gang[0].cluster.id: "1 job runs, 2 wait"})
+    document = list_machines(lab.session, queues={gang[0].cluster.id: "1 job runs, 2 wait"})
     assert table(document, lab.clock(), me=None).splitlines()[-1] == "train: 1 job runs, 2 wait."
     assert document["clusters"][0]["queue"] == "1 job runs, 2 wait"
 
 
 def test_machines_of_their_own_have_no_cluster_and_their_answer_has_none(lab):
     lab.up(name="fox")
-    document = listed(lab.session)
+    document = list_machines(lab.session)
     assert document["clusters"] == []
     assert [one["cluster"] for one in document["machines"]] == [None]
 
 
 def test_show_has_sums_and_each_node_by_the_clusters_name_and_one_machine_by_a_nodes(lab, gang):
-    whole = shown(lab.session, "train", refresh=True)
+    whole = show_document(lab.session, "train", refresh=True)
     assert [one["name"] for one in whole["machines"]] == [row.name for row in gang]
     assert "history" not in whole["machines"][0]
-    assert shown(lab.session, "train-2", history=True)["history"]
-    assert shown(lab.session, None, history=True)["machines"][3]["history"]
+    assert show_document(lab.session, "train-2", history=True)["history"]
+    assert show_document(lab.session, None, history=True)["machines"][3]["history"]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

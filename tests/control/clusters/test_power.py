@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.values.times import from_iso
@@ -63,11 +63,11 @@ def test_down_ends_all_nodes_and_node_0_last(lab, gang):
 
 def test_down_by_name_has_each_node_in_its_answer_and_says_which_one_is_left(lab, gang):
     lab.cloud.fail_next("terminate", PROTECTED)
-    document, gravest = ended(lab.session, to_end(lab.session, ["train"]))
+    document, gravest = end_machines(lab.session, machines_to_end(lab.session, ["train"]))
     assert len(document["terminated"]) == 3
     assert gravest.exit_code == 9
     assert len(document["failed"]) == 1
-    again, fault = ended(lab.session, to_end(lab.session, ["train"]))
+    again, fault = end_machines(lab.session, machines_to_end(lab.session, ["train"]))
     assert fault is None
     assert len(again["terminated"]) == 1
     assert lab.machines() == []
@@ -75,7 +75,7 @@ def test_down_by_name_has_each_node_in_its_answer_and_says_which_one_is_left(lab
 
 def test_down_all_ends_clusters_and_machines_of_their_own(lab, gang):
     lab.up(name="fox")
-    document, gravest = ended(lab.session, to_end(lab.session, [], all_=True))
+    document, gravest = end_machines(lab.session, machines_to_end(lab.session, [], all_=True))
     assert gravest is None
     assert sorted(one["name"] for one in document["terminated"]) == ["fox", *(row.name for row in gang)]
     assert lab.machines() == []

@@ -12,9 +12,9 @@ import pytest
 
 from cloudgpu.cli.money.cost_text import cost_text
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.cost.exports import Form, Span, export
+from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent, jobs_spent
-from cloudgpu.control.cost.report import reported
+from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.events.job_lines import (
@@ -126,7 +126,7 @@ def test_a_jobs_sum_stays_after_its_machine_has_ended(busy):
 
 def test_exported_lines_by_job_add_up_to_the_rows_by_job(busy):
     stream = io.StringIO()
-    export(busy.session, Form.FOCUS, Span(None, None, busy.clock()), None, stream)
+    export(busy.session, BillFormat.FOCUS, ExportPeriod(None, None, busy.clock()), None, stream)
     found: dict[str, Decimal] = {}
     for row in csv.DictReader(io.StringIO(stream.getvalue())):
         job = json.loads(row["Tags"]).get("cloudgpu-job", "")
@@ -140,13 +140,13 @@ def test_exported_lines_by_job_add_up_to_the_rows_by_job(busy):
 
 def test_plain_exports_name_the_job(busy):
     stream = io.StringIO()
-    export(busy.session, Form.JSON, Span(None, None, busy.clock()), None, stream)
+    export(busy.session, BillFormat.JSON, ExportPeriod(None, None, busy.clock()), None, stream)
     charges = json.loads(stream.getvalue())["charges"]
     assert {one["job"] for one in charges} == {TRAIN, GUEST, OTHER, "shared", "idle", None}
 
 
 def test_the_report_has_the_rows_of_cost_with_the_state_of_each_job(busy):
-    document = reported(busy.session)
+    document = report_document(busy.session)
     rows = {one["group"]: Decimal(one["usd"]) for one in asked(busy)["groups"]}
     found = {one["id"]: one for one in document["jobs"]}
     assert set(found) == set(rows)
@@ -160,4 +160,4 @@ def test_the_report_has_the_rows_of_cost_with_the_state_of_each_job(busy):
 def test_a_report_of_a_time_without_jobs_has_none(lab):
     lab.up(name="fox")
     lab.later(hours=1)
-    assert reported(lab.session)["jobs"] == []
+    assert report_document(lab.session)["jobs"] == []

@@ -10,8 +10,8 @@ import pytest
 
 import cloudgpu
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.cost.report import parse_report, reported
-from cloudgpu.control.cost.report_files import rendered, write_report
+from cloudgpu.control.cost.report import parse_report, report_document
+from cloudgpu.control.cost.report_files import render_report, write_report
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.errors import InvalidRequest
@@ -37,7 +37,7 @@ def keep(lab, name, *pieces):
 
 
 def report(lab, **asked):
-    return reported(lab.session, parse_report(lab.session, **asked))
+    return report_document(lab.session, parse_report(lab.session, **asked))
 
 
 def dollars(text):
@@ -64,7 +64,7 @@ def test_an_empty_ledger_is_said_so_and_divides_by_nothing(lab):
     assert document["summary"][0] == "Nothing has been spent yet: the ledger knows of no machine."
     assert (document["days"], document["machines"], document["total"]["usd"]) == ([], [], "0")
     for form in ("html", "md", "json"):
-        assert "Nothing has been spent yet" in rendered(document, form)
+        assert "Nothing has been spent yet" in render_report(document, form)
 
 
 def test_a_day_by_hand(lab):
@@ -205,8 +205,8 @@ def test_a_file_is_private_whole_and_takes_no_place_but_a_reports(lab, tmp_path)
     document = report(lab)
     for form in ("html", "md", "json"):
         file = tmp_path / f"report.{form}"
-        write_report(rendered(document, form), file)
-        write_report(rendered(document, form), file)  # over one of ours
+        write_report(render_report(document, form), file)
+        write_report(render_report(document, form), file)  # over one of ours
         assert file.stat().st_mode & 0o777 == 0o600
     assert json.loads((tmp_path / "report.json").read_text())["kind"] == "cloudgpu report"
     mine = tmp_path / "thesis.html"

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.control.alerts.channels import label_of
-from cloudgpu.control.cost.report import parse_report, reported
-from cloudgpu.control.cost.report_delivery import LOCK, report_due, send_monthly, sent_report
+from cloudgpu.control.cost.report import parse_report, report_document
+from cloudgpu.control.cost.report_delivery import LOCK, report_due, send_monthly, send_report
 from cloudgpu.control.inputs.periods import parse_month
 from cloudgpu.control.scheduler.jobs import LATER, the_jobs
 from cloudgpu.core.alerts.findings import SUBJECT
@@ -82,7 +82,7 @@ def test_a_mail_has_the_summary_and_the_page_byte_for_byte(lab_to, mail):
     assert send_monthly(lab.session)
     (got,) = mail.got
     (page,) = got.iter_attachments()
-    october = reported(lab.session, parse_report(lab.session, month="2026-10"))
+    october = report_document(lab.session, parse_report(lab.session, month="2026-10"))
     assert page.get_payload(decode=True) == to_html(october).encode()
     assert (page.get_filename(), page.get_content_type()) == ("cloudgpu-report-2026-10.html", "text/html")
     text = " ".join(got.get_body(("plain",)).get_content().split())
@@ -92,7 +92,7 @@ def test_a_mail_has_the_summary_and_the_page_byte_for_byte(lab_to, mail):
 
 def test_who_takes_no_files_gets_all_of_it_as_text(lab_to, web):
     lab = at(lab_to(f"gotify://{web.place}/t0ken"), utc(11, 1, 6))
-    october = reported(lab.session, parse_report(lab.session, month="2026-10"))
+    october = report_document(lab.session, parse_report(lab.session, month="2026-10"))
     assert send_monthly(lab.session)
     assert web.texts[0][1].split() == to_markdown(october).replace("\\$", "$").split()[4:]  # <!-- cloudgpu report -->
     assert web.texts[0][1].startswith("# ")
@@ -277,7 +277,7 @@ def test_while_another_watch_sends_it_nothing_is_sent_twice(lab_to, web):
 
 
 def asked(lab, **words):
-    return sent_report(lab.session, reported(lab.session, parse_report(lab.session, **words)))
+    return send_report(lab.session, report_document(lab.session, parse_report(lab.session, **words)))
 
 
 def test_a_report_that_is_asked_for_goes_to_everybody_and_says_who_has_it(lab_to, web, mail):

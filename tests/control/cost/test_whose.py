@@ -9,9 +9,9 @@ import pytest
 
 from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.cost.report import reported
+from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import InvalidRequest
@@ -39,7 +39,7 @@ def people(lab, tmp_path):
 
 def shown(session, *, mine=False, columns="80", monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
-    return _text(listed(session, mine=mine), session.clock(), lambda: True, mine=mine, me=session.settings.owner)
+    return _text(list_machines(session, mine=mine), session.clock(), lambda: True, mine=mine, me=session.settings.owner)
 
 
 def test_ls_says_whose_machines_are_where_one_is_somebody_elses(lab, people, monkeypatch):
@@ -56,16 +56,16 @@ def test_ls_says_whose_machines_are_where_one_is_somebody_elses(lab, people, mon
         assert lines[0].split()[:2] == ["NAME", "OWNER"]
         assert max(map(len, lines)) <= width, text
         assert "bob.with" in text
-    assert {one["owner"] for one in listed(ada)["machines"]} == {ada.settings.owner, bob.settings.owner}
+    assert {one["owner"] for one in list_machines(ada)["machines"]} == {ada.settings.owner, bob.settings.owner}
 
 
 def test_ls_mine_leaves_the_others_out(lab, people, monkeypatch):
     ada, bob = people("ada"), people("bob")
     lab.session = ada
     lab.up(name="amber-fox")
-    assert [one["name"] for one in listed(ada, mine=True)["machines"]] == ["amber-fox"]
+    assert [one["name"] for one in list_machines(ada, mine=True)["machines"]] == ["amber-fox"]
     assert "OWNER" not in shown(ada, mine=True, monkeypatch=monkeypatch)
-    assert listed(bob, mine=True)["machines"] == []
+    assert list_machines(bob, mine=True)["machines"] == []
     assert shown(bob, mine=True, monkeypatch=monkeypatch).startswith("No machine of bob is running")
 
 
@@ -99,7 +99,7 @@ def test_an_owner_that_the_ledger_does_not_know_is_refused_with_those_that_it_kn
 
 
 def test_the_report_says_what_each_person_cost_where_there_is_more_than_one(spent):
-    document = reported(spent)
+    document = report_document(spent)
     assert {one["name"] for one in document["owners"]} == {"Ada@lab", "bob"}
     total = sum(Decimal(one["usd"]) for one in document["owners"])
     assert total == Decimal(document["total"]["usd"])

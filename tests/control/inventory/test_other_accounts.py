@@ -11,13 +11,13 @@ import pytest
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.inventory.listing import age_of_view, listed
+from cloudgpu.control.inventory.listing import age_of_view, list_machines
 from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
-from cloudgpu.control.lifecycle.lost import lose
+from cloudgpu.control.lifecycle.lost import record_as_lost
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -25,7 +25,7 @@ from cloudgpu.control.resources.named import remove_named, save, the_one
 from cloudgpu.control.resources.orphans import survey
 from cloudgpu.control.scheduler.jobs import make_pass
 from cloudgpu.control.session.identity import judged_here
-from cloudgpu.control.setup.ledger_admin import verified
+from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.control.setup.retire_account import forget, plan
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.offers import Requirements
@@ -236,9 +236,9 @@ def test_a_machine_of_a_cloud_that_is_merely_silent_is_not_lost_by_anybodys_word
     again = two.home("ada")
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=99)
     with pytest.raises(ProviderUnavailable, match="STS is down"):
-        lose(again, two.machine(), "I saw it")
+        record_as_lost(again, two.machine(), "I saw it")
     two.check_untouched()
-    lose(two.home("ada", cloud="other"), two.machine(), "that account was closed")
+    record_as_lost(two.home("ada", cloud="other"), two.machine(), "that account was closed")
     assert two.machine().terminated_at is not None
 
 
@@ -248,7 +248,7 @@ def test_the_saved_call_of_an_unsettled_launch_in_a_lost_cloud_stays(two):
         two.up(two.ada)
     two.later()
     other = two.home("ada", cloud="other")
-    lose(other, two.machine(), "that account was closed")
+    record_as_lost(other, two.machine(), "that account was closed")
     assert list(other.home.attempts.glob(f"{two.machine().token}.*.json"))
 
 
@@ -336,7 +336,7 @@ def test_looks_of_two_accounts_do_not_make_each_others_view_fresh(two):
     two.later()
     sync_all(two.bob)
     assert age_of_view(two.bob, two.bob.ledger.machines()) == seen
-    assert listed(two.bob)["unanswered"] == [], "without --refresh nobody was to be judged"
+    assert list_machines(two.bob)["unanswered"] == [], "without --refresh nobody was to be judged"
 
 
 def test_forgetting_an_account_ends_no_look_of_another_of_that_name(two):
@@ -380,14 +380,14 @@ def test_a_doubt_is_settled_once_every_account_was_looked_at_from_where_it_is(tw
     body = {"why": "It was restored.", "seq": 0}
     two.bob.ledger.append([Draft("ledger_doubted", "ledger", body, two.clock(), "doubt")])
     with pytest.raises(LedgerUnavailable, match="until somebody has queried fake account ada") as no:
-        verified(two.bob, agree=two.said.append)
+        verify_document(two.bob, agree=two.said.append)
     assert (no.value.exit_code, no.value.next) == (8, "Ask ada to run: cloudgpu ls --refresh; then run it again.")
     two.check_untouched()
     with pytest.raises(LedgerUnavailable, match="may be incomplete"):
         two.up(two.bob, "owl")
     two.later()
     sync_all(two.ada)
-    assert verified(two.bob, agree=two.said.append)["settled"]
+    assert verify_document(two.bob, agree=two.said.append)["settled"]
     two.check_untouched()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.cli.app import run
-from cloudgpu.control.access.reach import find_way
+from cloudgpu.control.access.reach import reachable_address
 from cloudgpu.control.api.client import Cloudgpu
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
@@ -23,7 +23,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InstanceNotFound
 
@@ -103,15 +103,15 @@ def test_the_systems_ssh_is_not_started_for_a_machine_that_is_gone(lab):
     _, row = up(lab)
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
-        find_way(lab.session, row)
+        reachable_address(lab.session, row)
 
 
 def test_behind_a_jump_host_the_provider_is_asked_before_ssh_is_started(lab):
     row = lab.up(name="fox", setup=Setup(network=Network(public_ip=False, jump="ada@bastion"))).machine
-    assert find_way(lab.session, row).id == row.id
+    assert reachable_address(lab.session, row).id == row.id
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
-        find_way(lab.session, row)
+        reachable_address(lab.session, row)
 
 
 @pytest.mark.parametrize("change", ["extend", "hold"])
@@ -167,7 +167,7 @@ def test_a_pass_renews_no_lease_of_a_machine_that_has_ended_since_its_look(lab):
     _, row = up(lab)
     decision = Decision(row.id, "fox", Do.RENEW, Rule.LEASE, "in use", at=lab.clock() + timedelta(hours=30))
     ended_outside(lab, row)
-    done, (left,) = renew(lab.session, [Seen(row, None, "", answered=True)], [decision])
+    done, (left,) = renew(lab.session, [MachineView(row, None, "", answered=True)], [decision])
     assert not done
     assert "fox ended at" in left.why
     assert ledger_row(lab, row).expires == row.expires

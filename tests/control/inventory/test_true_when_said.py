@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.control.api.client import Cloudgpu
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.core.values.times import iso
@@ -117,9 +117,9 @@ def test_a_look_that_another_region_did_not_answer_has_reached_the_machine(lab, 
     lab.later(minutes=5)
     other = next(region for region in ("north", "south") if region != row.region)
     lab.cloud.hide(other)
-    found = listed(lab.session, refresh=True)
+    found = list_machines(lab.session, refresh=True)
     assert [gap["scope"] for gap in found["unanswered"]] == [other]
     assert found["view_as_of"] == iso(lab.clock())
     lab.later(minutes=5)
     lab.cloud.hide(row.region)
-    assert listed(lab.session, refresh=True)["view_as_of"] < iso(lab.clock() - timedelta(minutes=4))
+    assert list_machines(lab.session, refresh=True)["view_as_of"] < iso(lab.clock() - timedelta(minutes=4))

@@ -12,10 +12,10 @@ from multiprocessing import get_context
 
 import psutil
 
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.follow import follow
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.outage.opening import open_session

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 
 from cloudgpu.access.jobs.served import Served
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.jobs.job import State
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.book import Book
@@ -203,7 +203,7 @@ class Rented(Bench):
 
     def ledger_cost(self, session):
         """Nano-dollars, by the ledger."""
-        return sum(spent(one, self.clock()).nanos for one in session.ledger.machines())
+        return sum(spent_until_now(one, self.clock()).nanos for one in session.ledger.machines())
 
     def cloud_cost(self, said):
         """Nano-dollars, by the cloud's own record: a v100 costs $3 an hour."""

@@ -17,7 +17,7 @@ from collections import Counter
 from concurrent.futures import Future
 
 from cloudgpu.config.files.paths import data_dir
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import CloudgpuError
 from tests.clouds.aws.iam import Judge

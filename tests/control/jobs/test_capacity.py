@@ -9,14 +9,14 @@ import pytest
 from cloudgpu.cli.jobs.jobs import table_text
 from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import job_value, listed
+from cloudgpu.control.jobs.listing import job_value, list_jobs
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import note_measured, the_job
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.notice import NOTICES, Measured, Notice
+from cloudgpu.core.jobs.notice import NOTICES, Measured, SpotNotice
 from cloudgpu.errors import NoCapacity, ProviderUnavailable
 from cloudgpu.views.plans import plan_value
 from tests.control.conftest import Lab
@@ -78,7 +78,7 @@ def test_it_says_since_when_and_until_when_it_waits_and_tells_people_once(lab, i
     )
     said = f"waits for capacity since {since:%Y-%m-%d %H:%M} UTC (1h 30m ago)"
     assert said.removeprefix("waits ") in job_text(job_value(lab.session, found.job), now)
-    assert f"fox {said}" in table_text(listed(lab.session), now, ended=False)
+    assert f"fox {said}" in table_text(list_jobs(lab.session), now, ended=False)
     assert alerts(lab) == ["alert_raised"]
 
 
@@ -117,7 +117,7 @@ def test_who_comes_back_after_days_tries_once_more_before_the_job_is_lost(lab, i
 def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by_the_last_checkpoint(
     lab, job, tmp_path, monkeypatch
 ):
-    monkeypatch.setitem(NOTICES, "fake", Notice(120, 35))
+    monkeypatch.setitem(NOTICES, "fake", SpotNotice(120, 35))
     words = {"argv": ["true"], "environ": {}, "gpu": "v100", "policy": "default", "workdir": tmp_path / "work"}
 
     def planned(**more):

@@ -11,11 +11,11 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.jobs.cancel import request_cancel
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
-from cloudgpu.control.setup.ledger_admin import verified
+from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.errors import ProviderUnavailable
@@ -267,7 +267,7 @@ def test_a_ledger_from_a_backup_goes_on_and_never_runs_the_command_twice_at_once
     restore(world.session.ledger, copy, even_if_older=True)
     world.session.ledger.close()
     world.session = world.opened()
-    verified(world.session, agree=world.session.report)
+    verify_document(world.session, agree=world.session.report)
     if runs_before:  # the machine is gone; what this computer wrote down of the job's end is put back
         world.child(job)
         found = world.now(job)

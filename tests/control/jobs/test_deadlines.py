@@ -10,7 +10,7 @@ from datetime import datetime
 
 import pytest
 
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.spot.history import history
 from cloudgpu.core.jobs.job import State
 from tests.control.jobs.clouds import ZONES, Rented

@@ -8,14 +8,14 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.jobs.shares import launched_for
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.errors import InvalidRequest, NoCapacity, QuotaExceeded
@@ -94,7 +94,7 @@ def test_a_gang_that_is_refused_in_part_was_never_there(lab):
     assert launched_for([job]) == {ended.id: job.id}
     value = job_value(lab.session, job)
     assert value["attempts"][0]["members"] == ["fox-0"]
-    assert Decimal(value["spent_usd"]) == Decimal(usd(spent(ended, lab.session.clock())))
+    assert Decimal(value["spent_usd"]) == Decimal(usd(spent_until_now(ended, lab.session.clock())))
 
 
 @pytest.mark.parametrize("node", [1, 2])
@@ -117,7 +117,7 @@ def test_a_gang_whose_guard_fell_silent_in_its_launch_ends_whole_before_the_job_
     assert (job.state, job.why) == ("not_launched", refused.value.message)
     assert [row.launch_status for row in rows] == ["made"] * node + ["void"] * (3 - node)
     assert job.attempts[0].refused == tuple(row.id for row in rows[:node])
-    cost = sum(spent(row, lab.session.clock()).dollars for row in rows[:node])
+    cost = sum(spent_until_now(row, lab.session.clock()).dollars for row in rows[:node])
     assert Decimal(job_value(lab.session, job)["spent_usd"]) == cost > 0
 
 

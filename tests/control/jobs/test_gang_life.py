@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.values.times import from_iso
 from tests.control.clusters.gang import needs_slurm, until
 from tests.control.jobs.bench import Bench
@@ -40,7 +40,7 @@ def dies(*_):
 def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(bench, monkeypatch):
     job = bench.begun("sh", "-c", AGAIN, nodes=2, name="train", checkpoint="checkpoint", template="bare")
     with monkeypatch.context() as patched:
-        patched.setattr("cloudgpu.control.jobs.carry.machine_assigned_events", dies)
+        patched.setattr("cloudgpu.control.jobs.reconcile.machine_assigned_events", dies)
         with pytest.raises(KeyboardInterrupt):
             bench.carried(job, lambda _: False)
     assert [one.name for one in bench.left()] == ["train-0", "train-1"]
@@ -57,11 +57,11 @@ def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(b
     rows = bench.session.ledger.machines()
     assert [one.name for one in rows] == ["train-0", "train-1", "train-r2-0", "train-r2-1"]
     assert all(one.terminated_at is not None for one in rows)
-    shares = assigned(all_jobs(bench.session).values())
+    shares = machine_assignments(all_jobs(bench.session).values())
     assert {one.id for one in rows} == set(shares)
     assert {part.key for there in shares.values() for part in there} == {job.id}
     now = bench.session.clock()
-    of_machines = sum(spent(one, now).nanos for one in rows)  # each is rounded for itself, the job's sum once
+    of_machines = sum(spent_until_now(one, now).nanos for one in rows)  # each is rounded for itself, the job's sum once
     assert abs(job_spent(bench.session, job).nanos - of_machines) <= len(rows) / 2
 
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.jobs.text import job_text
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding

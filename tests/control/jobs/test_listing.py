@@ -10,10 +10,10 @@ import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import attached, find, is_known, job_names, job_value, listed
+from cloudgpu.control.jobs.listing import attached, find, is_known, job_names, job_value, list_jobs
 from cloudgpu.control.jobs.logs import logs
 from cloudgpu.control.jobs.store import directory_of, log_file
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.values.money import usd
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, RoleNeeded
@@ -110,12 +110,12 @@ def test_living_jobs_are_listed_and_with_ended_all_of_them(lab):
     lab.asked("job-2", "wolf", owner="bo")
     lab.asked("job-3", "hare")
     lab.over("job-3")
-    assert [one["name"] for one in listed(lab.session)["jobs"]] == ["fox", "wolf"]
-    assert [one["name"] for one in listed(lab.session, ended=True)["jobs"]] == ["fox", "wolf", "hare"]
-    assert [one["name"] for one in listed(lab.session, mine=True)["jobs"]] == ["fox"]
+    assert [one["name"] for one in list_jobs(lab.session)["jobs"]] == ["fox", "wolf"]
+    assert [one["name"] for one in list_jobs(lab.session, ended=True)["jobs"]] == ["fox", "wolf", "hare"]
+    assert [one["name"] for one in list_jobs(lab.session, mine=True)["jobs"]] == ["fox"]
     assert job_names(lab.session) == ["hare", "wolf", "fox"]
     assert job_names(lab.session, living=True) == ["wolf", "fox"]
-    assert not faults_under("jobs", listed(lab.session, ended=True))
+    assert not faults_under("jobs", list_jobs(lab.session, ended=True))
 
 
 def test_a_job_has_cost_what_its_own_machines_have_cost(lab):
@@ -126,7 +126,7 @@ def test_a_job_has_cost_what_its_own_machines_have_cost(lab):
     lab.later(hours=1)
     value = job_value(lab.session, find(lab.session, "fox"))
     row = lab.session.ledger.machine(machine.id)
-    assert value["spent_usd"] == usd(spent(row, lab.clock()))
+    assert value["spent_usd"] == usd(spent_until_now(row, lab.clock()))
     assert (value["machine"]["name"], value["machine"]["own"], value["state"]) == ("fox", True, "running")
 
 
@@ -137,7 +137,7 @@ def test_on_a_machine_that_was_there_only_the_time_of_the_command_counts(lab):
     assert job_value(lab.session, find(lab.session, "fox"))["spent_usd"] == "0"
     lab.begun("job-1", machine.id)
     lab.later(hours=1)
-    whole = spent(lab.session.ledger.machine(machine.id), lab.clock())
+    whole = spent_until_now(lab.session.ledger.machine(machine.id), lab.clock())
     value = job_value(lab.session, find(lab.session, "fox"))
     assert float(value["spent_usd"]) == pytest.approx(whole.nanos / 4e9, rel=0.02)
     lab.over("job-1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.gcp.fixtures import gcp, gcp_process

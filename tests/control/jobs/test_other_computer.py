@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.authorized_keys import guest_key
 from cloudgpu.control.access.share import share
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.core.events.job_lines import job_placed
 from cloudgpu.core.jobs.job import State
 from tests.clouds.gcp.fixtures import gcp, gcp_process

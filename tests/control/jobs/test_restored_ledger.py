@@ -6,12 +6,12 @@ import shutil
 
 import pytest
 
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.jobs.watch import living, reconcile_all
-from cloudgpu.control.setup.ledger_admin import verified
+from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.errors import InstanceNotFound, NoCapacity
@@ -46,7 +46,7 @@ class Past:
         restore(self.lab.session.ledger, self.copy, even_if_older=True)
         self.lab.session.ledger.close()
         self.lab.session = self.lab.opened()
-        verified(self.lab.session, agree=self.lab.session.report)
+        verify_document(self.lab.session, agree=self.lab.session.report)
         return self.lab.session
 
 

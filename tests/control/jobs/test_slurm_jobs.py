@@ -36,7 +36,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, rank
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.shares import IDLE, assigned
+from cloudgpu.core.jobs.shares import IDLE, machine_assignments
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.jobs import exit_code
 from tests.control.clusters.gang import needs_slurm
@@ -156,7 +156,7 @@ def test_costs_go_by_slurms_own_records_and_the_rest_is_idle(train, done):
     jobs = all_jobs(train.session)
     own = next(job for job in jobs.values() if job.name.startswith("own-"))
     assert own.spec["owner"] == "root"
-    shares = assigned(jobs.values())
+    shares = machine_assignments(jobs.values())
     assert set(shares) >= {one.id for one in train.nodes}
     on_second = [one.key for one in shares[train.nodes[1].id]]
     assert done["ranks"].id in on_second

@@ -8,12 +8,12 @@ import pytest
 
 from cloudgpu.control.catalog.market import parse_filters
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.launch.budget_preview import planned
+from cloudgpu.control.launch.budget_preview import plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.session.accounts import account_of
-from cloudgpu.control.setup.init import checked
+from cloudgpu.control.setup.init import check_setup
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market, Requirements
@@ -97,7 +97,7 @@ def test_the_offers_of_all_accounts_stand_in_the_order_of_their_prices(labs):
 
 
 def test_the_plan_says_which_account_why_and_what_the_others_ask(labs):
-    plan = planned(labs.session, labs.prepare())["plan"]
+    plan = plan_document(labs.session, labs.prepare())["plan"]
     each = [(one["account"], one["offers"], one["usd_per_hour"]) for one in plan["by_account"]]
     assert each == [("cheap", 4, "2"), ("fair", 4, "3"), ("dear", 4, "9")]
     assert (plan["account"], plan["further_offers"], plan["highest_usd_per_hour"]) == ("cheap", 11, "9")
@@ -403,7 +403,7 @@ def test_what_is_about_one_account_says_which_there_are(labs):
 
 
 def test_any_can_be_the_usual_provider_of_the_settings():
-    assert checked("provider", "any") == "any"
+    assert check_setup("provider", "any") == "any"
 
 
 def test_a_policy_of_ones_own_is_said_once_for_all_accounts(labs):

@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.money import Money
@@ -66,7 +66,7 @@ def test_spot_prices_are_written_as_of_when_they_began_to_hold(lab):
         (iso(started + timedelta(hours=2)), Money.usd("1.2").nanos),
     ]
     assert {line.clock for line in found} == {"provider"}
-    assert spent(latest(lab, row), lab.clock()).text() == Money.usd("3.6").text()
+    assert spent_until_now(latest(lab, row), lab.clock()).text() == Money.usd("3.6").text()
 
 
 def test_of_two_prices_that_changed_between_the_plan_and_the_launch_the_later_one_holds(lab):
@@ -82,7 +82,7 @@ def test_of_two_prices_that_changed_between_the_plan_and_the_launch_the_later_on
     sync_all(lab.session)
     sync_all(lab.session)
     assert len(lines(lab, row, "price_observed")) == 2
-    assert spent(latest(lab, row), lab.clock()).text() == Money.usd("1.2").text()
+    assert spent_until_now(latest(lab, row), lab.clock()).text() == Money.usd("1.2").text()
 
 
 def test_a_look_asks_for_the_spot_prices_of_an_account_once_and_for_none_without_spot_machines(lab):
@@ -138,7 +138,7 @@ def test_an_end_that_we_ask_has_the_prices_up_to_it_without_a_look(lab):
     lab.later(hours=1)
     end(lab.session, row, why="test")
     assert len(lines(lab, row, "price_observed")) == 1
-    assert spent(latest(lab, row), lab.clock()).text() == "$1.20"
+    assert spent_until_now(latest(lab, row), lab.clock()).text() == "$1.20"
 
 
 def test_a_price_history_that_does_not_answer_keeps_no_machine_from_its_end(lab):
@@ -274,7 +274,7 @@ def test_a_stray_is_billed_from_its_launch_with_the_prices_that_held(lab):
     assert (use.begin, use.sure_from) == (iso(launched), None)  # that it has run since then, the cloud says
     assert [segment.nanos for segment in use.segments] == [Money.usd("0.9").nanos, Money.usd("1.5").nanos]
     assert use.on_demand == Money.usd("3").nanos
-    assert spent(row, lab.clock()).text() == "$3.90"
+    assert spent_until_now(row, lab.clock()).text() == "$3.90"
 
 
 def test_a_stray_has_its_disk_beside_it(lab):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_failed_launch, terminate_with_resources
 from cloudgpu.core.alerts.findings import machine_findings
 from cloudgpu.core.model.instances import TAG_ID
@@ -79,6 +79,6 @@ def test_a_refused_end_keeps_no_other_machine_of_the_launch_on_while_the_ledger_
     lab.cloud.tag(twin.provider_id, {TAG_ID: row.id})
     lab.cloud.fail_next("terminate", refusal)
     with pytest.raises(type(refusal)) as said:
-        ended_unrecorded(lab.session, row._replace(provider_id=None), LedgerUnavailable("The disk is full."))
+        terminate_without_ledger(lab.session, row._replace(provider_id=None), LedgerUnavailable("The disk is full."))
     assert len(lab.machines()) == (0 if isinstance(refusal, EndRefused) else 1)
     assert ("asked to stop instead" in said.value.message) is isinstance(refusal, EndRefused)

@@ -12,7 +12,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run
-from cloudgpu.control.launch.budget_preview import planned
+from cloudgpu.control.launch.budget_preview import plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
@@ -44,7 +44,7 @@ class Streets(Lab):
         return prepare(self.session, parse_request(gpu="v100", **words))
 
     def document(self, **words):
-        return planned(self.session, self.plan(**words))["plan"]
+        return plan_document(self.session, self.plan(**words))["plan"]
 
     def accounts(self, **words):
         return list(dict.fromkeys(offer.available.account for offer in self.plan(**words).offers))
@@ -147,7 +147,7 @@ def test_a_clouds_own_computer_needs_no_word_in_the_ledger(streets):
 
 def test_a_found_machine_that_is_trusted_less_than_was_asked_is_said_to_differ(streets):
     launch(streets.session, streets.plan(trust="community"), wait=False)
-    found = planned(streets.session, streets.plan(trust="cloud"))
+    found = plan_document(streets.session, streets.plan(trust="cloud"))
     assert found["existing"]["trust"] == "community"
     (one,) = [each for each in found["differences"] if each["option"] == "--trust"]
     assert (one["requested"], one["current"]) == ("cloud", "community")

@@ -13,7 +13,7 @@ from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.notices import notify_once
-from cloudgpu.control.team.law import assign_owner
+from cloudgpu.control.team.authorization import assign_owner
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from tests.control.team.colleagues import team

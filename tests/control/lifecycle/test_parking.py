@@ -11,13 +11,13 @@ import pytest
 from cloudgpu.cli.render import machines
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.restore import (
-    come_back,
     move,
     offer_to_move,
-    plan_comeback,
     plan_move,
-    settled_first,
-    started,
+    plan_restore,
+    restore_machine,
+    settle_restore,
+    start_machine,
 )
 from cloudgpu.control.lifecycle.lifecycle import end, lock_machine, stop, terminate_with_resources
 from cloudgpu.control.lifecycle.parking import park
@@ -65,7 +65,7 @@ def parked(lab, **more):
 
 
 def back(lab, row, **more):
-    return come_back(lab.session, plan_comeback(lab.session, now(lab, row), None, **more), wait=False)
+    return restore_machine(lab.session, plan_restore(lab.session, now(lab, row), None, **more), wait=False)
 
 
 def left(lab):
@@ -104,7 +104,7 @@ def test_a_start_that_another_has_overtaken_says_so(lab):
     lab.later(minutes=20)
     sync_all(lab.session)  # it has run for a while: its image is removed
     with pytest.raises(InvalidRequest, match="is no longer parked: it is running"):
-        plan_comeback(lab.session, row, None)
+        plan_restore(lab.session, row, None)
 
 
 def test_stop_parks_a_spot_machine_as_one_image_and_nothing_else(lab):
@@ -179,7 +179,7 @@ def test_a_start_brings_the_machine_back_with_its_id_key_and_name_and_removes_th
 def test_the_image_goes_at_once_when_the_machine_was_seen_to_come_up(lab, monkeypatch):
     monkeypatch.setattr("cloudgpu.control.launch.launch.wait_until_ready", lambda _session, row: row)
     row = parked(lab)
-    again = come_back(lab.session, plan_comeback(lab.session, row, None))
+    again = restore_machine(lab.session, plan_restore(lab.session, row, None))
     assert (again.state, again.retained, things(lab)) == ("running", (), [])
 
 
@@ -190,7 +190,7 @@ def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
     row = parked(lab)
     monkeypatch.setattr("cloudgpu.control.launch.launch.wait_until_ready", dead)
     with pytest.raises(Unreachable) as caught:
-        come_back(lab.session, plan_comeback(lab.session, row, None))
+        restore_machine(lab.session, plan_restore(lab.session, row, None))
     assert "its image is kept" in caught.value.message
     assert lab.machines() == []
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
@@ -203,20 +203,20 @@ def test_a_start_after_a_comeback_whose_answer_was_lost_finds_the_machine(lab):
     lab.cloud.lose_reply("launch")
     with pytest.raises(ProviderUnavailable):
         back(lab, row)
-    again = started(lab.session, now(lab, row), None, wait=False)
+    again = start_machine(lab.session, now(lab, row), None, wait=False)
     assert (again.id, again.state, len(lab.machines())) == (row.id, "running", 1)
-    assert started(lab.session, again, None, wait=False).provider_id == again.provider_id
+    assert start_machine(lab.session, again, None, wait=False).provider_id == again.provider_id
 
 
 def test_without_capacity_what_is_kept_stays(lab):
     row = parked(lab)
-    plan = plan_comeback(lab.session, row, None)
+    plan = plan_restore(lab.session, row, None)
     for zone in ("north-a", "north-b", "south-a", "south-b"):
         lab.cloud.exhaust(zone)
     with pytest.raises(NoCapacity) as late:
-        come_back(lab.session, plan, wait=False)
+        restore_machine(lab.session, plan, wait=False)
     with pytest.raises(NoCapacity) as early:
-        plan_comeback(lab.session, row, None)
+        plan_restore(lab.session, row, None)
     assert "remain" in late.value.message
     assert "remain" in early.value.message
     assert "cloudgpu start" in late.value.next
@@ -332,7 +332,7 @@ def test_what_is_left_of_a_machine_without_a_record_is_taken_into_the_ledger(lab
     found = lab.session.find("lost")
     assert (found.id, kinds_kept(found), found.price) == ("cg-lost", ["image"], None)
     with pytest.raises(InvalidRequest, match="does not know how to launch"):
-        plan_comeback(lab.session, found, None)
+        plan_restore(lab.session, found, None)
     end(lab.session, found, why="test")
     end(lab.session, row, why="test")
     assert things(lab) == []
@@ -468,7 +468,7 @@ def test_a_park_that_died_is_finished_by_whatever_comes_next(lab, monkeypatch, c
 def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, monkeypatch, count, after, then):
     monkeypatch.setattr("cloudgpu.control.launch.launch.wait_until_ready", lambda _session, row: row)
     row = parked(lab)
-    work = lambda: come_back(lab.session, plan_comeback(lab.session, row, None))  # noqa: E731
+    work = lambda: restore_machine(lab.session, plan_restore(lab.session, row, None))  # noqa: E731
     assert cut_short(lab, monkeypatch, work, count, after=after)
     lab.session = lab.opened()
     lab.cloud = lab.session.provider("lab")
@@ -480,7 +480,7 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
         sync_all(lab.session)
         assert len(lab.machines()) + len(images(lab)) == 1
     elif then == "start":
-        latest = settled_first(lab.session, now(lab, row))
+        latest = settle_restore(lab.session, now(lab, row))
         if comes_back(latest):
             assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1

@@ -16,7 +16,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.setup.ledger_admin import verified
+from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_iso
@@ -68,13 +68,13 @@ def slow_listing(lab, monkeypatch, meanwhile):
 
 def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
     lab.up(name="first")
-    with closing(sqlite3.connect(lab.session.ledger.place)) as raw, raw:
+    with closing(sqlite3.connect(lab.session.ledger.location)) as raw, raw:
         raw.execute("""UPDATE machine SET row = replace(row, '"name":"first"', '"name":"other"')""")
     assert [row.name for row in lab.opened().ledger.machines()] == ["other"]
     lab.session = lab.opened()
     said = []
     lab.session.report = said.append
-    found = verified(lab.session, agree=said.append)
+    found = verify_document(lab.session, agree=said.append)
     assert "is not what its lines say" in found["errors"][0]
     assert not found["settled"]
     assert "rebuilt" in said[0]
@@ -388,7 +388,7 @@ def restored(lab, tmp_path):
 
 def settled(lab):
     """Settle it; return who was asked, and what nobody knows."""
-    done = verified(lab.session, agree=lab.said.append)
+    done = verify_document(lab.session, agree=lab.said.append)
     assert done["settled"]
     return [one["account"] for one in done["queried"]], done["unanswered"]
 

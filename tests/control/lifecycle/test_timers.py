@@ -10,7 +10,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.launch.restore import started
+from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -241,7 +241,7 @@ def test_a_parked_machine_has_none_and_its_comeback_has_one_of_its_own(moves):
     stop(moves.session, row, why="test")
     assert moves.cloud.timers() == {}
     moves.later(minutes=1)
-    back = started(moves.session, latest(moves, row), None, wait=False)
+    back = start_machine(moves.session, latest(moves, row), None, wait=False)
     assert back.provider_id != row.provider_id
     assert moves.cloud.timers() == {back.provider_id: from_iso(back.renew_until)}
 

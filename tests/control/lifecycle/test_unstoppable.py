@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.lifecycle.lease import hold_loses_to
+from cloudgpu.control.lifecycle.lease import hold_caveat
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.model.instances import State
@@ -77,14 +77,14 @@ def test_passes_end_every_machine_by_its_renew_until_and_never_fail(lacking, abl
 
 
 def test_a_budget_that_stops_terminates_where_nothing_gentler_exists(lacking):
-    from cloudgpu.control.budgets.commands import BudgetOptions, checked, set_value
+    from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_value
 
     lab = lacking("Pausable", "Imageable")
     lab.up(policy="own", name="fox")
     lab.later(minutes=30)
     asked = BudgetOptions("lab", "0.01", "month", action="stop")
     assert set_value(lab.session, asked, anew=False)["terminates"] == ["fox"]
-    (said,) = checked(lab.session, None)["stops"]
+    (said,) = check_budgets(lab.session, None)["stops"]
     assert (said["do"], said["why"][-48:]) == ("terminate", "; it can be neither stopped nor kept as an image")
     assert ends(passed(lab, minutes=1)) == [("terminate", "budget")]
     assert lab.machines() == []
@@ -131,7 +131,7 @@ def test_a_stop_by_hand_is_refused_with_the_way_out(lacking):
 def test_a_hold_says_that_renew_until_deletes_the_disk(lacking):
     lab = lacking("Pausable", "Imageable")
     row = lab.up(policy="own").machine
-    said = hold_loses_to(lab.session, row, from_iso(row.renew_until).replace(year=2030))
+    said = hold_caveat(lab.session, row, from_iso(row.renew_until).replace(year=2030))
     assert "UTC all the same and deletes its disk" in said
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -19,13 +19,13 @@ from cloudgpu.control.outage.discovery import to_stop
 from cloudgpu.control.outage.notices import notify_where_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
-from cloudgpu.control.team.law import authorization_of
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.control.team.authorization import authorization_of
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger.log import outbox
 from cloudgpu.ledger.postgresql import silence
 from tests.control.inventory.test_shared_ledger import Laptop
-from tests.control.team.test_law_postgres import team
+from tests.control.team.test_authorization_postgres import team
 from tests.postgres import Server
 
 __all__ = ["team"]
@@ -36,7 +36,7 @@ class Own(Laptop):
 
     def down(self, *names: str, all_: bool = False) -> tuple[list[str], CloudgpuError | None]:
         session = self.opened()
-        document, gravest = ended(session, to_end(session, names, all_=all_))
+        document, gravest = end_machines(session, machines_to_end(session, names, all_=all_))
         return [one["message"] for one in document["failed"]], gravest
 
     def stop(self, name: str | None = None) -> CloudgpuError:
@@ -99,9 +99,9 @@ def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when
     assert row.since == seen.since.isoformat(timespec="microseconds").replace("+00:00", "Z")
     (use,) = (use for one, use in session.ledger.uses() if use.resource == "instance")
     assert use.end == row.since, "the cloud's own word, not the time at which the ledger came back"
-    before = spent(row, session.clock())
+    before = spent_until_now(row, session.clock())
     assert ada.kinds("fox").count("stop_requested") == 1
-    assert spent(ada.opened().find("fox"), session.clock()) == before
+    assert spent_until_now(ada.opened().find("fox"), session.clock()) == before
     assert (session.ledger.verify().faults, session.ledger.suspect()) == ((), None)
     assert not session.ledger.has_outbox
 
@@ -201,7 +201,7 @@ def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, 
     authorization_of(bo.session)
     with killed():
         session = bo.opened()
-        wanted = to_end(session, (), all_=True)
+        wanted = machines_to_end(session, (), all_=True)
         assert [row.name for row in wanted.rows] == ["bos"]
         assert sorted(row.name for row in wanted.others) == ["adas", "pias"]
         assert f"(member), machines of bo@lab.org, {bo.user} are yours" in wanted.gaps[-1].message
@@ -217,12 +217,12 @@ def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listi
         del cloud.machines[row.provider_id]
     ada.later(minutes=5)
     with killed():
-        (wanted,) = to_end(ada.opened(), ("fox",)).rows
+        (wanted,) = machines_to_end(ada.opened(), ("fox",)).rows
         assert wanted.launch_status == "open"
         ada.later(minutes=6)
         with pytest.raises(LedgerUnavailable, match="No machine called 'fox' was found by its tags"):
             ada.down("fox")
-        assert to_end(ada.opened(), (), all_=True).rows == []
+        assert machines_to_end(ada.opened(), (), all_=True).rows == []
     (row,) = ada.opened().ledger.machines()
     assert row.launch_status == "made", "nothing was settled behind the ledger's back"
 

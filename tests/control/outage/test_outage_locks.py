@@ -97,10 +97,10 @@ def test_who_can_only_read_the_ledger_holds_its_locks_all_the_same(laptop):
         assert other.is_locked("reaper")
         with pytest.raises(ProviderUnavailable, match="at work on 'reaper'"), other.lock("reaper", wait=False):
             pass
-        one.check_hold("reaper")
+        one.check_lock("reaper")
         _cut_all(ada.url)
         with pytest.raises(LedgerUnavailable, match="broke while it held the lock"):
-            one.check_hold("reaper")
+            one.check_lock("reaper")
     with other.lock("reaper", wait=False), apart(one):
         assert one.is_locked("reaper")
         with pytest.raises(ProviderUnavailable, match="at work on 'reaper'"), one.lock("reaper", wait=False):

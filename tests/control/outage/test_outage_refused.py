@@ -15,7 +15,7 @@ from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.log.outbox import Outbox, _hash
-from tests.control.team.test_law_postgres import team  # noqa: F401  (a fixture)
+from tests.control.team.test_authorization_postgres import team  # noqa: F401  (a fixture)
 
 
 def stopped(lab, name):

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.inventory.sync import refresh, sync_all
-from cloudgpu.control.lifecycle.lease import hold_loses_to, plan_extension, set_hold
+from cloudgpu.control.lifecycle.lease import hold_caveat, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.policies.commands import explained
+from cloudgpu.control.policies.commands import explain_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of, policy_of
 from cloudgpu.core.policies.policy import Act, for_agent
 from cloudgpu.core.policies.schedule import next_off
@@ -209,21 +209,21 @@ def test_extend_keeps_inside_the_limits(lab):
 def test_where_a_hold_loses_is_said_when_it_is_set(lab, policy, hours, says):
     write(lab.session.home.policies, "own", NIGHTLY)
     row = lab.up(policy=policy).machine
-    said = hold_loses_to(lab.session, row, lab.clock() + hours * H)
+    said = hold_caveat(lab.session, row, lab.clock() + hours * H)
     assert said is None if says is None else says in said
 
 
 def test_a_hold_of_a_machine_whose_schedule_only_warns_is_not_said_to_lose(lab):
     write(lab.session.home.policies, "own", f"{NIGHTLY}spot: {{unpausable: warn}}\n")
     row = lab.up(policy="own", spot=True).machine
-    assert hold_loses_to(lab.session, row, lab.clock() + 40 * H) is None
-    assert "its schedule ends it" in hold_loses_to(lab.session, row._replace(stoppable=True), lab.clock() + 40 * H)
+    assert hold_caveat(lab.session, row, lab.clock() + 40 * H) is None
+    assert "its schedule ends it" in hold_caveat(lab.session, row._replace(stoppable=True), lab.clock() + 40 * H)
 
 
 def test_a_budget_that_stops_is_said_when_a_hold_is_set(lab):
     write(lab.session.home.policies / "budgets", "lab", "amount: 5\nperiod: month\naction: stop\n")
     write(lab.session.home.policies, "own", f"{OWN}budget: {{amount: 4, do: stop}}\n")
-    said = hold_loses_to(lab.session, lab.up(policy="own", override="a test").machine, lab.clock() + H)
+    said = hold_caveat(lab.session, lab.up(policy="own", override="a test").machine, lab.clock() + H)
     assert said == (
         "the budget lab may end it once it is spent, after 2 warnings; "
         "its policy ends it once it has cost $4.00, after 2 warnings"
@@ -234,13 +234,13 @@ def test_a_budget_that_only_tells_or_is_anothers_does_not_end_a_held_machine(lab
     write(lab.session.home.policies / "budgets", "told", "amount: 5\nperiod: month\naction: notify\n")
     others = "amount: 5\nperiod: month\naction: stop\nscope: {project: another}\n"
     write(lab.session.home.policies / "budgets", "other", others)
-    assert hold_loses_to(lab.session, lab.up(override="a test").machine, lab.clock() + H) is None
+    assert hold_caveat(lab.session, lab.up(override="a test").machine, lab.clock() + H) is None
 
 
 def test_a_broken_policy_is_not_in_the_way_of_a_hold(lab):
     row = lab.up().machine
     write(lab.session.home.policies, "limits", "lease: forever\n")
-    assert "is not known: limits.yaml:1" in hold_loses_to(lab.session, row, lab.clock() + H)
+    assert "is not known: limits.yaml:1" in hold_caveat(lab.session, row, lab.clock() + H)
 
 
 def test_broken_limits_are_not_in_the_way_of_a_release(lab):
@@ -309,7 +309,7 @@ def test_who_launches_or_starts_at_the_weekend_is_told_that_the_schedule_keeps_m
     stop(lab.session, row, why="a test")
     start(lab.session, lab.rows()[0], new_lease(lab.session, row, None))
     assert any(one.startswith(f"fox: {told}") for one in lab.said)
-    (schedule,) = [one["text"] for one in explained(lab.session, "fox")["rules"] if one["rule"] == "schedule"]
+    (schedule,) = [one["text"] for one in explain_policy(lab.session, "fox")["rules"] if one["rule"] == "schedule"]
     assert schedule.endswith(
         "the next is Fri 2026-11-27 19:00 there; it is kept off now, until Mon 2026-11-23 07:00 there"
     )

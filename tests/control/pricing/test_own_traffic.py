@@ -13,12 +13,12 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.deadline import moves
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run
-from cloudgpu.control.launch.budget_preview import planned
+from cloudgpu.control.launch.budget_preview import plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.pricing.traffic import is_charged, line_of, record
 from cloudgpu.core.billing.charge_notes import traffic_gaps
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.launch.traffic import job_traffic, move_traffic, sentences
@@ -69,11 +69,11 @@ def test_both_directions_are_billed_at_the_offers_own_prices(lab):
     low, amount, high = traffic_cost(machine)
     assert low == amount == high
     assert amount % 160_000_000 == 0
-    before = spent(machine, lab.clock())
+    before = spent_until_now(machine, lab.clock())
     machine = counted(lab, machine, 2 * GB, 6 * GB)  # only what is new, and that only came in
     assert (machine.traffic.counted, machine.traffic.received) == (2 * GB, 6 * GB)
     run = Money(3 * 10**9 * 20 // 60)  # twenty minutes at $3
-    assert spent(machine, lab.clock()).nanos - before.nanos == 20_000_000 + run.nanos
+    assert spent_until_now(machine, lab.clock()).nanos - before.nanos == 20_000_000 + run.nanos
 
 
 def test_a_count_that_has_nothing_new_is_no_line_and_one_that_began_anew_counts_from_nothing(lab):
@@ -116,7 +116,7 @@ def test_bytes_that_nobody_counted_are_named_where_an_offer_has_prices(lab, make
 
 
 def test_the_plan_of_a_launch_says_the_prices_both_ways(lab):
-    plan = planned(lab.session, prepare(lab.session, parse_request(gpu="v100")))["plan"]
+    plan = plan_document(lab.session, prepare(lab.session, parse_request(gpu="v100")))["plan"]
     note = "traffic costs, too: $0.0200 for each GB it receives, $0.0300 for each it sends"
     assert plan["note_kinds"][plan["notes"].index(note)] == NoteKind.MONEY
 
@@ -129,7 +129,7 @@ def test_the_plan_of_a_job_prices_what_travels_there_and_back(lab, tmp_path):
     value = _plan_value(lab.session, found)["traffic"]
     assert (value["received_bytes"], value["received_usd"]) == (3_000_000, "0.00006")  # 0.003 GB at $0.02
     assert (value["usd_per_gb_in"], value["usd_per_gb_out"]) == ("0.02", "0.03")
-    launch_plan = planned(lab.session, found.prepared)["plan"]
+    launch_plan = plan_document(lab.session, found.prepared)["plan"]
     for text in (plan_text(found, launch_plan, lab.clock(), verbose=False), brief_text(found, launch_plan)):
         said = " ".join(text.split())
         assert "what it is sent costs less than $0.01 ($0.0200 a GB), again on each machine" in said

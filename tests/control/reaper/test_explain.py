@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.machines.why_text import text
-from cloudgpu.control.api.show import shown
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.api.show import show_document
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.explain import why as ask_why
@@ -32,7 +32,7 @@ def samples(lab, minutes, *, last=0, **more):
 
 
 def why(lab, **more):
-    return shown(lab.session, None, why=True, **more)["why"]
+    return show_document(lab.session, None, why=True, **more)["why"]
 
 
 def signal(value, what):
@@ -153,9 +153,9 @@ def test_one_that_is_stopped_is_said_to_be_stopped_and_no_rule_that_is_none_is_n
 def test_a_machine_that_has_ended_is_not_judged(running):
     row = running.rows()[0]
     running.cloud.terminate(row.provider_id)
-    shown(running.session, row.name, refresh=True)
+    show_document(running.session, row.name, refresh=True)
     with pytest.raises(InvalidRequest, match="has ended") as caught:
-        shown(running.session, row.name, why=True)
+        show_document(running.session, row.name, why=True)
     assert "--history" in caught.value.next
 
 
@@ -223,12 +223,12 @@ def test_one_that_stopped_of_itself_says_why(running, reason, words):
 
 def test_a_look_that_finds_a_machine_as_it_was_says_when_that_was(running):
     name = running.rows()[0].name
-    assert shown(running.session, name, refresh=True)["seen_at"] == iso(running.clock())
+    assert show_document(running.session, name, refresh=True)["seen_at"] == iso(running.clock())
     running.later(minutes=3)
-    assert shown(running.session, name)["seen_at"] == iso(running.clock() - 3 * MINUTE)
-    listed(running.session, refresh=True)
-    assert shown(running.session, name)["seen_at"] == iso(running.clock())
-    assert [one["seen_at"] for one in listed(running.session)["machines"]] == [iso(running.clock())]
+    assert show_document(running.session, name)["seen_at"] == iso(running.clock() - 3 * MINUTE)
+    list_machines(running.session, refresh=True)
+    assert show_document(running.session, name)["seen_at"] == iso(running.clock())
+    assert [one["seen_at"] for one in list_machines(running.session)["machines"]] == [iso(running.clock())]
 
 
 def test_its_own_fresh_word_says_more_than_older_samples_that_show_use(running):

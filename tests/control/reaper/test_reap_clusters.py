@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cloudgpu.control.api.show import shown
+from cloudgpu.control.api.show import show_document
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.clusters.layout import engine_directory
 from cloudgpu.core.policies.policy import Do, Rule
@@ -96,7 +96,7 @@ def stop_order(fleet):
 
 
 def why(fleet, name="train-2"):
-    return shown(fleet.session, name, why=True, refresh=True)["why"]
+    return show_document(fleet.session, name, why=True, refresh=True)["why"]
 
 
 def explained(found):

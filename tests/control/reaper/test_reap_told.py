@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import InvalidRequest
@@ -140,12 +140,12 @@ def test_ls_says_of_which_machines_nobody_can_tell_whether_they_are_idle(fleet, 
     """Its owner was told of it; the list says it, too, until its agent is heard again."""
     fleet.up(name="fox")
     agents.runs("exit 127")
-    assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["activity_unknown_reason"] is None
+    assert list_machines(fleet.session, refresh=False, ended=False)["machines"][0]["activity_unknown_reason"] is None
     for _ in range(5):
         fleet.idle(minutes=30)
-    document = listed(fleet.session, refresh=False, ended=False)
+    document = list_machines(fleet.session, refresh=False, ended=False)
     said = " ".join(_text(document, fleet.clock(), lambda: True).split())
     assert "fox: nobody can tell from outside whether it is idle: whether it is used is not known for" in said
     agents.runs("cat ~/.cloudgpu/answer")
     fleet.idle(minutes=10)
-    assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["activity_unknown_reason"] is None
+    assert list_machines(fleet.session, refresh=False, ended=False)["machines"][0]["activity_unknown_reason"] is None

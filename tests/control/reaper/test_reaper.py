@@ -163,7 +163,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
     agents.says(fleet.clock())
     from cloudgpu.core.reaper.outcome import lock_of
 
-    with locks.hold(fleet.session.home.locks, lock_of(fleet.machine()), wait=False):
+    with locks.lock(fleet.session.home.locks, lock_of(fleet.machine()), wait=False):
         found = fleet.pass_()
     assert [(one.name, one.why) for one in found.spared] == [
         ("fox", "another command is working on it; the next run checks again")
@@ -173,7 +173,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
 
 def test_of_two_passes_at_once_the_second_does_nothing(fleet):
     fleet.up(name="fox")
-    with locks.hold(fleet.session.home.locks, "reaper", wait=False):
+    with locks.lock(fleet.session.home.locks, "reaper", wait=False):
         found = fleet.pass_()
     assert "at work on 'reaper'" in found.busy
     assert (found.exit_code, found.is_quiet, list(fleet.session.ledger.events("reaper"))) == (0, True, [])

@@ -8,18 +8,18 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu import underway
-from cloudgpu.control.inventory.retention_sync import leftovers_of
+from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import start
-from cloudgpu.control.resources.cleanup import clean, cleaned
+from cloudgpu.control.resources.cleanup import clean, clean_document
 from cloudgpu.control.resources.named import save
-from cloudgpu.control.resources.orphans import survey, surveyed
+from cloudgpu.control.resources.orphans import orphans_document, survey
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.resources.orphan import CleanupOptions, Do
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
 
@@ -45,7 +45,7 @@ def interrupted(lab, **more):
 
 def cleans(lab, snapshot=False, **wish):
     there = survey(lab.session, CleanupOptions(**wish))
-    return cleaned(there, clean(lab.session, there.orphans, snapshot=snapshot))
+    return clean_document(there, clean(lab.session, there.orphans, snapshot=snapshot))
 
 
 def ours(lab):
@@ -64,13 +64,13 @@ def test_the_disk_of_a_machine_that_was_taken_is_left_over_with_its_launch_and_s
     (disk,) = [one for one in found(lab) if one.what == Kind.DISK]
     assert (disk.origin.id, disk.origin.name, disk.origin.owner) == (row.id, "otter", "ada")
     assert lab.clock() - disk.since == timedelta(hours=2)
-    assert (disk.do, disk.why, disk.way) == (Do.REMOVE, "otter has ended by itself", "cloudgpu start otter")
+    assert (disk.do, disk.why, disk.way) == (Cleanup.REMOVE, "otter has ended by itself", "cloudgpu start otter")
 
 
 def test_what_has_no_known_price_is_said_to_have_none_and_is_in_no_sum(lab):
     interrupted(lab)
     lab.later(hours=2)
-    document = surveyed(survey(lab.session, CleanupOptions()))
+    document = orphans_document(survey(lab.session, CleanupOptions()))
     (disk,) = [one for one in document["orphans"] if one["kind"] == "disk"]
     (key,) = [one for one in document["orphans"] if one["kind"] == "key_pair"]
     assert (disk["usd_per_month"], key["usd_per_month"]) == (None, "0")
@@ -105,7 +105,7 @@ def test_what_is_kept_by_name_is_shown_and_stays(lab):
     save(lab.session, lab.session.ledger.machine(row.id), "keras", restart=False)
     end(lab.session, row, why="done")
     lab.later(days=30)
-    stays = {one.what: one.stays for one in found(lab, older_than=WEEK) if one.do is Do.STAY}
+    stays = {one.what: one.stays for one in found(lab, older_than=WEEK) if one.do is Cleanup.STAY}
     assert stays == {"image": "on purpose", "volume": "on purpose"}
     cleans(lab)
     assert {one.kind for one in lab.cloud.resources().items} == {Kind.IMAGE, Kind.VOLUME}
@@ -117,7 +117,7 @@ def test_what_a_hold_covers_stays(lab):
     until = lab.clock() + timedelta(hours=1)
     hold_line(lab, row, until)
     (disk,) = [one for one in found(lab) if one.what == Kind.DISK]
-    assert (disk.do, "is held until" in disk.stays) == (Do.STAY, True)
+    assert (disk.do, "is held until" in disk.stays) == (Cleanup.STAY, True)
     cleans(lab)
     assert len(told(lab, Kind.DISK)) == 1
     lab.later(hours=2)
@@ -157,8 +157,8 @@ def test_what_belongs_to_another_ledger_is_shown_where_it_costs_and_stays(lab):
         lab.cloud.leave(kind, "north", others)
     lab.later(hours=2)
     assert [(one.what, one.do, one.origin.owner) for one in found(lab)] == [
-        ("address", Do.STAY, "ben"),
-        ("disk", Do.STAY, "ben"),
+        ("address", Cleanup.STAY, "ben"),
+        ("disk", Cleanup.STAY, "ben"),
     ]
     cleans(lab)
     assert len(lab.cloud.orphans().items) == 2
@@ -168,15 +168,15 @@ def test_what_bears_no_launch_is_said_to_be_of_one_that_is_not_known(lab):
     lab.cloud.leave(Kind.DISK, "north", ours(lab))
     lab.later(hours=2)
     (disk,) = found(lab)
-    assert (disk.origin.id, disk.do) == ("", Do.REMOVE)
-    assert surveyed(survey(lab.session, CleanupOptions()))["orphans"][0]["launch"] is None
+    assert (disk.origin.id, disk.do) == ("", Cleanup.REMOVE)
+    assert orphans_document(survey(lab.session, CleanupOptions()))["orphans"][0]["launch"] is None
 
 
 def test_what_is_minutes_old_stays(lab):
     interrupted(lab)
-    assert kinds(found(lab), Do.REMOVE) == []
+    assert kinds(found(lab), Cleanup.REMOVE) == []
     lab.later(minutes=16)
-    assert kinds(found(lab), Do.REMOVE) == ["disk", "key_pair"]
+    assert kinds(found(lab), Cleanup.REMOVE) == ["disk", "key_pair"]
 
 
 def test_older_than_leaves_out_what_was_left_later(lab):
@@ -194,7 +194,7 @@ def test_a_region_that_is_silent_is_named_and_the_others_are_cleaned(lab):
     lab.cloud.hide("south")
     there = survey(lab.session, CleanupOptions())
     assert [gap.scope for gap in there.unanswered] == ["south"]
-    document, fault = cleaned(there, clean(lab.session, there.orphans))
+    document, fault = clean_document(there, clean(lab.session, there.orphans))
     assert (fault, [one["region"] for one in document["removed"]]) == (None, ["north"])
     lab.cloud.show("south")
     assert [one.region for one in lab.cloud.orphans().items] == ["south"]
@@ -217,10 +217,10 @@ def test_a_stopped_machine_is_shown_and_ended_only_where_that_is_said(lab):
     stop(lab.session, row, why="lunch")
     lab.later(days=2)
     machine = found(lab)[-1]
-    assert (machine.what, machine.do, machine.way) == ("stopped_machine", Do.STAY, "cloudgpu down heron")
+    assert (machine.what, machine.do, machine.way) == ("stopped_machine", Cleanup.STAY, "cloudgpu down heron")
     cleans(lab, older_than=DAY)
     assert lab.cloud.get(row.provider_id).state is State.STOPPED
-    assert kinds(found(lab, stopped_older_than=timedelta(days=3)), Do.END) == []
+    assert kinds(found(lab, stopped_older_than=timedelta(days=3)), Cleanup.END) == []
     document, fault = cleans(lab, stopped_older_than=DAY)
     assert (fault, [one["name"] for one in document["removed"]]) == (None, ["heron"])
     assert lab.rows() == []
@@ -232,7 +232,7 @@ def test_a_parked_machine_is_kept_on_purpose_until_its_end_is_asked_by_age(lab):
     stop(lab.session, row, why="lunch")
     lab.later(days=10)
     (image,) = [one for one in found(lab) if one.what == Kind.IMAGE]
-    assert (image.do, image.stays) == (Do.STAY, "heron was parked, and comes back from it")
+    assert (image.do, image.stays) == (Cleanup.STAY, "heron was parked, and comes back from it")
     document, fault = cleans(lab, stopped_older_than=WEEK)
     assert (fault, "image" in kinds_of(document)) == (None, True)
     assert lab.cloud.resources().items == ()
@@ -363,7 +363,7 @@ def test_what_is_in_use_again_stays_and_says_so(lab):
     free = lab.cloud.leave(Kind.ADDRESS, row.region, ours(lab))
     lab.later(hours=1)
     there = survey(lab.session, CleanupOptions())
-    assert kinds(there.orphans, Do.REMOVE) == ["address"]
+    assert kinds(there.orphans, Cleanup.REMOVE) == ["address"]
     attach(lab, free, row.provider_id)
     (outcome,) = clean(lab.session, there.orphans)
     assert (outcome.gone, outcome.orphan.stays, outcome.fault) == (False, "it is in use again", None)
@@ -461,4 +461,4 @@ def test_a_survey_asks_each_account_once(lab):
     survey(lab.session, CleanupOptions())
     made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
     assert (made["list"], made["resources"], made["orphans"]) == (1, 1, 1)
-    assert leftovers_of(lab.session, "lab").unanswered == ()
+    assert list_resources(lab.session, "lab").unanswered == ()

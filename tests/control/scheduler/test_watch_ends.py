@@ -35,7 +35,7 @@ class Slow:
     def work(self, session):
         with session.lock("reaper", wait=False):
             for _ in range(self.stops):
-                session.check_hold("reaper")
+                session.check_lock("reaper")
                 self.begun += 1
                 self.wait()
             if not self.stops:
@@ -114,7 +114,7 @@ def test_the_fault_that_ends_a_pass_is_none_of_the_ledger(slow, tmp_path):
     watch = Watch({"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), prices=None, tell=print)
     watch.end()
     with watch._opened() as session, session.lock("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
-        session.check_hold("x")
+        session.check_lock("x")
     assert not isinstance(fault.value, LedgerUnavailable)
 
 

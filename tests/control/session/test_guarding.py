@@ -12,9 +12,9 @@ from cloudgpu.cli.app import run
 from cloudgpu.cli.launch.planned import glance
 from cloudgpu.cli.machine_text import guards
 from cloudgpu.config.files.paths import Home
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.lifecycle.lease import extend, hold_loses_to, plan_extension, set_hold
+from cloudgpu.control.lifecycle.lease import extend, hold_caveat, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -273,7 +273,7 @@ def test_every_verb_says_first_that_the_run_fell_silent_and_again_nothing_once_i
     said = unguarded(poor.session)
     assert said.startswith("Only scheduled runs of the reaper can end fox, and the last one")
     poor.said.clear()
-    listed(poor.session)
+    list_machines(poor.session)
     assert poor.said[0] == said
     from cloudgpu.control.outage import opening
 
@@ -372,10 +372,10 @@ def test_where_an_agent_goes_by_the_launchs_lease_a_hold_keeps_what_it_has_stopp
     passed(lab)
     row = lab.up(name="fox").machine
     until = lab.clock() + timedelta(hours=2)
-    assert "its agent cannot learn of a hold" in (hold_loses_to(lab.session, row, until) or "")
+    assert "its agent cannot learn of a hold" in (hold_caveat(lab.session, row, until) or "")
     assert set_hold(lab.session, row, until).hold_until == iso(until)
     row = stop(lab.session, row, why="test")
-    assert hold_loses_to(lab.session, row, until) is None
+    assert hold_caveat(lab.session, row, until) is None
     assert set_hold(lab.session, row, None).hold_until is None
 
 

@@ -135,7 +135,7 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
 
 
 def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
-    from cloudgpu.control.policies.commands import explained
+    from cloudgpu.control.policies.commands import explain_policy
 
     lab = make_lab(f'{UNGUARDED}host = "127.0.0.1"\nport = 9\n')
     row = lab.up(name="fox", no_guard=True).machine
@@ -144,6 +144,6 @@ def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
     (decision,) = found.decisions
     assert (decision.do, found.exit_code) == ("renew", 0)
     assert decision.why.endswith("no agent runs on it, so its use is not known")
-    (rule,) = [one for one in explained(lab.session, "fox")["rules"] if one["rule"] == "idle"]
+    (rule,) = [one for one in explain_policy(lab.session, "fox")["rules"] if one["rule"] == "idle"]
     assert rule["text"].startswith("never: no agent runs on it")
     assert row.guards.agent == "none"

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.setup.live_check import ceiling, planned, tried
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.offers import Market
@@ -91,7 +91,7 @@ def test_what_it_cost_is_the_ledgers_word(reachable):
     trial = tried(reachable.session, small(reachable))
     (row,) = reachable.session.ledger.machines()
     assert (
-        trial.cost.nanos == spent(row, reachable.session.clock()).nanos >= Money.usd(Decimal("0.01")).nanos
+        trial.cost.nanos == spent_until_now(row, reachable.session.clock()).nanos >= Money.usd(Decimal("0.01")).nanos
     )  # 0.10 an hour, six minutes
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.rename_account import document, plan, rename
 from cloudgpu.control.setup.retire_account import plan as farewell
-from cloudgpu.core.events.account_names import Names, names_now
-from cloudgpu.core.events.lab_lines import account_renamed
+from cloudgpu.core.events.account_names import CurrentNames, names_now
+from cloudgpu.core.events.general_lines import account_renamed
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.values.times import iso
@@ -126,7 +126,7 @@ def test_an_old_name_that_is_taken_up_again_stands_for_itself(two):
 def test_an_account_that_is_another_providers_now_is_said_to_be_that(two):
     two.machine()
     two.drop_table('[accounts.old]\nprovider = "local"\n')
-    (shown,) = listed(two.session)["machines"]
+    (shown,) = list_machines(two.session)["machines"]
     assert shown["absent"].startswith("Account old in config.toml is one of local now, not of fake.")
     assert two.pass_().exit_code == 8
 
@@ -159,7 +159,7 @@ def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
     with pytest.raises(InvalidRequest, match=f"{row.name} is on this computer") as refusal:
         farewell(two.session, two.environ, "desk")
     assert refusal.value.next.startswith("Put [accounts.desk] back into config.toml")
-    (shown,) = listed(two.session)["machines"]
+    (shown,) = list_machines(two.session)["machines"]
     assert "the files of its machines are under that name" in shown["absent"]
 
 
@@ -190,11 +190,11 @@ def names_of(*renames, who="ada"):
 def test_names_follow_one_another_and_what_comes_back_to_its_old_one_has_no_other():
     assert names_of(("a", None, "b"), ("b", None, "c")).accounts == {"a": "c", "b": "c"}
     assert names_of(("a", None, "b"), ("b", None, "a")).accounts == {"b": "a"}
-    assert names_of(("a", None, "b"), who="bob") == Names(), "a colleague's account may bear that name"
+    assert names_of(("a", None, "b"), who="bob") == CurrentNames(), "a colleague's account may bear that name"
     hosts = names_of(("a", "box", "gpu1"), ("a", None, "b"), ("b", "gpu1", "gpu2")).hosts
     assert hosts == {("b", "box"): "gpu2", ("b", "gpu1"): "gpu2"}
     names = names_of(("a", None, "b"), ("b", "box", "gpu1"))
     assert (names.host("a", "box"), names.hosts_of("b")) == ("gpu1", {"box": "gpu1"})
     here = {"b": {"hosts": [{"name": "gpu1"}]}}
     assert names.among(here) == names
-    assert names.among({"a": {}, "b": {"hosts": [{"name": "box"}]}}) == Names()
+    assert names.among({"a": {}, "b": {"hosts": [{"name": "box"}]}}) == CurrentNames()

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.accounts import cloud_accounts, used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.retire_account import document, forget, plan
-from cloudgpu.core.events.lab_lines import account_forgotten
+from cloudgpu.core.events.general_lines import account_forgotten
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.facts import RecordedIdentity
@@ -147,7 +147,7 @@ def test_an_account_without_a_table_is_forgotten_with_machines_that_nobody_here_
     row = two.machine()
     two.drop_table()
     assert two.pass_().exit_code == 8
-    (shown,) = listed(two.session)["machines"]
+    (shown,) = list_machines(two.session)["machines"]
     assert (shown["state"], shown["reachable"]) == ("running", False)
     assert shown["absent"].startswith("config.toml has no account old. Put [accounts.old] back into config.toml.")
     checks = {one.name: one for one in examine(two.environ, clock=two.clock)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.spot.history import better_place
+from cloudgpu.control.spot.history import better_location
 from cloudgpu.errors import AuthFailed
 from cloudgpu.testing.fake.provider import FakeProvider
 from tests.control.conftest import Lab
@@ -46,7 +46,7 @@ def prepared(lab):
 def test_the_zone_that_is_likeliest_is_tried_first_with_one_question(lab):
     found, zones = prepared(lab)
     SCORES.update(dict.fromkeys(zones, 3) | {zones[-1]: 9})
-    place = better_place(lab.session, found)
+    place = better_location(lab.session, found)
     assert place.zone == zones[-1]
     assert len(ASKED) == 1
 
@@ -54,12 +54,12 @@ def test_the_zone_that_is_likeliest_is_tried_first_with_one_question(lab):
 def test_scores_that_are_the_same_change_nothing(lab):
     found, zones = prepared(lab)
     SCORES.update(dict.fromkeys(zones, 1))
-    assert better_place(lab.session, found) is None
+    assert better_location(lab.session, found) is None
 
 
 def test_an_account_that_may_not_ask_launches_as_before_and_says_nothing(lab):
     found, _ = prepared(lab)
     said = list(lab.said)
-    assert better_place(lab.session, found) is None
+    assert better_location(lab.session, found) is None
     assert len(ASKED) == 1
     assert lab.said == said

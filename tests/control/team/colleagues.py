@@ -1,7 +1,7 @@
 """A team on one ledger and one fake cloud: members and a payer, each with a home of their own.
 
 The ledger is a SQLite file whose store answers who asks, as a database of a team does; nothing else of it is changed.
-The real database, and what it enforces, is in `test_law_postgres`.
+The real database, and what it enforces, is in `test_authorization_postgres`.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.alerts.alerts import deliver
-from cloudgpu.control.api.show import shown
+from cloudgpu.control.api.show import show_document
 from cloudgpu.control.lifecycle.start import new_lease
-from cloudgpu.control.policies.commands import explained
+from cloudgpu.control.policies.commands import explain_policy
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.team.published import publish, withdraw
 from cloudgpu.core.alerts.alerts import alert_state as alerts
@@ -80,7 +80,7 @@ def test_an_edit_counts_for_every_pass_once_the_home_where_it_lies_has_read_it(t
     for one in (bo, ada, bo, ada):
         one.pass_()
     assert kinds(ada).count("terms_set") == 1
-    lines = shown(bo.session, "work", history=True)["history"]
+    lines = show_document(bo.session, "work", history=True)["history"]
     assert "the reaper has read its policy's file, or limits, again" in history_lines(lines)
     (ada.home / "policies" / "limits.yaml").unlink()
     ada.pass_()
@@ -94,7 +94,7 @@ def test_a_file_that_is_gone_leaves_what_it_said(team):
     file.unlink()
     assert (idle(ada), idle(bo)) == (540 * MIN, 540 * MIN)
     assert ada.pass_().faults == ()
-    value = explained(bo.session, "work")
+    value = explain_policy(bo.session, "work")
     assert (value["error"], value["source"]) == (None, "the ledger, as the home that launched it last read it")
     lease = new_lease(ada.session, ada.machine("work"), None)
     assert lease.expires - ada.clock() == timedelta(hours=20)

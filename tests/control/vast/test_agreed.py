@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.launch.plan import agreed, prepare
+from cloudgpu.control.launch.plan import ask_for_agreement, prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import NoCapacity
 
@@ -31,7 +31,9 @@ class Person:
     def agrees(self):
         wish = parse_request(**WISH)
         plan = prepare(self.session, wish)
-        return plan, agreed(self.session, plan, lambda: prepare(self.session, wish), self.ask, lambda one: one)
+        return plan, ask_for_agreement(
+            self.session, plan, lambda: prepare(self.session, wish), self.ask, lambda one: one
+        )
 
 
 @pytest.fixture
@@ -74,5 +76,5 @@ def test_what_is_out_of_stock_by_then_is_said(vast, person):
 
 def test_what_runs_where_a_machine_is_already_costs_no_more_however_late_the_answer_is(vast, person):
     one = person(3600)
-    planned = agreed(one.session, "a job", pytest.fail, lambda _: vast.advance(3600), lambda _: None)
+    planned = ask_for_agreement(one.session, "a job", pytest.fail, lambda _: vast.advance(3600), lambda _: None)
     assert planned == "a job"

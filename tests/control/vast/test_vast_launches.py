@@ -23,7 +23,7 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InvalidRequest, LaunchUncertain
@@ -127,13 +127,13 @@ def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):
     contract.sent, contract.received = 3 * 10**9, 7 * 10**9
     vast.advance(HOUR)
     now = lab.session.clock()
-    before = spent(lab.row(machine), now).dollars
+    before = spent_until_now(lab.row(machine), now).dollars
     since = {"since": now.timestamp() - HOUR}
     counters = {"sent": {"bytes": contract.sent, **since}, "received": {"bytes": contract.received, **since}}
     record(lab.session, lab.row(machine), {"heartbeat": now.timestamp(), **counters})
     asked = vast.bill(str(contract.id))["traffic"]
     assert asked == Decimal("0.026")  # 3 GB at $0.004 and 7 GB at $0.002
-    assert spent(lab.row(machine), now).dollars - before == asked
+    assert spent_until_now(lab.row(machine), now).dollars - before == asked
     end(lab.session, lab.row(machine), why="a test")
 
 

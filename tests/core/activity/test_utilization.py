@@ -15,12 +15,12 @@ from cloudgpu.core.activity.utilization import (
     UNKNOWN,
     USED,
     Hour,
-    Span,
+    UsageSpan,
     Word,
     hours,
-    intervals,
-    joined,
+    join_days,
     kind_of,
+    usage_intervals,
 )
 from cloudgpu.core.reaper.replay import signs_of
 
@@ -39,7 +39,7 @@ def minutes(begin, end, **more):
 
 
 def one_hour(samples, begin=H, end=H + 3600, word=None):
-    (found,) = hours(intervals(samples), [(begin, end)], word)
+    (found,) = hours(usage_intervals(samples), [(begin, end)], word)
     return found
 
 
@@ -109,7 +109,7 @@ def test_a_machine_without_a_gpu_is_used_and_not_unknown():
 def test_only_billed_time_counts_and_each_second_once():
     shown = minutes(-60, 120, gpu=90)
     runs = [(H + 600, H + 1200.5), (H + 1000, H + 4200)]
-    assert hours(intervals(shown), runs) == (
+    assert hours(usage_intervals(shown), runs) == (
         Hour(AT, gpu=3000, used=0, idle=0, unknown=0),
         Hour(datetime(2026, 11, 21, 11, tzinfo=UTC), gpu=600, used=0, idle=0, unknown=0),
     )
@@ -120,21 +120,23 @@ def test_without_samples_billed_time_is_unknown():
         Hour(AT, 0, 0, 0, 599.75),
         Hour(datetime(2026, 11, 21, 11, tzinfo=UTC), 0, 0, 0, 400),
     )
-    assert hours((), []) == hours((), [(H, H)]) == hours(intervals(minutes(0, 60)), []) == ()
+    assert hours((), []) == hours((), [(H, H)]) == hours(usage_intervals(minutes(0, 60)), []) == ()
 
 
 def test_samples_that_overlap_count_once_and_moments_between_them_are_no_gap():
     shown = [{**sample(n, gpu=90), "t": H + 60 * n + shift} for n, shift in ((1, 0.0), (2, 0.7), (3, -0.4), (4, 30.0))]
-    assert intervals(shown) == (Span(H, H + 180, GPU), Span(H + 210, H + 270, GPU))
+    assert usage_intervals(shown) == (UsageSpan(H, H + 180, GPU), UsageSpan(H + 210, H + 270, GPU))
     late = [sample(1), {**sample(1.5, gpu=90), "s": 60}]
-    assert intervals(late) == (Span(H, H + 60, IDLE), Span(H + 60, H + 90, GPU))
+    assert usage_intervals(late) == (UsageSpan(H, H + 60, IDLE), UsageSpan(H + 60, H + 90, GPU))
 
 
 def test_gpus_that_worked_are_counted_one_at_least_and_only_while_any_did():
     shown = [*minutes(0, 10, gpu=90, gpus=2.0), *minutes(10, 20, gpu=90, gpus=0.2), *minutes(20, 30, gpu=0, gpus=0.0)]
     shown += [*minutes(30, 40, gpu=90), *minutes(40, 60, gpu=90, gpus=None)]
     assert one_hour(shown) == Hour(AT, gpu=3000, used=0, idle=600, unknown=0, cards=1800.0, counted=1200)
-    halves = joined([intervals(minutes(0, 10, gpu=90, gpus=3.0)), intervals([sample(12, gpu=90, gpus=3.0)])])
+    halves = join_days(
+        [usage_intervals(minutes(0, 10, gpu=90, gpus=3.0)), usage_intervals([sample(12, gpu=90, gpus=3.0)])]
+    )
     assert sum(one.cards for one in halves) == 11 * 180
 
 
@@ -172,7 +174,7 @@ def test_joules_are_summed_where_they_were_measured():
 
 def test_joules_of_a_part_are_that_part_of_them():
     shown = minutes(0, 120, gpu=90, power=100.0)
-    first, second = hours(intervals(shown), [(H + 1800, H + 4200)])
+    first, second = hours(usage_intervals(shown), [(H + 1800, H + 4200)])
     assert (first.joules, second.joules) == (180_000, 60_000)
 
 
@@ -188,7 +190,7 @@ def test_an_hours_parts_add_up_to_what_was_billed_of_it(steps, lengths, spoke):
         now += gap
         shown.append({**one, "t": now, "s": length})
     runs = [(H + 60 * begin, H + 60 * (begin + length)) for begin, length in lengths]
-    found = hours(intervals(shown), runs, Word(H + 100, H + 5000) if spoke else None)
+    found = hours(usage_intervals(shown), runs, Word(H + 100, H + 5000) if spoke else None)
     billed = {minute for begin, length in lengths for minute in range(begin, begin + length)}
     for one in found:
         first = (one.at.timestamp() - H) / 60
@@ -203,7 +205,10 @@ def test_days_that_are_summed_up_apart_say_what_they_say_together(steps, cut):
     for gap, length, one in steps:
         now += gap
         shown.append({**one, "t": now, "s": length})
-    whole, parts = joined([intervals(shown)]), joined([intervals(shown[:cut]), intervals(shown[cut:])])
+    whole, parts = (
+        join_days([usage_intervals(shown)]),
+        join_days([usage_intervals(shown[:cut]), usage_intervals(shown[cut:])]),
+    )
     runs = [(H - 600, H + 7200)]
     known = hours(whole, runs), hours(parts, runs)
     assert [(one.gpu, one.used, one.idle) for one in known[0]] == [(one.gpu, one.used, one.idle) for one in known[1]]

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import Case, Compared, History, Seconds, by_day, compared, desktop_work, work
+from cloudgpu.core.advice.compare import (
+    Case,
+    History,
+    RentedMachine,
+    Seconds,
+    by_day,
+    comparisons,
+    desktop_work,
+    gpu_seconds_by_day,
+)
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
@@ -45,7 +54,7 @@ def machine(*days, **more):
     """A machine with these (gpu, used, idle, unknown) hours from the first day on."""
     spent = {(BEGIN + n * DAY).date(): Seconds(*(part * HOUR for part in one)) for n, one in enumerate(days)}
     usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL, "read": True}
-    return Compared(**(usual | more), days=spent)
+    return RentedMachine(**(usual | more), days=spent)
 
 
 def history(costs, machines=(), *, end=None, zone=UTC):
@@ -62,20 +71,20 @@ def hours_of(found):
 def test_unknown_hours_are_work_for_the_cloud_and_none_for_the_desktop():
     one = machine((3, 1, 4, 2), (0, 0, 0, 6))
     # Of 3 + 1 + 4 known hours 3 were work: expected is that part, 3/8, of the unknown ones.
-    assert hours_of(work(one, Case.LOW)) == {1: 5, 2: 6}
-    assert hours_of(work(one, Case.EXPECTED)) == {1: 3 + 2 * 3 / 8, 2: 6 * 3 / 8}
-    assert hours_of(work(one, Case.HIGH)) == {1: 3, 2: 0}
+    assert hours_of(gpu_seconds_by_day(one, Case.LOW)) == {1: 5, 2: 6}
+    assert hours_of(gpu_seconds_by_day(one, Case.EXPECTED)) == {1: 3 + 2 * 3 / 8, 2: 6 * 3 / 8}
+    assert hours_of(gpu_seconds_by_day(one, Case.HIGH)) == {1: 3, 2: 0}
 
 
 def test_of_a_machine_of_which_nothing_is_known_all_is_expected_to_be_work():
     one = machine((0, 0, 0, 10))
-    assert [hours_of(work(one, case))[1] for case in Case] == [10, 10, 0]
+    assert [hours_of(gpu_seconds_by_day(one, case))[1] for case in Case] == [10, 10, 0]
 
 
 def test_where_no_gpu_is_read_all_use_is_work_and_without_gpus_none_is():
-    assert hours_of(work(machine((0, 5, 3, 0), read=False), Case.HIGH)) == {1: 5}
-    assert hours_of(work(machine((0, 5, 3, 0)), Case.HIGH)) == {1: 0}
-    assert work(machine((0, 5, 3, 8), gpus=0.0), Case.LOW) == {}
+    assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0), read=False), Case.HIGH)) == {1: 5}
+    assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0)), Case.HIGH)) == {1: 0}
+    assert gpu_seconds_by_day(machine((0, 5, 3, 8), gpus=0.0), Case.LOW) == {}
 
 
 def test_hours_are_scaled_by_speed_by_gpus_and_by_a_share_of_one():
@@ -96,7 +105,7 @@ def test_an_hour_is_of_the_day_on_which_it_begins():
 def test_the_cloud_is_the_dearer_one_from_the_day_on_whose_evening_it_had_cost_as_much():
     # $300 a day and 10 h of work, $1 of electricity: 900 of 1003 after three days, 1200 of 1004 after four.
     four = history([300] * 4, [machine(*[(10, 0, 14, 0)] * 4)])
-    found = compared(four, PLAIN, goes_on=True)[Case.EXPECTED]
+    found = comparisons(four, PLAIN, goes_on=True)[Case.EXPECTED]
     assert (found.cloud, found.worked, found.owned.total) == (
         Money.usd(1200), timedelta(hours=40), Money.usd(1004),
     )  # fmt: skip
@@ -107,17 +116,17 @@ def test_the_cloud_is_the_dearer_one_from_the_day_on_whose_evening_it_had_cost_a
 def test_what_goes_on_at_its_pace_meets_when_both_have_cost_the_same():
     # $20 a day and 10 h of work: after 10 days 200 of 1010, and each day 19 nearer: 810/19 days on.
     ten = history([20] * 10, [machine(*[(10, 0, 14, 0)] * 10)])
-    found = compared(ten, PLAIN, goes_on=True)
+    found = comparisons(ten, PLAIN, goes_on=True)
     after = (found[Case.EXPECTED].meets - ten.end) / DAY
     assert abs(after - 810 / 19) < 1e-9
     assert {case: side.meets for case, side in found.items()} == dict.fromkeys(Case, found[Case.EXPECTED].meets)
-    assert compared(ten, PLAIN, goes_on=False)[Case.EXPECTED].meets is None
+    assert comparisons(ten, PLAIN, goes_on=False)[Case.EXPECTED].meets is None
 
 
 def test_bought_anew_the_desktop_is_the_dearer_one_again():
     # $1 a day beside $1000 for 4 years of 365 days: met on day 1000. On day 1460 it is bought anew: 1460 of 2000, which
     # is met on day 2000.
-    side = compared(history([1] * 10), PLAIN, goes_on=True)[Case.EXPECTED]
+    side = comparisons(history([1] * 10), PLAIN, goes_on=True)[Case.EXPECTED]
     times = (side.meets, *side.again)
     assert [round((at - BEGIN) / DAY, 6) for at in times] == [1000, 1460, 2000]
 
@@ -125,12 +134,12 @@ def test_bought_anew_the_desktop_is_the_dearer_one_again():
 def test_the_pace_is_of_the_last_thirty_days_and_its_bounds_are_their_weeks():
     # 60 days, $100 on each of the first 30, then $10, but for 70 on the last.
     sixty = history([100] * 30 + [10] * 29 + [70], [])
-    paces = {case: side.pace.cloud for case, side in compared(sixty, PLAIN, goes_on=True).items()}
+    paces = {case: side.pace.cloud for case, side in comparisons(sixty, PLAIN, goes_on=True).items()}
     # (29 x 10 + 70) / 30 = 12; the cheapest week has 10 a day. The dearest whole week before the last day has 10, too,
     # which is less than expected.
     assert paces == {Case.LOW: Money.usd(10), Case.EXPECTED: Money.usd(12), Case.HIGH: Money.usd(12)}
     spiked = history([10] * 20 + [80] + [10] * 9, [])
-    paces = {case: side.pace.cloud for case, side in compared(spiked, PLAIN, goes_on=True).items()}
+    paces = {case: side.pace.cloud for case, side in comparisons(spiked, PLAIN, goes_on=True).items()}
     # (29 x 10 + 80) / 30; a week with the spike: (6 x 10 + 80) / 7 = 20.
     assert paces[Case.HIGH] == Money.usd(20)
     assert paces[Case.LOW] == Money.usd(10)
@@ -138,14 +147,14 @@ def test_the_pace_is_of_the_last_thirty_days_and_its_bounds_are_their_weeks():
 
 def test_less_than_a_day_has_no_pace():
     short = history([3], [machine((1, 0, 0, 0))], end=BEGIN + timedelta(hours=1))
-    side = compared(short, PLAIN, goes_on=True)[Case.EXPECTED]
+    side = comparisons(short, PLAIN, goes_on=True)[Case.EXPECTED]
     assert (side.pace, side.meets) == (None, None)
     assert side.owned.number == 1
 
 
 def test_work_for_more_than_all_the_time_takes_more_desktops():
     # 8 GPUs for 10 h on one day: 80 h within 24 take four; they use 80 kWh, $8.
-    side = compared(history([100], [machine((10, 0, 0, 0), gpus=8.0)]), PLAIN, goes_on=True)[Case.EXPECTED]
+    side = comparisons(history([100], [machine((10, 0, 0, 0), gpus=8.0)]), PLAIN, goes_on=True)[Case.EXPECTED]
     assert (side.owned.number, side.owned.total) == (4, Money.usd(4008))
     assert side.busiest == (date(2026, 11, 1), timedelta(hours=80))
 
@@ -153,31 +162,31 @@ def test_work_for_more_than_all_the_time_takes_more_desktops():
 def test_what_an_hour_asked_of_many_machines_need_not_be_done_within_it():
     # An hour of 8 GPUs is 8 h of one desktop, not eight desktops: 8 kWh, and a third of a day in use.
     hour = history([40], [machine((1, 0, 0, 0), gpus=8.0)], end=BEGIN + timedelta(hours=1))
-    side = compared(hour, PLAIN, goes_on=True)[Case.EXPECTED]
+    side = comparisons(hour, PLAIN, goes_on=True)[Case.EXPECTED]
     assert (side.owned.number, side.owned.worked, side.owned.total) == (1, timedelta(hours=8), Money.usd("1000.8"))
 
 
 def test_a_machine_at_work_all_the_time_takes_one_desktop_whatever_fractions_add_up_to():
     end = BEGIN + timedelta(hours=24 * 3)
-    busy = Compared("fox", "v100", 1.0, 16.0, EQUAL, True, {
+    busy = RentedMachine("fox", "v100", 1.0, 16.0, EQUAL, True, {
         (BEGIN + n * DAY).date(): Seconds(gpu=sum([0.1] * 864_000)) for n in range(3)
     })  # fmt: skip
-    assert compared(history([9] * 3, [busy], end=end), PLAIN, goes_on=True)[Case.EXPECTED].owned.number == 1
+    assert comparisons(history([9] * 3, [busy], end=end), PLAIN, goes_on=True)[Case.EXPECTED].owned.number == 1
 
 
 def test_what_is_billed_ahead_is_in_the_last_point():
     ahead = history([5, 7], [], end=BEGIN + timedelta(hours=3))
-    side = compared(ahead, PLAIN, goes_on=True)[Case.EXPECTED]
+    side = comparisons(ahead, PLAIN, goes_on=True)[Case.EXPECTED]
     assert [(point.at, point.cloud) for point in side.points] == [(ahead.end, Money.usd(12))]
 
 
 def test_use_and_price_at_which_both_cost_the_same_over_the_desktops_life():
     # $1.10 came an hour of work to, of which $1 is not electricity: 1,000 h pay the desktop, of 35,040 in four years.
-    side = compared(history([11], [machine((10, 0, 0, 0))]), PLAIN, goes_on=True)[Case.EXPECTED]
+    side = comparisons(history([11], [machine((10, 0, 0, 0))]), PLAIN, goes_on=True)[Case.EXPECTED]
     assert side.use == Fraction(1000, 35_040)
     # At 10 h of 24, 14,600 h in four years: 1000 / 14600 and ten cents of electricity each.
     assert side.price == Money(round(Fraction(10**12, 14_600)) + 10**8)
-    idle = compared(history([11], [machine((0, 0, 10, 0))]), PLAIN, goes_on=True)[Case.EXPECTED]
+    idle = comparisons(history([11], [machine((0, 0, 10, 0))]), PLAIN, goes_on=True)[Case.EXPECTED]
     assert (idle.use, idle.price, idle.worked) == (None, None, timedelta(0))
 
 
@@ -187,7 +196,7 @@ def test_it_is_the_dearer_one_since_it_last_became_that():
     from dataclasses import replace
 
     straight = replace(PLAIN, depreciation=Depreciation.STRAIGHT)
-    side = compared(history([1] + [0] * 8 + [500]), straight, goes_on=True)[Case.EXPECTED]
+    side = comparisons(history([1] + [0] * 8 + [500]), straight, goes_on=True)[Case.EXPECTED]
     assert side.past == BEGIN + DAY
     assert side.since == BEGIN + 10 * DAY
 
@@ -219,7 +228,7 @@ def test_any_history_has_three_cases_in_their_order_and_points_that_are_on_the_c
     from dataclasses import replace
 
     desktop = replace(PLAIN, depreciation=depreciation, idle_power=Power.of(50))
-    found = compared(past, desktop, goes_on=goes_on)
+    found = comparisons(past, desktop, goes_on=goes_on)
     low, usual, high = (found[case] for case in Case)
     assert low.cloud <= usual.cloud <= high.cloud
     assert low.worked >= usual.worked >= high.worked
@@ -242,7 +251,7 @@ def is_dearer(past, side, point, desktop):
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Seoul"])
 def test_nothing_at_all_is_no_fault(zone):
-    side = compared(history([], zone=ZoneInfo(zone)), PLAIN, goes_on=True)[Case.EXPECTED]
+    side = comparisons(history([], zone=ZoneInfo(zone)), PLAIN, goes_on=True)[Case.EXPECTED]
     assert (side.cloud, side.worked, side.past, side.meets, side.use, side.busiest) == (
         ZERO, timedelta(0), None, None, None, None,
     )  # fmt: skip

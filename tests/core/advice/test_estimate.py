@@ -18,18 +18,18 @@ from cloudgpu.core.advice.estimate import (
     AttachedCostEstimate,
     Buy,
     Estimate,
-    Hours,
     Precision,
+    WeeklyHours,
     While,
+    average_use,
     best,
     cheapest_first,
-    finite,
+    cost_parts,
     has_bf16,
     hours_for,
     is_recalled,
     peak_tflops,
-    split,
-    steady,
+    piece_of_work,
 )
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice
@@ -39,7 +39,7 @@ from cloudgpu.core.values.money import HOUR, Money
 from tests.examples import some
 
 AT = datetime(2026, 8, 3, tzinfo=UTC)
-OFFICE = Hours(Fraction(8), Fraction(5))
+OFFICE = WeeklyHours(Fraction(8), Fraction(5))
 
 
 def offer(price, *, provider="gcp", name="g2-standard-4", region="us-central1", gpu="L4", share=1.0):
@@ -72,14 +72,14 @@ def usd(text):
 
 
 def test_a_month_that_runs_all_the_time_is_730_hours():
-    found = split(buy("0.706832", disk("0.1"), address("0.005")), steady(Hours(), MONTH))
+    found = cost_parts(buy("0.706832", disk("0.1"), address("0.005")), average_use(WeeklyHours(), MONTH))
     assert found.hours == 730
     assert (found.machine, found.disk, found.address) == (usd("515.98736"), usd("10"), usd("3.65"))
     assert found.total == usd("529.63736")
 
 
 def test_office_hours_are_173_81_hours_a_month_and_the_disk_stays():
-    found = split(buy("0.706832", disk("0.1"), address("0.005")), steady(OFFICE, MONTH))
+    found = cost_parts(buy("0.706832", disk("0.1"), address("0.005")), average_use(OFFICE, MONTH))
     assert found.hours == Fraction(8 * 5, 7) * Fraction(365, 12)
     # 0.706832 USD x 173.809523... hours; 100 GB x 0.1; 0.005 x 173.809523...
     assert (found.machine, found.disk, found.address) == (usd("122.854133333"), usd("10"), usd("0.869047619"))
@@ -87,7 +87,7 @@ def test_office_hours_are_173_81_hours_a_month_and_the_disk_stays():
 
 def test_a_year_is_365_days_and_a_day_is_an_average_one():
     it = buy("3.65", disk("0.1"))
-    parts = [split(it, steady(OFFICE, length)) for length in (DAY, MONTH, YEAR)]
+    parts = [cost_parts(it, average_use(OFFICE, length)) for length in (DAY, MONTH, YEAR)]
     assert [one.hours for one in parts] == [Fraction(40, 7), Fraction(40, 7) * 365 / 12, Fraction(40, 7) * 365]
     assert parts[2].machine == usd("7612.857142857")  # 3.65 x 40/7 x 365
     assert parts[2].disk == usd("120")
@@ -99,43 +99,47 @@ def test_a_year_is_365_days_and_a_day_is_an_average_one():
     [("aws", 60), ("gcp", 60), ("azure", 60)],  # Azure: no source is sure of its minimum, so the dearer reading
 )
 def test_a_short_run_is_billed_with_its_minimum_each_time(provider, seconds):
-    span = steady(Hours(Fraction(1, 100), Fraction(7)), MONTH)  # 36 seconds a day
-    found = split(buy("3600", provider=provider), span)
+    span = average_use(WeeklyHours(Fraction(1, 100), Fraction(7)), MONTH)  # 36 seconds a day
+    found = cost_parts(buy("3600", provider=provider), span)
     assert found.machine == Money(round(seconds * Fraction(365, 12) * 10**9))
 
 
 def test_a_started_second_is_billed_whole():
     work = Fraction(100, 1) + Fraction(1, 7200)  # half a second
-    assert split(buy("3600"), finite(Hours(), work)).machine == usd("360001")
+    assert cost_parts(buy("3600"), piece_of_work(WeeklyHours(), work)).machine == usd("360001")
 
 
 def test_an_azure_disk_is_billed_by_the_started_hour_and_googles_by_the_second():
-    ninety_minutes = finite(Hours(), Fraction(3, 2))
-    cost = {kind: split(buy("1", disk("7.30", 1), provider=kind), ninety_minutes).disk for kind in ("azure", "gcp")}
+    ninety_minutes = piece_of_work(WeeklyHours(), Fraction(3, 2))
+    cost = {
+        kind: cost_parts(buy("1", disk("7.30", 1), provider=kind), ninety_minutes).disk for kind in ("azure", "gcp")
+    }
     assert cost == {"azure": usd("0.02"), "gcp": usd("0.015")}
 
 
 def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
-    always, office = finite(Hours(), Fraction(100)), finite(Hours(Fraction(8)), Fraction(100))
+    always, office = piece_of_work(WeeklyHours(), Fraction(100)), piece_of_work(WeeklyHours(Fraction(8)), Fraction(100))
     assert (always.runs, always.kept) == (((100 * HOUR, 1),), 100 * HOUR)
     assert office.runs == ((8 * HOUR, 12), (4 * HOUR, 1))
     assert office.kept == (12 * 24 + 4) * HOUR  # four hours of the thirteenth day, and no night after them
-    assert finite(Hours(Fraction(8)), Fraction(96)).kept == (11 * 24 + 8) * HOUR
-    assert finite(OFFICE, Fraction(8)).kept == 8 * HOUR  # one day's work is done on that day
-    assert finite(OFFICE, Fraction(16)).kept == Fraction(7 * 24, 5) * HOUR + 8 * HOUR  # two, an average day apart
+    assert piece_of_work(WeeklyHours(Fraction(8)), Fraction(96)).kept == (11 * 24 + 8) * HOUR
+    assert piece_of_work(OFFICE, Fraction(8)).kept == 8 * HOUR  # one day's work is done on that day
+    assert (
+        piece_of_work(OFFICE, Fraction(16)).kept == Fraction(7 * 24, 5) * HOUR + 8 * HOUR
+    )  # two, an average day apart
 
 
 def test_googles_static_address_costs_more_while_no_machine_uses_it():
     it = buy("1", address("0.005"), address("0.01", While.IDLE))
     # 8 of 24 hours a day: 243.33 hours at 0.005 and 486.67 at 0.01
-    assert split(it, steady(Hours(Fraction(8)), MONTH)).address == usd("6.083333333")
-    assert split(it, steady(Hours(), MONTH)).address == usd("3.65")
+    assert cost_parts(it, average_use(WeeklyHours(Fraction(8)), MONTH)).address == usd("6.083333333")
+    assert cost_parts(it, average_use(WeeklyHours(), MONTH)).address == usd("3.65")
 
 
 def test_a_commitment_is_paid_for_every_hour():
     it = replace(buy("2"), committed=True, per_hour=usd("1.26"))
-    assert split(it, steady(OFFICE, MONTH)).machine == usd("919.8")
-    assert split(it, steady(OFFICE, MONTH)).hours == 730
+    assert cost_parts(it, average_use(OFFICE, MONTH)).machine == usd("919.8")
+    assert cost_parts(it, average_use(OFFICE, MONTH)).hours == 730
 
 
 def test_the_only_commitment_that_is_known_is_the_published_one():
@@ -153,13 +157,15 @@ def test_the_only_commitment_that_is_known_is_the_published_one():
 
 
 def test_what_has_no_price_is_in_no_sum_and_never_zero():
-    found = split(buy("1", disk(None), address("0.005")), steady(Hours(), MONTH))
+    found = cost_parts(buy("1", disk(None), address("0.005")), average_use(WeeklyHours(), MONTH))
     assert (found.disk, found.is_whole, found.total) == (None, False, usd("733.65"))
 
 
 whole = st.integers(1, 400)
 hours = st.builds(
-    Hours, st.fractions(Fraction(1, 10), 24, max_denominator=50), st.fractions(Fraction(1, 2), 7, max_denominator=20)
+    WeeklyHours,
+    st.fractions(Fraction(1, 10), 24, max_denominator=50),
+    st.fractions(Fraction(1, 2), 7, max_denominator=20),
 )
 prices = st.integers(1, 10**12).map(lambda nanos: f"{nanos / 10**9:.9f}")
 
@@ -168,8 +174,8 @@ prices = st.integers(1, 10**12).map(lambda nanos: f"{nanos / 10**9:.9f}")
 @settings(max_examples=some(60))
 def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, provider):
     one = buy(price, disk(gb), address("0.005"), provider=provider)
-    for span in (steady(often, MONTH), finite(often, Fraction(31, 3))):
-        single, many = split(one, span), split(replace(one, number=number), span)
+    for span in (average_use(often, MONTH), piece_of_work(often, Fraction(31, 3))):
+        single, many = cost_parts(one, span), cost_parts(replace(one, number=number), span)
         assert many.total.nanos == single.total.nanos * number
         assert many.machine + many.disk + many.address == many.total
 
@@ -179,9 +185,11 @@ def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, prov
 def test_more_hours_never_cost_less(price, some, others, work, more):
     less, longer = sorted((some, others))
     it = buy(price, disk("0.1"), address("0.005"))
-    month = [split(it, steady(Hours(a_day), MONTH)).total for a_day in (less, longer)]
+    month = [cost_parts(it, average_use(WeeklyHours(a_day), MONTH)).total for a_day in (less, longer)]
     assert month == sorted(month)
-    job = [split(it, finite(Hours(longer), Fraction(size))).total for size in sorted((work, work + more))]
+    job = [
+        cost_parts(it, piece_of_work(WeeklyHours(longer), Fraction(size))).total for size in sorted((work, work + more))
+    ]
     assert job == sorted(job)
 
 
@@ -191,7 +199,7 @@ def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows
     found = []
     for number, (price, priced, fits) in enumerate(rows):
         it = buy(price, disk("0.1" if priced else None), name=f"type-{number}")
-        found.append(Estimate(it, {"month": split(it, steady(Hours(), MONTH))}, "month", fits=fits))
+        found.append(Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH))}, "month", fits=fits))
     order = cheapest_first(found)
     keys = [(not one.fits, not one.ranked.is_whole, one.ranked.total) for one in order]
     assert keys == sorted(keys)
@@ -199,7 +207,7 @@ def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows
 
 def estimate(price, **more):
     it = buy(price, **more)
-    return Estimate(it, {"month": split(it, steady(Hours(), MONTH))}, "month")
+    return Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH))}, "month")
 
 
 def test_one_line_stands_for_a_gpu_at_a_provider_and_shares_stand_apart():

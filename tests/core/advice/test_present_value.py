@@ -18,13 +18,13 @@ from cloudgpu.core.advice.desktop import (
     YEAR,
     Depreciation,
     counted_by,
+    multiply_desktop,
     ownership_cost,
-    several,
     sold_by_age,
     with_terms,
 )
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor, discount, discount_growth
-from cloudgpu.core.advice.rent_or_buy import Question, answered, mark, over
+from cloudgpu.core.advice.rent_or_buy import RentOrBuyCase, answer_question, costs_after, lifetime_costs
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE, desktops, usd
 from tests.examples import some
@@ -63,8 +63,8 @@ def test_vat_is_on_what_is_bought_and_not_on_what_is_sold():
 def test_terms_of_zero_give_the_identical_answer(one, price, use, speed):
     same = with_terms(one, NO_TERMS.interest, NO_TERMS.vat)
     assert same == one
-    plain, given_zero = Question(one, price, use, speed), Question(same, price, use, speed, NO_TERMS.growth)
-    assert answered(plain) == answered(given_zero)
+    plain, given_zero = RentOrBuyCase(one, price, use, speed), RentOrBuyCase(same, price, use, speed, NO_TERMS.growth)
+    assert answer_question(plain) == answer_question(given_zero)
     assert (NO_TERMS.interest, NO_TERMS.drift, NO_TERMS.vat) == (0, 0, 0)
 
 
@@ -72,18 +72,20 @@ def test_terms_of_zero_give_the_identical_answer(one, price, use, speed):
 @given(usd(1, 9), st.integers(1, 30).map(lambda part: Fraction(part, 100)), st.integers(1, 12))
 def test_a_price_that_falls_never_speaks_for_the_desktop(price, part, quarters):
     span = YEAR * quarters / 4
-    steady_price, falling = (Question(EXAMPLE, price, Fraction(1, 8), Fraction(1), one) for one in (NOTHING, -part))
+    steady_price, falling = (
+        RentOrBuyCase(EXAMPLE, price, Fraction(1, 8), Fraction(1), one) for one in (NOTHING, -part)
+    )
     year = ownership_cost(EXAMPLE, YEAR, timedelta(0))
-    assert mark(falling, span, year).cloud < mark(steady_price, span, year).cloud
-    early, late = (answered(one).break_even for one in (steady_price, falling))
+    assert costs_after(falling, span, year).cloud < costs_after(steady_price, span, year).cloud
+    early, late = (answer_question(one).break_even for one in (steady_price, falling))
     assert late is None or (early is not None and early <= late)
 
 
 @settings(max_examples=some(25))
 @given(desktops([Depreciation.NONE]), usd(0, 9), st.fractions(0, 1), st.integers(1, 12))
 def test_the_verdict_is_that_of_the_totals_and_the_crossing_agrees(one, price, use, half_years):
-    question = Question(sold_by_age(one), price, use, Fraction(1))
-    found = over(question, YEAR * half_years / 2)
+    question = RentOrBuyCase(sold_by_age(one), price, use, Fraction(1))
+    found = lifetime_costs(question, YEAR * half_years / 2)
     assert found.desktop_is_cheaper == (found.mark.owned.total <= found.mark.cloud)
     assert found.difference == abs_(found.mark.owned.total - found.mark.cloud)
     if found.since is not None:
@@ -120,6 +122,6 @@ def test_resale_by_year_falls_with_age_down_to_what_was_typed():
 
 
 def test_several_desktops_are_one_thing_of_their_sums():
-    three = several(replace(EXAMPLE, idle_power=EXAMPLE.rest_power), 3)
+    three = multiply_desktop(replace(EXAMPLE, idle_power=EXAMPLE.rest_power), 3)
     assert (three.gpus, three.boxes, three.purchase) == (3, 3, Money.usd(6600))
     assert (three.busy_power.watts, three.waiting_power.watts) == (3 * 450, 300)

@@ -5,7 +5,13 @@ from fractions import Fraction
 
 import pytest
 
-from cloudgpu.core.alerts.findings import leap, machine_findings, price_finding, price_leaps, unproved_since
+from cloudgpu.core.alerts.findings import (
+    last_price_change,
+    machine_findings,
+    price_finding,
+    price_leaps,
+    unproved_since,
+)
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
@@ -126,12 +132,12 @@ def priced(*nanos, end=None, basis="quoted"):
 
 
 def test_a_leap_is_between_the_last_two_prices_since_the_last_start():
-    assert leap(row(open_usage=())) is None
-    assert leap(priced()) is None
-    assert leap(priced(100, 100)) is None
-    assert leap(priced(100, 120, 300, 300)) == (Money(120), Money(300))
-    assert leap(priced(100, 900, end=ago(hours=1))) is None
-    assert leap(priced(100, 900, basis="measured")) is None
+    assert last_price_change(row(open_usage=())) is None
+    assert last_price_change(priced()) is None
+    assert last_price_change(priced(100, 100)) is None
+    assert last_price_change(priced(100, 120, 300, 300)) == (Money(120), Money(300))
+    assert last_price_change(priced(100, 900, end=ago(hours=1))) is None
+    assert last_price_change(priced(100, 900, basis="measured")) is None
 
 
 @pytest.mark.parametrize(("before", "after", "told"), [(100, 150, 0), (100, 151, 1), (151, 100, 1), (150, 100, 0)])

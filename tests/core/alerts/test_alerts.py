@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.alerts.alerts import AlertState, Finding, alert_state, due, raised_line
-from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
+from cloudgpu.core.events.general_lines import alert_cleared, alert_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
 

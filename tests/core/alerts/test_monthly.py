@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.alerts.findings import SENT, SETTLED, SUBJECT, have, month_before, month_due, month_name, whole_month
-from cloudgpu.core.events.lab_lines import report_sent
+from cloudgpu.core.alerts.findings import (
+    SENT,
+    SETTLED,
+    SUBJECT,
+    month_before,
+    month_due,
+    month_name,
+    receivers_with_report,
+    whole_month,
+)
+from cloudgpu.core.events.general_lines import report_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
 
@@ -63,6 +72,6 @@ def test_who_has_a_month_is_what_its_lines_say_whatever_was_sent_twice():
         for number, one in enumerate([*drafts, drafts[0]], start=1)
     ]
     assert {(one.kind, one.subject) for one in drafts} == {(SENT, SUBJECT)}
-    assert have(lines, "2026-10") == {"mailto-1", "json-3"}
-    assert have(lines, "2026-08") == frozenset()
+    assert receivers_with_report(lines, "2026-10") == {"mailto-1", "json-3"}
+    assert receivers_with_report(lines, "2026-08") == frozenset()
     assert report_sent("2026-10", "mailto-1", now).dedupe == report_sent("2026-10", "mailto-1", now + SETTLED).dedupe

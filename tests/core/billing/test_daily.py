@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import EXACT, charge, cost_timeline, to_us
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import Sums, daily, timeline_of
-from cloudgpu.core.billing.rate_timeline import amount
+from cloudgpu.core.billing.rate_timeline import intervals_cost
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import from_iso
 from tests.core.billing.test_rate_timeline import uses as any_uses
@@ -34,7 +34,7 @@ def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
     begin = 0 if since is None else to_us(since)
     end = 2**62 if until is None else to_us(until)
     for found in (cost_timeline(one, to_us(now)), timeline_of(one, to_us(now))):
-        sides = [amount(side, begin, end) for side in (found.low, found.amount, found.high)]
+        sides = [intervals_cost(side, begin, end) for side in (found.low, found.amount, found.high)]
         assert sides == [charged.low, charged.amount, charged.high]
         billed = found.unpriced and max(found.begin, begin) < min(found.end, end)
         assert billed == bool(charged.unpriced_us)

@@ -12,7 +12,7 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.deductions import after_credits, sustained_use, sustained_use_discounts
 from cloudgpu.core.billing.discounts import Credit
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.money import ZERO, Money
@@ -107,7 +107,8 @@ def test_the_uses_of_many_months_are_read_once_and_each_counts_in_its_own_months
     found = sustained_use_discounts([made], read, NOW)
     months = [one.begin for one in periods("month", START - timedelta(days=70), NOW, UTC)]
     bills = [
-        billed([made], ended, NOW, since=month, until=(month + timedelta(days=32)).replace(day=1)) for month in months
+        period_charges([made], ended, NOW, since=month, until=(month + timedelta(days=32)).replace(day=1))
+        for month in months
     ]
     assert found == [one for month, bill in zip(months, bills, strict=True) for one in sustained_use(bill, month)]
     assert len(found) == len(months)

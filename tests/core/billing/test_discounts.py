@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.discounts import Credit, Discount, Spent, agreed, credits_used
+from cloudgpu.core.billing.discounts import Credit, Discount, Spent, agreed_price, credits_used
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import ZERO, Money
 
@@ -35,7 +35,7 @@ def discount(**new):
 
 
 def paid(*discounts, item=P3, listed=LISTED, at=NOW):
-    return agreed(discounts, item, listed, at)
+    return agreed_price(discounts, item, listed, at)
 
 
 def test_a_percentage_comes_off_the_list_price_and_keeps_its_date():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.forecast import Horizon, Part, burn, remaining, running
+from cloudgpu.core.billing.forecast import Horizon, Part, burn_rate, open_usages, remaining
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, ledgers, row, segment, use
@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 def test_what_is_spent_and_what_is_to_come_are_the_bill_of_that_time(ledger, seconds):
     rows, ended = ledger
     end = NOW + timedelta(seconds=seconds)
-    ahead = remaining(running(rows, NOW), NOW, Horizon.MONTH, end)
+    ahead = remaining(open_usages(rows, NOW), NOW, Horizon.MONTH, end)
     asked = CostQuery(By.PROJECT, UTC)
     now, then = costs(rows, ended, NOW, asked).total, costs(rows, ended, end, asked).total
     assert now.amount + ahead.amount == then.amount
@@ -33,7 +33,7 @@ def test_what_is_spent_and_what_is_to_come_are_the_bill_of_that_time(ledger, sec
 
 
 def ahead(made, goal, end=None):
-    return remaining(running([made], NOW), NOW, goal, end).amount / DOLLAR
+    return remaining(open_usages([made], NOW), NOW, goal, end).amount / DOLLAR
 
 
 def lease(**ends):
@@ -63,7 +63,7 @@ def test_a_machine_that_is_over_its_renew_until_is_not_taken_for_ended():
 
 def test_a_machine_without_a_lease_is_counted_apart():
     made, _ = row(use(end=None))
-    found = remaining(running([made], NOW), NOW, Horizon.LEASES)
+    found = remaining(open_usages([made], NOW), NOW, Horizon.LEASES)
     assert (found.amount, found.without_end) == (0, 1)
     assert ahead(made, Horizon.MONTH, NOW + 24 * HOUR) == 24
 
@@ -80,7 +80,7 @@ def test_a_machine_without_a_lease_is_counted_apart():
 def test_the_burn_rate_has_parts(facts, part):
     disk = use(end=None, resource=Resource.DISK, per=Per.MONTH, segments=(segment(73_000_000_000),))
     made, _ = row(disk, **facts)
-    found = burn(running([made], NOW), NOW)
+    found = burn_rate(open_usages([made], NOW), NOW)
     hour = charge(made.open_usage[0], NOW + HOUR, since=NOW).amount
     assert found.by_part == {**dict.fromkeys(Part, 0), part: hour}
     assert found.total == hour > 0
@@ -96,4 +96,4 @@ def test_what_is_kept_or_stopped_goes_on_whatever_its_lease_said():
 
 def test_what_burns_without_a_price_is_counted():
     made, _ = row(use(end=None, segments=()))
-    assert burn(running([made], NOW), NOW).without_price == 1
+    assert burn_rate(open_usages([made], NOW), NOW).without_price == 1

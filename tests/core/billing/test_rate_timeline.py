@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import charge, to_us
 from cloudgpu.core.billing.rate_timeline import (
-    amount,
     billed_intervals,
+    intervals_cost,
     moment_of,
     rate_intervals,
     rule_of,
@@ -69,14 +69,14 @@ def uses(draw):
 def test_the_strands_of_a_use_are_what_it_costs_at_most(use, now):
     now = max(now, datetime.fromisoformat(use.end or use.begin))
     found = billed_intervals(use, to_us(now))
-    assert amount(found, 0, 2**62) == charge(use, now).high
+    assert intervals_cost(found, 0, 2**62) == charge(use, now).high
 
 
 @given(uses(), moments, moments)
 def test_the_strands_of_a_period_are_what_it_costs_in_it(use, now, until):
     now = max(now, datetime.fromisoformat(use.end or use.begin))
     found = billed_intervals(use, to_us(now))
-    assert amount(found, 0, to_us(until)) == charge(use, now, until=until).high
+    assert intervals_cost(found, 0, to_us(until)) == charge(use, now, until=until).high
 
 
 def test_a_month_has_the_hours_that_it_has():
@@ -94,5 +94,5 @@ few = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30), st.integers(1, 
 def test_no_window_is_dearer_than_the_worst_one(lengths, length, begin, span):
     found = [(first, first + long, rate) for first, long, rate in lengths]
     at, worst = worst_window(found, length, begin, begin + span)
-    assert worst == amount(found, at - length, at)
-    assert worst == max(amount(found, end - length, end) for end in range(begin, begin + span + 1))
+    assert worst == intervals_cost(found, at - length, at)
+    assert worst == max(intervals_cost(found, end - length, end) for end in range(begin, begin + span + 1))

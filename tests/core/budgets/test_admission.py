@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
 from cloudgpu.core.budgets.admission import admission_request
-from cloudgpu.core.budgets.budget import Action, Budget, Scope, Span
+from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
-from cloudgpu.core.budgets.enforcement import affordable, longest
+from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.model.facts import MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage, usage_of_record
@@ -55,7 +55,7 @@ def use(begin, end=None, *, price=DOLLAR, **more):
 
 def budget(dollars=100, span="month", scope=None, **more):
     kind, _, days = span.partition(":")
-    return Budget("lab", Money.usd(dollars), Span(kind, int(days or 0)), Scope(**(scope or {})), **more)
+    return Budget("lab", Money.usd(dollars), BudgetPeriod(kind, int(days or 0)), Scope(**(scope or {})), **more)
 
 
 def ask(one, wanted, rows=(), ended=(), now=NOW):
@@ -316,7 +316,7 @@ def refused(drawn, wish, span, percent):
 @given(st.lists(machines, max_size=3), machines, spans, st.integers(0, 110))
 def test_the_longest_renew_until_fits_and_a_minute_more_does_not(drawn, wish, span, percent):
     asked, wanted = refused(drawn, wish, span, percent)
-    until = longest(asked)
+    until = longest_admitted(asked)
     minute = timedelta(minutes=1)
     if until is None:
         assert asked.admission(lambda _: wanted._replace(renew_until=iso(NOW + minute))).refusals
@@ -329,7 +329,7 @@ def test_the_longest_renew_until_fits_and_a_minute_more_does_not(drawn, wish, sp
 @given(st.lists(machines, max_size=3), machines, spans, st.integers(0, 110))
 def test_the_highest_price_that_is_named_fits(drawn, wish, span, percent):
     asked, wanted = refused(drawn, wish, span, percent)
-    price = affordable(asked)
+    price = highest_admitted_price(asked)
     if price is not None:
         assert 0 < price.nanos < wanted.price.nanos_per_hour
         assert not asked.admission(lambda _: wanted._replace(price=hourly(price.nanos))).refusals

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.rate_timeline import amount, window_full
+from cloudgpu.core.billing.rate_timeline import intervals_cost, window_full
 from cloudgpu.core.budgets.admission import accounts
-from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope, Span, budgets_of
+from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, PaidIn, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
-from cloudgpu.core.budgets.enforcement import Do, stops
+from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
-from cloudgpu.core.events.lab_lines import budget_removed, budget_set
+from cloudgpu.core.events.general_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.currency import Currency
@@ -54,7 +54,7 @@ def run(begin, end=None):
 
 
 def lab(dollars=10, span="month", *, days=0, **more):
-    return Budget("lab", Money.usd(dollars), Span(span, days), **more)
+    return Budget("lab", Money.usd(dollars), BudgetPeriod(span, days), **more)
 
 
 def stands(budget, *rows, now=NOW):
@@ -82,7 +82,17 @@ def test_the_last_word_about_a_name_counts():
 def test_a_budget_is_the_same_after_it_was_in_a_line(nanos, span, project, actions, forecast, allow):
     paid = PaidIn(Decimal("1.5"), Currency("KRW", Decimal("1385.2"), date(2026, 11, 20), "bank"))
     one = Budget(
-        "lab", Money(nanos), Span(span), Scope(project=project), (1,), forecast, actions, "UTC", UTC, allow, paid
+        "lab",
+        Money(nanos),
+        BudgetPeriod(span),
+        Scope(project=project),
+        (1,),
+        forecast,
+        actions,
+        "UTC",
+        UTC,
+        allow,
+        paid,
     )
     assert list(budgets_of([line(budget_set(one.body(), NOW, 1), 2)], lambda _name: UTC).values()) == [one]
 
@@ -145,7 +155,7 @@ def test_what_leaves_the_window_of_a_rolling_budget_makes_room_again():
 def test_when_a_window_is_full_agrees_with_looking_at_every_moment(runs, rate, length, limit):
     found, now = [(begin, min(30, begin + lasts), each) for begin, lasts, each in runs], 30
     goes_on = [*found, (now, 99, rate)]
-    full = [after for after in range(length + 1) if amount(goes_on, now + after - length, now + after) >= limit]
+    full = [after for after in range(length + 1) if intervals_cost(goes_on, now + after - length, now + after) >= limit]
     assert window_full(found, rate, length, now, limit) == (full[0] if full else None)
 
 
@@ -183,7 +193,7 @@ def test_a_new_period_falls_back():
 
 
 def stopping(one, *rows, warned=None):
-    return [(found.name, found.do) for found in stops([one], rows, warned or {}, NOW)]
+    return [(found.name, found.do) for found in budget_stops([one], rows, warned or {}, NOW)]
 
 
 STOP = frozenset({Action.STOP})
@@ -198,10 +208,16 @@ def test_the_newest_goes_first_what_cannot_stop_is_parked_and_a_held_one_is_warn
         machine("freed", launched_at=iso(NOW - 5 * HOUR), hold_until=iso(NOW - HOUR)),
     ]
     one = stands(lab(3, actions=STOP), *rows)
-    wanted = [("new", Do.STOP), ("held", Do.WARN), ("spot", Do.PARK), ("freed", Do.STOP), ("old", Do.STOP)]
+    wanted = [
+        ("new", BudgetAction.STOP),
+        ("held", BudgetAction.WARN),
+        ("spot", BudgetAction.PARK),
+        ("freed", BudgetAction.STOP),
+        ("old", BudgetAction.STOP),
+    ]
     assert stopping(one, *rows) == wanted
-    assert stopping(one, *rows, warned={"cg-held": 1})[1] == ("held", Do.WARN)
-    assert stopping(one, *rows, warned={"cg-held": 2})[1] == ("held", Do.STOP)
+    assert stopping(one, *rows, warned={"cg-held": 1})[1] == ("held", BudgetAction.WARN)
+    assert stopping(one, *rows, warned={"cg-held": 2})[1] == ("held", BudgetAction.STOP)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +238,7 @@ def test_what_does_not_run_or_is_not_covered_is_left_alone(facts):
 
 def test_a_stop_that_was_asked_and_is_not_proved_is_no_reason_to_let_it_run():
     over = stands(lab(1, actions=STOP), machine())
-    assert stopping(over, machine(pending_action="stop")) == [("m", Do.STOP)]
+    assert stopping(over, machine(pending_action="stop")) == [("m", BudgetAction.STOP)]
 
 
 def test_a_budget_that_is_not_passed_or_does_not_stop_stops_nothing():

@@ -15,18 +15,24 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, max_cost_intervals, to_us
-from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rate_intervals, rule_of
+from cloudgpu.core.billing.rate_timeline import (
+    billed_intervals,
+    ended_intervals,
+    intervals_cost,
+    rate_intervals,
+    rule_of,
+)
 from cloudgpu.core.budgets.admission import Account, accounts, admission_request
-from cloudgpu.core.budgets.budget import Budget, Scope, Span
+from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure, exposure_of
-from cloudgpu.core.budgets.flows import laid_out, unit_of, weight
+from cloudgpu.core.budgets.flows import exact_cost, flow_intervals, unit_of
 from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded, machine_of
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
-from cloudgpu.core.model.machine import Machine, volumes_there
+from cloudgpu.core.model.machine import Machine, existing_volumes
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
@@ -39,8 +45,15 @@ from tests.examples import some
 PRICES = Prices(lambda _row: 3 * USD, lambda *_where: Counted(USD // 5, "month", "the dearest known"))
 FOR_EVER = 140 * DAY  # over a change of the year, of months of 28 days, and of the clock here and there
 ZONES = ["UTC", "America/New_York", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"]
-SPANS = [Span("total"), Span("month"), Span("week"), Span("day"), Span("rolling", 1), Span("rolling", 7)]
-SPANS += [Span("rolling", 30)]
+SPANS = [
+    BudgetPeriod("total"),
+    BudgetPeriod("month"),
+    BudgetPeriod("week"),
+    BudgetPeriod("day"),
+    BudgetPeriod("rolling", 1),
+    BudgetPeriod("rolling", 7),
+]
+SPANS += [BudgetPeriod("rolling", 30)]
 OWNERS, PROJECTS = ["ada", "Bob Smith"], ["", "vision"]
 SCOPES = [Scope(), Scope(owner="ada"), Scope(owner="bob-smith"), Scope(project="vision"), Scope(provider="aws")]
 SCOPES += [Scope(instance="cg-1"), Scope(instance="name 0", owner="ada"), Scope(account="lab")]
@@ -194,7 +207,7 @@ def test_admission_says_the_same_by_what_is_stored(lab, some_budgets, second, wi
 def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, second, passes, today):
     rows, uses = known(lab)
     now = START + timedelta(seconds=second)
-    prices, volumes = replace(PRICES, passes=passes), volumes_there(rows)
+    prices, volumes = replace(PRICES, passes=passes), existing_volumes(rows)
     short, laid = stored(rows, uses)
 
     def stands(rows: list[Any], uses: list[tuple[str, Any]]) -> list[Any]:
@@ -216,12 +229,14 @@ def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
     row, now = Machine.of(found.state["row"]), to_us(START + timedelta(seconds=second))
     exposure = exposure_of(row._replace(retained=(), attached_costs=()))
     assume(exposure is not None)
-    laid = [strand for nanos, begin, end, unit in exposure.flows(now) for strand in laid_out(unit, begin, end, nanos)]
+    laid = [
+        strand for nanos, begin, end, unit in exposure.flows(now) for strand in flow_intervals(unit, begin, end, nanos)
+    ]
     fold = [strand for use in row.open_usage for strand in max_cost_intervals(use, now)]
     edges = {0, now, 2**62, *(edge for begin, end, _ in (*fold, *laid) for edge in (begin, end))}
     ordered = sorted(edges) if whole else sorted(random.Random(second).sample(sorted(edges), min(4, len(edges))))
     for begin, end in pairwise(ordered):
-        assert amount(laid, begin, end) == amount(fold, begin, end)
+        assert intervals_cost(laid, begin, end) == intervals_cost(fold, begin, end)
 
 
 @given(lives("cg-1"))
@@ -248,10 +263,10 @@ def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     assert begun is not None
     row = begun._replace(open_usage=(stored_use,), attached_costs=())
     flows = Exposure(*json.loads(json.dumps(exposure_of(row)))).flows(now)
-    laid = [strand for nanos, begin, end, unit in flows for strand in laid_out(unit, begin, end, nanos)]
+    laid = [strand for nanos, begin, end, unit in flows for strand in flow_intervals(unit, begin, end, nanos)]
     edge = to_us(BEGIN + timedelta(seconds=cut))
     for begin, end in ((0, edge), (edge, 2**62)):
-        assert amount(laid, begin, end) == amount(max_cost_intervals(use, now), begin, end)
+        assert intervals_cost(laid, begin, end) == intervals_cost(max_cost_intervals(use, now), begin, end)
 
 
 RULES = [("aws", "disk"), ("azure", "disk"), ("gcp", "disk"), ("plug-in", "disk"), ("aws", "instance")]
@@ -265,8 +280,8 @@ def test_a_flow_weighs_what_its_strands_cost(whose, per, nanos, begin, length):
     rule = rule_of(whose[0], "on_demand", whose[1])
     unit, end = unit_of(per, rule), begin + length
     found = rate_intervals(begin, end, nanos, per, rule)
-    assert laid_out(unit, begin, end, nanos) == found
-    assert nanos * weight(unit, begin, end) == amount(found, begin, end)
+    assert flow_intervals(unit, begin, end, nanos) == found
+    assert nanos * exact_cost(unit, begin, end) == intervals_cost(found, begin, end)
 
 
 @pytest.mark.parametrize(

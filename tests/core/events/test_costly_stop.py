@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from tests.core.deciding import Machine, minute
 
 MONTH_H = 30 * 24  # November
@@ -26,7 +26,7 @@ def machine(**more):
 
 
 def usd(found, at: datetime) -> Decimal:
-    return Decimal(spent(found.machine, at).nanos) / 10**9
+    return Decimal(spent_until_now(found.machine, at).nanos) / 10**9
 
 
 def test_it_costs_its_stopped_price_from_the_stop_to_the_start_and_to_the_end():

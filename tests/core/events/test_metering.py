@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import charge, money
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.events.projection import Folded, folded, follow, packed, unpacked
+from cloudgpu.core.events.projection import Folded, apply_event, folded, packed, unpacked
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from tests.core.lives import START, arrived, asked, at, gone, intent, line, price, priced, seen, settled
@@ -81,7 +81,7 @@ def spans(resource: str, *lines: Event) -> list[tuple[str, str | None]]:
 def usd(second: float, *lines: Event) -> Decimal:
     found = folded(lines)
     assert found is not None
-    return spent(Machine.of(found.state["row"]), START + timedelta(seconds=second)).dollars
+    return spent_until_now(Machine.of(found.state["row"]), START + timedelta(seconds=second)).dollars
 
 
 def range_of(second: float, *lines: Event) -> tuple[Decimal, Decimal, Decimal]:
@@ -250,7 +250,7 @@ def test_a_price_that_is_told_late_is_that_of_its_time() -> None:
     state = folded(life)
     assert state is not None
     rose = line(HOUR, "price_observed", {"price": price(3 * USD), "maybe_from": at(HOUR / 2)}, seq=9)
-    assert follow(state.state, rose) is None  # it comes before what is folded: everything is folded anew
+    assert apply_event(state.state, rose) is None  # it comes before what is folded: everything is folded anew
     assert usd(9 * HOUR, *life, rose) == 4
     assert range_of(9 * HOUR, *life, rose) == (4, 4, 5)
 
@@ -508,7 +508,7 @@ def test_a_line_at_a_time_is_the_same_as_all_at_once(lines: list[Event]) -> None
     for one in lines[1:]:
         row, rest = (json.dumps(part, sort_keys=True) for part in (state["row"], packed(state)))
         state = unpacked(json.loads(row), json.loads(rest))  # as a ledger keeps it between two lines
-        ended = follow(state, one)
+        ended = apply_event(state, one)
         assert ended is not None
         closed += ended
     assert whole(Folded(state, tuple(closed))) == whole(folded(lines))
@@ -542,4 +542,4 @@ def test_a_bill_is_never_negative_and_adds_up(lines: list[Event], now: int) -> N
     moment = START + timedelta(seconds=40_000 + now)
     charges = [charge(use, moment) for use in all_uses(*lines)]
     assert all(0 <= one.low <= one.amount <= one.high for one in charges)
-    assert spent(Machine.of(found.state["row"]), moment) == money(sum(one.amount for one in charges))
+    assert spent_until_now(Machine.of(found.state["row"]), moment) == money(sum(one.amount for one in charges))

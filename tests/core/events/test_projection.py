@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.events.projection import folded, machine_of, projected
+from cloudgpu.core.events.projection import folded, machine_of, project_event
 from cloudgpu.core.model.facts import HourlyPrice, record_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
@@ -44,7 +44,7 @@ def row_of(*lines: Event) -> Machine:
 
 
 def total(row: Machine, second: float) -> int:
-    return spent(row, START + timedelta(seconds=second)).nanos
+    return spent_until_now(row, START + timedelta(seconds=second)).nanos
 
 
 def closed(row: Machine) -> int:
@@ -185,7 +185,7 @@ def test_a_machine_without_a_price_says_so(lines: list[Event]) -> None:
 def test_what_a_machine_is_told_is_what_is_folded_of_it_but_for_what_it_has_used(lines: list[Event]) -> None:
     assume(len(lines) > 1)
     before, whole, last = row_of(*lines[:-1]), row_of(*lines), lines[-1]
-    told = projected(before, Draft(last.kind, last.subject, last.body, from_iso(last.occurred_at), last.dedupe))
+    told = project_event(before, Draft(last.kind, last.subject, last.body, from_iso(last.occurred_at), last.dedupe))
     assert (told.open_usage, told.usage_totals) == (before.open_usage, before.usage_totals)
     used = {name: getattr(whole, name) for name in ("open_usage", "usage_totals", "charge_notes", "unpriced")}
     assert told._replace(**used) == whole

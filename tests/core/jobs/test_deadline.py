@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.jobs.deadline import Margins, SpotSeen, margins_of, percentile, work_s
+from cloudgpu.core.jobs.deadline import Margins, SpotHistory, margins_of, percentile, work_s
 from tests.core.jobs.spot_worlds import SpotWorld, deadline_spec
 from tests.core.jobs.worlds import START
 from tests.examples import some
@@ -137,10 +137,10 @@ def test_no_cheaper_place_is_moved_to_without_time_to_spare():
 
 
 def test_a_refused_spot_launch_is_tried_again_after_a_minute_then_less_often():
-    seen = SpotSeen(((START, "refused"),))
+    seen = SpotHistory(((START, "refused"),))
     assert not seen.may_be_tried(START + timedelta(seconds=59), "wait", 600)
     assert seen.may_be_tried(START + timedelta(seconds=60), "wait", 600)
-    many = SpotSeen(tuple((START + timedelta(minutes=10 * number), "refused") for number in range(20)))
+    many = SpotHistory(tuple((START + timedelta(minutes=10 * number), "refused") for number in range(20)))
     last = many.events[-1][0]
     assert not many.may_be_tried(last + timedelta(minutes=9), "wait", 600)
     assert many.may_be_tried(last + timedelta(minutes=10), "wait", 600)
@@ -153,7 +153,7 @@ def first_try(seen, start_s):
 
 
 def test_an_on_demand_machine_is_given_up_for_spot_the_later_the_longer_a_start_takes_and_the_oftener_it_failed():
-    lost = SpotSeen(((START, "had"), (START + timedelta(hours=1), "lost")))
+    lost = SpotHistory(((START, "had"), (START + timedelta(hours=1), "lost")))
     assert first_try(lost, 450) == pytest.approx(5 * 0.125 ** (2 / 3), abs=0.02)
     assert first_try(lost, 3600) == pytest.approx(5, abs=0.02)
     at, events = START + timedelta(hours=1), list(lost.events)
@@ -161,17 +161,17 @@ def test_an_on_demand_machine_is_given_up_for_spot_the_later_the_longer_a_start_
     for _ in range(5):
         at += timedelta(hours=2)
         events.append((at, "refused"))
-        waits.append(first_try(SpotSeen(tuple(events)), 450))
+        waits.append(first_try(SpotHistory(tuple(events)), 450))
     assert waits == pytest.approx([1.25 * factor for factor in (1.5, 2.25, 3.375, 4, 4)], abs=0.02)
 
 
 def test_refusals_of_looks_that_follow_each_other_are_of_one_try():
-    looks = SpotSeen(tuple((START + timedelta(minutes=number), "refused") for number in range(9)))
+    looks = SpotHistory(tuple((START + timedelta(minutes=number), "refused") for number in range(9)))
     assert first_try(looks, 450) == pytest.approx(1.25, abs=0.02)
 
 
 def test_the_past_is_told_as_it_was_seen_and_else_as_it_could_be():
-    seen = SpotSeen(((START, "had"), (START + timedelta(hours=1), "lost"), (START + timedelta(hours=3), "refused")))
+    seen = SpotHistory(((START, "had"), (START + timedelta(hours=1), "lost"), (START + timedelta(hours=3), "refused")))
 
     def told(minutes, mode="on_demand"):
         return seen.was_up(START + timedelta(minutes=minutes), mode, 450)
@@ -185,7 +185,7 @@ def test_the_past_is_told_as_it_was_seen_and_else_as_it_could_be():
 
 
 def test_a_lost_machine_is_replaced_at_once():
-    seen = SpotSeen(((START, "had"), (START + timedelta(hours=1), "lost")))
+    seen = SpotHistory(((START, "had"), (START + timedelta(hours=1), "lost")))
     assert seen.may_be_tried(START + timedelta(hours=1), "wait", 600)
 
 

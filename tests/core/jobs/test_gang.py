@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State, jobs_of
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.jobs.steps import JobAction, ObservedState, next_step
 from cloudgpu.core.values.times import iso
 from tests.core.jobs.worlds import START, lines_to_events, machine, spec
@@ -102,7 +102,7 @@ def test_slurm_is_that_of_the_attempt_and_all_nodes_are_the_jobs():
     job = gang()
     assert (job.in_slurm["cluster"], job.in_slurm["members"]) == ("g", list(IDS))
     assert job.machines == ("g-1", "g-2", "g-0")
-    assert {id_: part.key for id_, (part,) in assigned([job]).items()} == dict.fromkeys(IDS, "job-1")
+    assert {id_: part.key for id_, (part,) in machine_assignments([job]).items()} == dict.fromkeys(IDS, "job-1")
 
 
 def test_a_failed_try_goes_on_in_the_same_gang():

@@ -10,8 +10,8 @@ from cloudgpu.control.jobs.slurm.lines import in_slurm as line_of
 from cloudgpu.core.clusters.queue import waits_text
 from cloudgpu.core.events.job_lines import job_began, job_in_slurm, job_placed, job_requested, slurm_job_recorded
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.jobs.carried import waiting_text
 from cloudgpu.core.jobs.job import State, jobs_of
+from cloudgpu.core.jobs.reconcile_result import waiting_text
 from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Phase, RemoteState
 from cloudgpu.core.jobs.shares import elements_of, minutes_within, tariff_cost
 from cloudgpu.core.values.money import Money

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.alerts.alerts import News
+from cloudgpu.core.alerts.alerts import RaisedAlert
 from cloudgpu.core.jobs.alerts import (
     ended_finding,
     ended_key,
@@ -87,7 +87,7 @@ def test_what_lasts_keeps_its_words_and_its_cost_is_not_counted_again():
         raise AssertionError
 
     first = ended_finding(DONE, COST)
-    lasting = {first.key: News(first, 1, END, frozenset())}
+    lasting = {first.key: RaisedAlert(first, 1, END, frozenset())}
     assert list(job_findings([DONE], lasting, END, never)) == [first]
 
 
@@ -126,7 +126,7 @@ def test_what_a_running_job_waits_for_lasts_until_the_job_is_over():
     running = job(1, attempt("cg-1", 0, None), spec=spec(stall_s=60))
     one = stalled_finding(running, START, START + HOUR)
     two = secret_finding(running, ["HF_TOKEN"])
-    lasting = {each.key: News(each, 1, END, frozenset()) for each in (one, two)}
+    lasting = {each.key: RaisedAlert(each, 1, END, frozenset()) for each in (one, two)}
     assert [one.key, two.key] == [waits_key(running, "stalled"), waits_key(running, "secret")]
     assert found(running, lasting=lasting) == [one, two]
     over = succeeded(1, attempt("cg-1", 0, 3600))

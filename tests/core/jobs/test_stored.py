@@ -17,11 +17,11 @@ from cloudgpu.core.jobs.stored import (
     StoredFiles,
     StoredResults,
     bucket_of,
-    missing,
+    missing_objects,
     newest_copy,
     read_results,
     read_state,
-    unneeded,
+    unneeded_objects,
     volume_of,
 )
 from cloudgpu.core.model.buckets import bucket_address
@@ -50,9 +50,9 @@ def test_a_list_of_results_says_how_the_command_ended_and_what_is_there():
     found = read_results(results(file("a/b", 5, ("results/a/b.part-0000", 3), ("results/a/b.part-0001", 2))))
     assert (found.attempt, found.exit.status, found.bytes) == (1, 0, 5)
     sizes = {"results/a/b.part-0000": 3, "results/a/b.part-0001": 2}
-    assert missing(found.results.files, sizes) == []
-    assert missing(found.results.files, {**sizes, "results/a/b.part-0001": 1}) == ["results/a/b.part-0001"]
-    assert missing(found.results.files, {}) == list(sizes)
+    assert missing_objects(found.results.files, sizes) == []
+    assert missing_objects(found.results.files, {**sizes, "results/a/b.part-0001": 1}) == ["results/a/b.part-0001"]
+    assert missing_objects(found.results.files, {}) == list(sizes)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_copies_that_the_newest_list_does_not_name_are_not_needed_but_later_ones
     assert newest_copy(found) == "1-000003"
     keys = ["state/1-000001/4", "state/1-000001/5", "state/1-000002/0", "state/1-000003/0", "state/1-000004/0",
             "state/1.json", "state/2-000001/0"]  # fmt: skip
-    assert unneeded(found, "1-000003", keys) == ["state/1-000001/5", "state/1-000002/0"]
+    assert unneeded_objects(found, "1-000003", keys) == ["state/1-000001/5", "state/1-000002/0"]
     assert read_state(state([file("log", 1, ("results/log", 1))])) is None
     assert newest_copy(read_state(state())) is None
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import EXACT, money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import daily_of, timed_usages
-from cloudgpu.core.billing.line_items import itemised
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.line_items import line_items
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.jobs.shares import assigned, row_id, tariff_cost, tariff_rows
+from cloudgpu.core.jobs.shares import machine_assignments, row_id, tariff_cost, tariff_rows
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, START, ledgers, row
@@ -68,14 +68,14 @@ def test_what_is_asked_is_in_every_grouping_once_and_to_the_last_part(ledger: An
     for by in By:
         query = CostQuery(by, UTC)
         before = costs(rows, ended, NOW, query).total.amount
-        found = costs(more, ended, NOW, query, assigned(jobs))
+        found = costs(more, ended, NOW, query, machine_assignments(jobs))
         assert found.total.amount == before + asked, by
         assert sum(one.amount for one in found.groups.values()) == found.total.amount, by
-    by_job = costs(more, ended, NOW, CostQuery(By.JOB, UTC), assigned(jobs)).groups
+    by_job = costs(more, ended, NOW, CostQuery(By.JOB, UTC), machine_assignments(jobs)).groups
     for job in jobs:
         assert (by_job[job.id].amount if job.id in by_job else 0) == exact(job)
         assert tariff_cost(job, NOW) == money(exact(job))
-    items = list(itemised(billed(more, ended, NOW), NOW, assigned=assigned(jobs)))
+    items = list(line_items(period_charges(more, ended, NOW), NOW, assigned=machine_assignments(jobs)))
     total = costs(more, ended, NOW, CostQuery(By.JOB, UTC)).total
     assert sum(one.amount.nanos for one in items) == money(total.amount).nanos
     days = daily_of(more, timed_usages(more, ended, NOW), UTC, since=None, until=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.events.log import Said
+from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.jobs.job import Job, State, jobs_of
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.steps import ObservedState, next_step
@@ -64,7 +64,7 @@ def machine(id_, *, state="running", terminated_at=None, **more):
 def lines_to_events(drafts):
     """The lines as a ledger would have them, with a number each."""
     return [
-        Said(number, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body)
+        EventSummary(number, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body)
         for number, one in enumerate(drafts, 1)
     ]
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.launch.plan import Lease, extended, hold_tags, launch_plan, run_cost, stop_means
+from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, launch_plan, run_cost, stop_means
 from cloudgpu.core.model.offers import Market, Offer, Requirements
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_epoch
@@ -62,7 +62,7 @@ def test_a_machine_that_goes_whole_is_said_to_do_so_only_where_it_cannot_be_stop
 
 @given(moments, st.timedeltas(timedelta(0), timedelta(days=9)), spans, moments)
 def test_an_extension_only_ever_gives_time(expires: datetime, spare: timedelta, by: timedelta, now: datetime) -> None:
-    lease = extended(expires, expires + spare, by, now)
+    lease = extend_lease(expires, expires + spare, by, now)
     assert lease.expires >= max(expires, now) + by
     assert lease.renew_until >= max(lease.expires, expires + spare)
 

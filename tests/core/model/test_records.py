@@ -16,7 +16,7 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 
 import pytest
 
-from cloudgpu.core.events.log import Event, Said
+from cloudgpu.core.events.log import Event, EventSummary
 from cloudgpu.core.events.projection import folded
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model import facts, records
@@ -24,7 +24,7 @@ from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup, Volume, setup_to_json
-from cloudgpu.core.model.machine import BudgetSubject, EndSubject, Machine, Owned, PriceSubject
+from cloudgpu.core.model.machine import BudgetSubject, EndSubject, Machine, Ownership, PriceSubject
 from cloudgpu.core.model.usage import PriceInterval, Usage
 from cloudgpu.core.values.times import iso
 from tests.core.lives import HOUR_NANOS, asked, at, intent, line, price, priced, seen, settled
@@ -32,7 +32,7 @@ from tests.core.lives import HOUR_NANOS, asked, at, intent, line, price, priced,
 AT = iso(datetime(2026, 11, 20, tzinfo=UTC))
 NETWORK = Network(("10.0.0.0/8",), "net", "sg", public_ip=False, jump="me@host:22")
 SETUP = Setup("ami-1", 200, Volume("data", 50), persistent=True, network=NETWORK, keep_disk=False)
-SUBJECTS = (Owned, PriceSubject, BudgetSubject, EndSubject)
+SUBJECTS = (Ownership, PriceSubject, BudgetSubject, EndSubject)
 VALUE_OF = {
     records.IdentityRecord: facts.RecordedIdentity,
     records.AddressRecord: facts.MachineAddress,
@@ -111,7 +111,7 @@ def test_a_subject_says_of_a_machine_what_the_machine_says_itself(subject: Any) 
 def test_a_machine_has_the_keys_that_its_type_requires_and_no_other() -> None:
     terms = {"home": "h", "policy": None, "limits": [], "price_jump": "2"}
     body = {"attempt": 1, "token": "t", "price": None, "terms": terms, "policy_by": "ada"}
-    found = folded([Said(1, AT, "launch_intended", "cg-1", "intent:t", body)])
+    found = folded([EventSummary(1, AT, "launch_intended", "cg-1", "intent:t", body)])
     assert found is not None
     row, said = found.state["row"], {"terms", "policy_by"}
     assert set(row) - said == {name for name in Machine._fields if name not in OPTIONAL}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.budgets import enforcement as budget_stops
-from cloudgpu.core.policies.endings import gentlest
+from cloudgpu.core.policies.endings import gentlest_ending
 from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy, Retention, Rule, Unknown, Unpausable
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.decisions import ENDS, Decision
@@ -37,7 +37,7 @@ def passes(machine: Machine, *numbers: float, judged: Any = None, **more: Any) -
 
 
 def over(machine: Machine) -> tuple[budget_stops.Stop, ...]:
-    do = budget_stops.Do(gentlest(machine.machine))
+    do = budget_stops.BudgetAction(gentlest_ending(machine.machine))
     return (budget_stops.Stop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00"),)
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, cut_lifetime, joined
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut_lifetime, limit_policy, narrowest_limits
 from cloudgpu.core.policies.policy import Act, Idle, Lifetime, Origin, Policy
 
 H = timedelta(hours=1)
@@ -40,7 +40,7 @@ def within(span, most):
 
 @given(policies, limits)
 def test_a_policy_inside_its_limits_is_never_longer_than_they_or_it_say(policy, most):
-    found = cut(policy, most)
+    found = limit_policy(policy, most)
     assert within(found.policy.renew_until, most.renew_until)
     assert found.policy.lease <= min(policy.lease, found.policy.renew_until)
     assert within(found.policy.lease, most.lease)
@@ -56,12 +56,12 @@ def test_a_policy_inside_its_limits_is_never_longer_than_they_or_it_say(policy, 
 
 @given(policies)
 def test_no_limits_cut_nothing(policy):
-    assert cut(policy, NO_LIMITS).policy == policy
+    assert limit_policy(policy, NO_LIMITS).policy == policy
 
 
 @given(st.lists(limits, max_size=3))
 def test_of_several_files_the_narrowest_word_holds(every):
-    one = joined(every)
+    one = narrowest_limits(every)
     for name in ("lease", "renew_until", "idle_after"):
         said = [getattr(each, name) for each in every if getattr(each, name) is not None]
         assert getattr(one, name) == min(said, default=None)
@@ -71,8 +71,8 @@ def test_of_several_files_the_narrowest_word_holds(every):
 
 def test_a_payer_has_to_stand_in_every_file_that_names_some():
     ada, both, none = Limits(payers=("ada",)), Limits(payers=("bob", "ada")), Limits(lease=H)
-    assert joined([ada, both, none]).payers == ("ada",)
-    assert joined([none]).payers == ()
+    assert narrowest_limits([ada, both, none]).payers == ("ada",)
+    assert narrowest_limits([none]).payers == ()
 
 
 @given(st.integers(1, 100), st.integers(0, 100), origins, origins, limits)
@@ -91,7 +91,7 @@ def test_what_was_typed_is_never_shortened_unseen(lease, more, lease_from, renew
 
 def test_the_sentence_says_what_was_cut():
     never = Policy("never", H, 2 * H, idle=Idle(do=Act.OFF))
-    assert cut(never, Limits(idle_after=3 * H)).cuts == (
+    assert limit_policy(never, Limits(idle_after=3 * H)).cuts == (
         "the limits stop it after 1h of idle time (policy never: do: off)",
     )
     spans = Lifetime(8 * H, 72 * H, Origin.POLICY, Origin.POLICY)

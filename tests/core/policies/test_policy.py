@@ -9,27 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.policies.policy import Origin, Policy, Said, lifetime
+from cloudgpu.core.policies.policy import Origin, Policy, PolicyText, lifetime
 
 H = timedelta(hours=1)
 POLICY = Policy("own", 8 * H, 72 * H)
 TYPED, SETTINGS, BY_POLICY = Origin
 some_spans = st.integers(1, 200).map(lambda hours: hours * H)
-said = st.builds(Said, st.none() | some_spans, st.none() | some_spans)
+said = st.builds(PolicyText, st.none() | some_spans, st.none() | some_spans)
 
 
 @pytest.mark.parametrize(
     ("typed", "settings", "lease", "renew", "by"),
     [
-        (Said(), Said(), 8, 72, (BY_POLICY, BY_POLICY)),
-        (Said(), Said(2 * H), 2, 72, (SETTINGS, BY_POLICY)),
-        (Said(), Said(2 * H, 4 * H), 2, 4, (SETTINGS, SETTINGS)),
-        (Said(3 * H), Said(2 * H, 4 * H), 3, 4, (TYPED, SETTINGS)),
-        (Said(3 * H), Said(), 3, 72, (TYPED, BY_POLICY)),
-        (Said(5 * H), Said(2 * H, 4 * H), 5, 5, (TYPED, TYPED)),
-        (Said(100 * H), Said(), 100, 100, (TYPED, TYPED)),
-        (Said(None, 9 * H), Said(2 * H, 4 * H), 2, 9, (SETTINGS, TYPED)),
-        (Said(1 * H, 1 * H), Said(2 * H, 4 * H), 1, 1, (TYPED, TYPED)),
+        (PolicyText(), PolicyText(), 8, 72, (BY_POLICY, BY_POLICY)),
+        (PolicyText(), PolicyText(2 * H), 2, 72, (SETTINGS, BY_POLICY)),
+        (PolicyText(), PolicyText(2 * H, 4 * H), 2, 4, (SETTINGS, SETTINGS)),
+        (PolicyText(3 * H), PolicyText(2 * H, 4 * H), 3, 4, (TYPED, SETTINGS)),
+        (PolicyText(3 * H), PolicyText(), 3, 72, (TYPED, BY_POLICY)),
+        (PolicyText(5 * H), PolicyText(2 * H, 4 * H), 5, 5, (TYPED, TYPED)),
+        (PolicyText(100 * H), PolicyText(), 100, 100, (TYPED, TYPED)),
+        (PolicyText(None, 9 * H), PolicyText(2 * H, 4 * H), 2, 9, (SETTINGS, TYPED)),
+        (PolicyText(1 * H, 1 * H), PolicyText(2 * H, 4 * H), 1, 1, (TYPED, TYPED)),
     ],
 )
 def test_the_nearest_word_counts(typed, settings, lease, renew, by):
@@ -42,10 +42,10 @@ def test_the_nearest_word_counts(typed, settings, lease, renew, by):
 @pytest.mark.parametrize(
     ("typed", "settings"),
     [
-        (Said(4 * H, 3 * H), Said()),
-        (Said(None, 7 * H), Said()),
-        (Said(), Said(100 * H)),
-        (Said(), Said(None, 7 * H)),
+        (PolicyText(4 * H, 3 * H), PolicyText()),
+        (PolicyText(None, 7 * H), PolicyText()),
+        (PolicyText(), PolicyText(100 * H)),
+        (PolicyText(), PolicyText(None, 7 * H)),
     ],
 )
 def test_only_a_typed_lease_takes_renew_until_along(typed, settings):
@@ -55,7 +55,7 @@ def test_only_a_typed_lease_takes_renew_until_along(typed, settings):
 @given(said, said)
 def test_each_span_is_what_its_origin_said(typed, settings):
     found = lifetime(POLICY, typed, settings)
-    words = {TYPED: typed, SETTINGS: settings, BY_POLICY: Said(POLICY.lease, POLICY.renew_until)}
+    words = {TYPED: typed, SETTINGS: settings, BY_POLICY: PolicyText(POLICY.lease, POLICY.renew_until)}
     assert words[found.lease_from].lease == found.lease
     assert found.renew_until in (words[found.renew_from].renew_until, typed.lease)
     for origin, name in product((TYPED, SETTINGS), ("lease", "renew")):

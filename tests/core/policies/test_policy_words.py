@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.core.model.facts import MachineSetup
 from cloudgpu.core.model.launch import Setup, setup_to_json
-from cloudgpu.core.policies.description import holding, rules_for, rules_of
+from cloudgpu.core.policies.description import rules_for, rules_in_force, rules_of
 from cloudgpu.core.policies.policy import (
     Act,
     Idle,
@@ -91,31 +91,31 @@ def test_breaks_are_said_as_they_would_be_written():
 
 def test_a_machine_is_told_its_own_moments():
     held = ROW._replace(hold_until="2026-11-20T15:00:00.000000Z")
-    at = {one.rule: one.at for one in holding(FULL, held, NOW)}
+    at = {one.rule: one.at for one in rules_in_force(FULL, held, NOW)}
     assert (at[Rule.LEASE], at[Rule.RENEW_UNTIL], at[Rule.HOLD]) == (NOW + 6 * H, NOW + 72 * H, NOW + 3 * H)
-    assert Rule.HOLD not in {one.rule for one in holding(FULL, ROW, NOW)}
-    rules = [one.rule for one in holding(FULL, held, NOW)]
+    assert Rule.HOLD not in {one.rule for one in rules_in_force(FULL, ROW, NOW)}
+    rules = [one.rule for one in rules_in_force(FULL, held, NOW)]
     assert rules == sorted(rules, key=list(Rule).index)
 
 
 def test_without_a_policy_the_lease_and_renew_until_alone_are_said():
-    assert [one.rule for one in holding(None, ROW, NOW)] == [Rule.RENEW_UNTIL, Rule.LEASE]
+    assert [one.rule for one in rules_in_force(None, ROW, NOW)] == [Rule.RENEW_UNTIL, Rule.LEASE]
     nothing = ROW._replace(expires=None, renew_until=None)
-    assert [one.text for one in holding(None, nothing, NOW)] == ["it has none", "it has none"]
+    assert [one.text for one in rules_in_force(None, nothing, NOW)] == ["it has none", "it has none"]
 
 
 def test_a_schedule_that_only_warns_says_so():
     policy = Policy("own", 8 * H, 72 * H, Unpausable.WARN, schedules=(Schedule("UTC", time(19)),))
-    texts = [[one.text for one in holding(policy, ROW._replace(stoppable=can), NOW)] for can in (True, False)]
+    texts = [[one.text for one in rules_in_force(policy, ROW._replace(stoppable=can), NOW)] for can in (True, False)]
     assert [any("it is only warned of" in text for text in one) for one in texts] == [False, True]
 
 
 def test_what_can_be_neither_stopped_nor_parked_is_said_to_lose_its_disk():
     row = ROW._replace(stoppable=False, parkable=False, setup=LOSES)
-    said = {one.rule: one.text for one in holding(Policy("own", 8 * H, 72 * H), row, NOW)}
+    said = {one.rule: one.text for one in rules_in_force(Policy("own", 8 * H, 72 * H), row, NOW)}
     assert said[Rule.RENEW_UNTIL].startswith("terminated then, and its disk deleted, whoever uses it")
     assert said[Rule.LEASE].startswith("terminated then, and its disk deleted, unless it is in use")
-    kept = {one.rule: one.text for one in holding(Policy("own", 8 * H, 72 * H), row._replace(setup=None), NOW)}
+    kept = {one.rule: one.text for one in rules_in_force(Policy("own", 8 * H, 72 * H), row._replace(setup=None), NOW)}
     assert kept[Rule.LEASE].startswith("only warned of then: it can be neither stopped nor kept as an image")
 
 

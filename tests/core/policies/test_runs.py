@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.policies.runs import MAX, ScheduledRun, guarding_run, is_recent, missing, with_run
+from cloudgpu.core.policies.runs import MAX, ScheduledRun, guarding_run, is_recent, missing_for_guard, with_run
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LAMBDA, OTHER = "scope:lambda/acc", "scope:aws/1"
@@ -54,7 +54,7 @@ def test_of_several_runs_the_most_frequent_is_relied_on():
     ],
 )
 def test_what_is_missing_is_named(known, says):
-    assert missing(known, LAMBDA, NOW).startswith(says)
+    assert missing_for_guard(known, LAMBDA, NOW).startswith(says)
 
 
 @given(st.lists(runs, max_size=20))
@@ -80,7 +80,7 @@ def test_computers_of_the_same_name_and_homes_of_one_computer_do_not_hide_each_o
     server, laptop = run("ubuntu", home="a"), run("ubuntu", home="b", battery=True)
     assert set(with_run([server], laptop, NOW)) == {server, laptop}
     assert guarding_run(with_run([server], laptop, NOW), LAMBDA, NOW) == server
-    assert missing([laptop, laptop._replace(home="c")], LAMBDA, NOW).startswith("ubuntu runs on a battery")
+    assert missing_for_guard([laptop, laptop._replace(home="c")], LAMBDA, NOW).startswith("ubuntu runs on a battery")
 
 
 def test_the_only_run_that_guards_an_account_is_not_crowded_out_by_newer_ones_of_others():

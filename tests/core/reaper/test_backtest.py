@@ -10,8 +10,8 @@ from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.core.billing.charges import EXACT, charge
 from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy
 from cloudgpu.core.policies.schedule import Schedule
-from cloudgpu.core.reaper.backtest import Amount, cut, off_seconds
-from cloudgpu.core.reaper.replay import _Watch, covered
+from cloudgpu.core.reaper.backtest import Amount, cut_usage, off_seconds
+from cloudgpu.core.reaper.replay import _Watch, seconds_covered
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from tests.core import bills
@@ -97,9 +97,11 @@ def test_what_is_off_while_nobody_looked_is_said():
 
 
 def test_samples_with_a_fault_or_a_gpu_that_was_not_read_say_nothing():
-    assert covered([bucket(1), bucket(2, fault="JupyterLab"), bucket(3, gpu=None), bucket(4)], *span(0, 4)) == 120
-    assert covered([bucket(1), bucket(1.5)], *span(0, 4)) == 90
-    assert covered(quiet(0, 10), *span(2.5, 4.25)) == 105
+    assert (
+        seconds_covered([bucket(1), bucket(2, fault="JupyterLab"), bucket(3, gpu=None), bucket(4)], *span(0, 4)) == 120
+    )
+    assert seconds_covered([bucket(1), bucket(1.5)], *span(0, 4)) == 90
+    assert seconds_covered(quiet(0, 10), *span(2.5, 4.25)) == 105
 
 
 def span(begin, end):
@@ -163,15 +165,15 @@ def test_a_use_is_cut_into_parts_that_are_billed_each():
     def at(text):
         return from_iso(bills.moment(f"2026-11-20 {text}"))
 
-    parts = cut(use, [(at("11:10"), at("11:20")), (at("11:50"), at("12:00"))], at("13:00"))
+    parts = cut_usage(use, [(at("11:10"), at("11:20")), (at("11:50"), at("12:00"))], at("13:00"))
     assert [(one.begin[11:16], one.end[11:16], one.first) for one in parts] == [
         ("11:00", "11:10", True),
         ("11:20", "11:50", False),
     ]
     assert sum(charge(one, at("13:00")).amount for one in parts) == charge(use, at("13:00")).amount * 40 // 60
-    assert cut(use, [], at("13:00")) == [use]
-    assert cut(use, [(at("10:00"), at("10:30"))], at("13:00")) == [use]
-    assert cut(use, [(at("11:00"), at("12:00"))], at("13:00")) == []
+    assert cut_usage(use, [], at("13:00")) == [use]
+    assert cut_usage(use, [(at("10:00"), at("10:30"))], at("13:00")) == [use]
+    assert cut_usage(use, [(at("11:00"), at("12:00"))], at("13:00")) == []
 
 
 pieces = st.lists(st.tuples(st.booleans(), st.integers(5, 150)), min_size=1, max_size=5)
@@ -284,7 +286,7 @@ def test_a_part_of_a_use_is_sure_of_its_end_and_only_the_first_one_is_the_first(
     use = bills.use(
         "aws", "2026-11-20 11:00", "2026-11-20 12:00", "3.6", maybe_until="2026-11-20 12:30", reason="taken"
     )
-    first, last = cut(use, [(at("11:10"), at("11:20"))], at("13:00"))
+    first, last = cut_usage(use, [(at("11:10"), at("11:20"))], at("13:00"))
     assert (first.maybe_until, first.reason, first.first) == (None, None, True)
     assert (last.maybe_until, last.reason, last.first) == (use.maybe_until, "taken", False)
 

@@ -16,9 +16,9 @@ from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.clusters.engine import EngineSaid
 from cloudgpu.core.clusters.queue import Queue, read_queue
 from cloudgpu.core.policies.policy import Act, Do, Idle, Policy, Rule, Unknown
-from cloudgpu.core.reaper.clusters import whole_or_none, with_whole
+from cloudgpu.core.reaper.clusters import blocked_by_other_nodes, with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.seen import to_ask, with_report
 from cloudgpu.core.values.times import iso
 from tests.core import deciding
@@ -50,7 +50,7 @@ def cluster(nodes: int = 4, **more: Any) -> list[Node]:
     return [Node(number, nodes=nodes, **more) for number in range(nodes)]
 
 
-def seen_of(nodes: list[Node], judged: list[Judged | None], engine: EngineSaid | None = NOBODY) -> list[Seen]:
+def seen_of(nodes: list[Node], judged: list[Judged | None], engine: EngineSaid | None = NOBODY) -> list[MachineView]:
     """Return what is known of each node; node 0 has told its engine's queue."""
     said = [engine if one.machine.cluster is not None and one.machine.cluster.node == 0 else None for one in nodes]
     return [one.known(what, engine=queue) for one, what, queue in zip(nodes, judged, said, strict=True)]
@@ -102,7 +102,7 @@ def test_what_a_cluster_does_follows_from_its_queue_and_all_its_nodes(
     judged: list[Judged | None], engine: EngineSaid | None, activity: str, why: str
 ) -> None:
     nodes = cluster()
-    seen = with_whole(seen_of(nodes, judged, engine), minute(100))
+    seen = with_cluster_activity(seen_of(nodes, judged, engine), minute(100))
     assert {(one.whole.activity, one.whole.why) for one in seen if one.whole} == {(activity, why)}
     assert joint(decided(nodes, judged, engine=engine))[2] == activity
 
@@ -152,9 +152,9 @@ def test_the_latest_hold_and_lease_and_the_earliest_renew_until_count_for_all() 
 @pytest.mark.parametrize("which", range(4))
 def test_a_budget_that_stops_one_node_stops_all(which: int) -> None:
     nodes = cluster()
-    warn = [budget_stops.Stop(one.id, one.id, "lab", budget_stops.Do.WARN, "passed") for one in nodes]
+    warn = [budget_stops.Stop(one.id, one.id, "lab", budget_stops.BudgetAction.WARN, "passed") for one in nodes]
     assert joint(decided(nodes, [active()] * 4, stops=warn))[:2] == ("warn", "budget")
-    stops = [replace(one, do=budget_stops.Do.STOP) if one.machine == nodes[which].id else one for one in warn]
+    stops = [replace(one, do=budget_stops.BudgetAction.STOP) if one.machine == nodes[which].id else one for one in warn]
     assert joint(decided(nodes, [active()] * 4, stops=stops))[:2] == ("stop", "budget")
 
 
@@ -212,7 +212,7 @@ def test_a_cluster_counts_whole_in_the_number_of_a_pass_and_passes_it_only_as_th
         found = decide(known_again(known), (), minute(200), interval=TEN, max_idle_stops=most)
         return {one.machine for one in found if one.ends}
 
-    def known_again(known: list[Seen]) -> list[Seen]:
+    def known_again(known: list[MachineView]) -> list[MachineView]:
         return [replace(one, machine=node.machine) for one, node in zip(known, [*nodes, single], strict=True)]
 
     whole = {one.id for one in nodes}
@@ -285,7 +285,11 @@ def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_i
     drawn: tuple[list[Node], list[Judged | None]], engine: EngineSaid | None, most: int, over: int
 ) -> None:
     nodes, judged = drawn
-    stops = [budget_stops.Stop(nodes[over].id, "x", "lab", budget_stops.Do.STOP, "passed")] if over < len(nodes) else []
+    stops = (
+        [budget_stops.Stop(nodes[over].id, "x", "lab", budget_stops.BudgetAction.STOP, "passed")]
+        if over < len(nodes)
+        else []
+    )
     rows = {one.id: one.machine for one in nodes}
     found = decided(nodes, judged, engine=engine, max_idle_stops=most, stops=stops)
     running = [one for one in found if rows[one.machine].state in ("running", "unknown")]
@@ -293,7 +297,7 @@ def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_i
     assert sum(len(one.warnings) for one in running) <= len({warned.rule for one in running for warned in one.warnings})
     ends = {one.machine for one in found if one.ends}
     assert not ends or {one.machine for one in running} <= ends
-    assert whole_or_none(ends, rows.values()) == frozenset()
+    assert blocked_by_other_nodes(ends, rows.values()) == frozenset()
     if running and running[0].rule is Rule.IDLE and running[0].ends:
         assert {known for known, row in zip(judged, nodes, strict=True) if rows[row.id].state == "running"} <= {
             idle(61),
@@ -304,7 +308,7 @@ def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_i
 def test_of_nodes_that_are_to_end_none_does_while_another_that_runs_would_go_on() -> None:
     rows = [one.machine for one in cluster()]
     some = [row.id for row in rows[:3]]
-    assert whole_or_none(some, rows) == frozenset(some)
-    assert whole_or_none([row.id for row in rows], rows) == frozenset()
+    assert blocked_by_other_nodes(some, rows) == frozenset(some)
+    assert blocked_by_other_nodes([row.id for row in rows], rows) == frozenset()
     for left in ({"terminated_at": iso(minute(9))}, {"state": "stopped", "billed": False}, {"state": "stopping"}):
-        assert whole_or_none(some, [*rows[:3], rows[3]._replace(**left)]) == frozenset()
+        assert blocked_by_other_nodes(some, [*rows[:3], rows[3]._replace(**left)]) == frozenset()

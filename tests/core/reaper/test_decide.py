@@ -26,7 +26,7 @@ from cloudgpu.core.reaper import rules as rules_module
 from cloudgpu.core.reaper.cases import Stage
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision
-from cloudgpu.core.reaper.rules import RULES, ReaperRule, tried
+from cloudgpu.core.reaper.rules import RULES, ReaperRule, first_result
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.deciding import DEFAULT, KEEPS_DISK, LOSES_DISK, TEN, UNKNOWN, Machine, active, idle, minute
@@ -41,7 +41,7 @@ def what(decision: Decision) -> tuple[str, str]:
     return str(decision.do), str(decision.rule)
 
 
-def over(machine: Machine, do: budget_stops.Do = budget_stops.Do.STOP) -> budget_stops.Stop:
+def over(machine: Machine, do: budget_stops.BudgetAction = budget_stops.BudgetAction.STOP) -> budget_stops.Stop:
     return budget_stops.Stop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00")
 
 
@@ -56,7 +56,7 @@ def test_the_rules_are_tried_in_the_order_in_which_they_stand(monkeypatch: pytes
     asked: list[Rule] = []
     spies = [replace(one, find=(lambda _, rule=one.rule: asked.append(rule),), stages=tuple(Stage)) for one in RULES]
     monkeypatch.setattr(rules_module, "RULES", spies)
-    monkeypatch.setattr(deciding_module, "tried", tried.__wrapped__)
+    monkeypatch.setattr(deciding_module, "first_result", first_result.__wrapped__)
     assert what(Machine().decided(100, idle(62))) == ("keep", "none")
     assert asked == list(Rule)
 
@@ -64,8 +64,8 @@ def test_the_rules_are_tried_in_the_order_in_which_they_stand(monkeypatch: pytes
 @pytest.mark.parametrize("rule", [one for one in RULES if one.waits], ids=lambda one: one.rule)
 def test_a_rule_that_waits_for_a_hold_is_not_tried_of_a_held_machine(rule: ReaperRule) -> None:
     for stage in Stage:
-        assert set(rule.find).isdisjoint(tried(stage, held=True))
-        assert set(rule.find).isdisjoint(tried(stage, held=False)) is (stage not in rule.stages)
+        assert set(rule.find).isdisjoint(first_result(stage, held=True))
+        assert set(rule.find).isdisjoint(first_result(stage, held=False)) is (stage not in rule.stages)
 
 
 # --- idle time -----------------------------------------------------------------------------------------------------
@@ -434,15 +434,18 @@ def test_a_passed_budget_is_stronger_than_anything() -> None:
 def test_a_budgets_warning_is_counted_and_does_not_hide_other_rules() -> None:
     machine = Machine()
     machine.tell(10, "hold_set", until=iso(minute(3000)))
-    machine.decided(100, active(), stops=[over(machine, budget_stops.Do.WARN)])
-    machine.decided(110, active(), stops=[over(machine, budget_stops.Do.WARN)])
+    machine.decided(100, active(), stops=[over(machine, budget_stops.BudgetAction.WARN)])
+    machine.decided(110, active(), stops=[over(machine, budget_stops.BudgetAction.WARN)])
     assert machine.machine.warnings["budget"].times == 2
     assert [one.rule for one in machine.decided(120, active()).lifted] == [Rule.BUDGET]
 
 
 def test_what_cannot_be_stopped_is_parked_for_a_budget_and_never_terminated() -> None:
     machine = Machine(**SPOT | {"setup": LOSES_DISK})
-    assert what(machine.decided(100, active(), stops=[over(machine, budget_stops.Do.PARK)])) == ("park", "budget")
+    assert what(machine.decided(100, active(), stops=[over(machine, budget_stops.BudgetAction.PARK)])) == (
+        "park",
+        "budget",
+    )
 
 
 @pytest.mark.parametrize(("do", "expected"), [(Act.STOP, "stop"), (Act.WARN, "warn")])

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.events.log import Said
-from cloudgpu.core.reaper.savings import Stop, stops
+from cloudgpu.core.events.log import EventSummary
+from cloudgpu.core.reaper.savings import Stop, policy_stops
 from tests.core.costing import NOW, START, at, row, segment, use
 
 HOUR = 3600
@@ -16,7 +16,7 @@ DOLLAR = 10**9 * EXACT
 
 
 def line(kind, second, **body):
-    return Said(int(second) + 10, at(second), kind, "cg-1", "", body)
+    return EventSummary(int(second) + 10, at(second), kind, "cg-1", "", body)
 
 
 def decided(second, rule="idle", do="stop", why="idle for 1h (limit 1h): GPU, 3601 s ago", **more):
@@ -33,7 +33,7 @@ def asked(second, why="idle for 1h (limit 1h): GPU, 3601 s ago", what="stop"):
 
 def found(*uses, lines=(), now=NOW, row_of=None, **period):
     made, ended = row(*uses, **(row_of or {}))
-    return stops([made], ended, lines, now, **period)
+    return policy_stops([made], ended, lines, now, **period)
 
 
 def one(*uses, lines=(), **more):
@@ -149,7 +149,7 @@ def test_without_a_known_renew_until_now_is_the_bound():
 
 
 def test_no_machine_and_no_line_save_nothing():
-    assert stops([], [], [], NOW) == []
+    assert policy_stops([], [], [], NOW) == []
     assert found(use(0, HOUR)) == []
 
 
@@ -173,7 +173,7 @@ def test_a_machine_that_is_launched_anew_for_the_same_request_ends_what_is_saved
     first, ended = row(use(0, HOUR), key=f"{key}1")
     for again, span in ((f"{key}2", 4), ("auto-" + 20 * "1" + "-1", 79)):
         second, _ = row(use(5 * HOUR, None), id="cg-2", key=again)
-        (found_,) = stops([first, second], ended, lines, NOW)
+        (found_,) = policy_stops([first, second], ended, lines, NOW)
         assert found_.span == timedelta(hours=span)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import EXACT, charge, cost_timeline, to_us
 from cloudgpu.core.billing.daily import Sums
-from cloudgpu.core.reaper.savings import wasted
+from cloudgpu.core.reaper.savings import idle_cost
 from tests.core.costing import NOW, START, segment, use
 from tests.examples import some
 
@@ -22,7 +22,7 @@ def hour(number, gpu=0, used=0, idle=0, unknown=0):
 
 
 def of(hours, *uses, **period):
-    return wasted(hours, [cost_timeline(one, to_us(NOW)) for one in uses], **period)
+    return idle_cost(hours, [cost_timeline(one, to_us(NOW)) for one in uses], **period)
 
 
 def test_a_quarter_of_an_hour_idle_costs_a_quarter_of_it():

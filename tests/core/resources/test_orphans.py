@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.model.resources import Kind, ProviderResource
-from cloudgpu.core.resources.orphan import CleanupOptions, Cost, Do, Known
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions, Cost, LedgerKnowledge
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -45,7 +45,7 @@ def known(*rows, **more):
         "ledger": MINE, "rows": rows, "foreign": (), "busy": frozenset(), "silent": frozenset(), "costs": {},
         "now": NOW,
     }  # fmt: skip
-    return Known(**(usual | more))
+    return LedgerKnowledge(**(usual | more))
 
 
 STORED = (Kind.DISK, Kind.VOLUME, Kind.IMAGE, Kind.SNAPSHOT)
@@ -105,8 +105,8 @@ def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_f
     (one_of_ours,) = sure.rows
     for one in orphans(things, sure, wish):
         assert one.why
-        assert (one.stays == "") == (one.do is not Do.STAY), one
-        if one.do is Do.STAY:
+        assert (one.stays == "") == (one.do is not Cleanup.STAY), one
+        if one.do is Cleanup.STAY:
             continue
         assert not sure.busy
         assert not sure.silent & {one.region, "lab"}
@@ -115,7 +115,7 @@ def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_f
         if wish.older_than is not None:
             assert one.since is not None
             assert NOW - one.since >= wish.older_than
-        if one.do is Do.END:
+        if one.do is Cleanup.END:
             assert wish.stopped_older_than is not None
             assert NOW - one.since >= wish.stopped_older_than
             assert one_of_ours.parked or one_of_ours.state == "stopped"
@@ -159,10 +159,10 @@ def test_a_rule_of_one_machine_is_left_when_that_is_gone_though_others_live_ther
     rule = thing(kind=Kind.SECURITY_GROUP, id="global/firewalls/cg-1", size_gb=0, stored_as="")
     other = row(id="cg-2", name="fox", provider_id="i-2")
     (one,) = orphans([rule], known(row(**ENDED | {"retained": ()}), other))
-    assert (one.do, one.why) == (Do.REMOVE, "its machine is gone")
+    assert (one.do, one.why) == (Cleanup.REMOVE, "its machine is gone")
     assert orphans([thing(kind=Kind.SECURITY_GROUP, tags={TAG_LEDGER: MINE})], known(row(**ENDED), other)) == []
     (one,) = orphans([rule], known(row()))  # it is there, and lets nobody in by this rule
-    assert one.do is Do.STAY
+    assert one.do is Cleanup.STAY
 
 
 def test_a_part_without_a_price_makes_the_whole_unknown_and_never_nothing():
@@ -180,14 +180,14 @@ def test_a_stopped_machine_of_another_ledger_costs_its_disks_and_is_not_ended():
     disk = thing(id="disk-9", tags=tags, attached_to="i-9")
     sure = known(foreign=(theirs,), costs={"disk-9": Cost(Money.usd("5.12"))})
     (one,) = orphans([disk], sure, CleanupOptions(stopped_older_than=timedelta(hours=1)))
-    assert (one.name, one.cost.per_month, one.do) == ("heron", Money.usd("5.12"), Do.STAY)
+    assert (one.name, one.cost.per_month, one.do) == ("heron", Money.usd("5.12"), Cleanup.STAY)
     assert one.stays == "it belongs to another ledger (led-2)"
 
 
 def test_a_volume_at_a_stopped_machine_is_shown_as_kept_by_name():
     volume = thing(id="v", kind=Kind.VOLUME, tags={TAG_LEDGER: MINE, "cloudgpu-volume": "data"}, attached_to="i-1")
     shown = orphans([volume], known(row(state="stopped", billed=False)))
-    assert [(one.what, one.do) for one in shown] == [("stopped_machine", Do.STAY), ("volume", Do.STAY)]
+    assert [(one.what, one.do) for one in shown] == [("stopped_machine", Cleanup.STAY), ("volume", Cleanup.STAY)]
     assert orphans([volume], known(row())) == []
 
 
@@ -197,7 +197,7 @@ def test_a_disk_that_was_put_in_order_since_the_look_counts_no_more():
 
 def test_the_disk_of_an_earlier_life_stays_where_its_machine_is_back():
     (one,) = orphans([thing()], known(row(retained=(retained("disk-1"),))))
-    assert (one.do, "otter is back" in one.stays) == (Do.STAY, True)
+    assert (one.do, "otter is back" in one.stays) == (Cleanup.STAY, True)
 
 
 @pytest.mark.parametrize(("kind", "goes"), [(Kind.GROUP, True), (Kind.SECURITY_GROUP, True), (Kind.SNAPSHOT, False)])
@@ -205,7 +205,7 @@ def test_what_a_machine_that_is_proved_gone_left_needs_no_age_unless_it_holds_da
     fresh = thing(kind=kind, made_at=NOW - timedelta(minutes=2))
     ended = ENDED | {"terminated_at": iso(NOW - timedelta(minutes=1))}
     (one,) = orphans([fresh], known(row(**ended)), CleanupOptions())
-    assert (one.do is Do.REMOVE) == goes
+    assert (one.do is Cleanup.REMOVE) == goes
     assert goes or "15 minutes" in one.stays
     living = orphans([fresh], known(row()), CleanupOptions())
-    assert all(one.do is Do.STAY for one in living)
+    assert all(one.do is Cleanup.STAY for one in living)

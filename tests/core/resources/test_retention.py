@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources import retention as keeping
-from cloudgpu.core.resources.retention import Do
+from cloudgpu.core.resources.retention import StepKind
 from cloudgpu.core.values.times import iso
 from tests.core.machines import machine
 
@@ -36,19 +36,19 @@ def said(found, **more):
 def test_a_parked_machine_comes_to_one_image_and_nothing_else():
     disk, snapshot = thing(Kind.DISK), thing(Kind.SNAPSHOT, ready=False)
     making, image = thing(Kind.IMAGE, ready=False), thing(Kind.IMAGE)
-    assert said([disk]) == [(Do.SAVE, disk.id)]
-    assert said([disk, snapshot]) == [(Do.SAVE, disk.id)]
-    assert said([snapshot]) == [(Do.SAVE, snapshot.id)]
-    assert said([disk, making]) == [(Do.SAVE, disk.id)]
-    assert said([disk, image]) == [(Do.REMOVE, disk.id)]
+    assert said([disk]) == [(StepKind.SAVE, disk.id)]
+    assert said([disk, snapshot]) == [(StepKind.SAVE, disk.id)]
+    assert said([snapshot]) == [(StepKind.SAVE, snapshot.id)]
+    assert said([disk, making]) == [(StepKind.SAVE, disk.id)]
+    assert said([disk, image]) == [(StepKind.REMOVE, disk.id)]
     assert said([image]) == []
     assert said([]) == []
 
 
 def test_what_is_of_a_later_life_counts_and_the_earlier_goes_only_when_its_image_is_ready():
     old, disk, image = thing(Kind.IMAGE, 1), thing(Kind.DISK, 2), thing(Kind.IMAGE, 2)
-    assert said([old, disk]) == [(Do.SAVE, disk.id)]
-    assert said([old, disk, image]) == [(Do.REMOVE, disk.id), (Do.REMOVE, old.id)]
+    assert said([old, disk]) == [(StepKind.SAVE, disk.id)]
+    assert said([old, disk, image]) == [(StepKind.REMOVE, disk.id), (StepKind.REMOVE, old.id)]
 
 
 def test_a_disk_that_is_still_attached_is_waited_for_and_another_machines_is_left_alone():
@@ -59,7 +59,7 @@ def test_a_disk_that_is_still_attached_is_waited_for_and_another_machines_is_lef
 
 def test_what_is_discarded_goes_and_what_was_only_left_stays():
     found = [thing(Kind.DISK), thing(Kind.IMAGE)]
-    assert {step for step, _ in said(found, parked=False, discard=True)} == {Do.REMOVE}
+    assert {step for step, _ in said(found, parked=False, discard=True)} == {StepKind.REMOVE}
     assert said(found, parked=False) == []
 
 
@@ -67,7 +67,7 @@ def test_a_running_machine_gives_up_its_image_only_after_a_while():
     image, disk = thing(Kind.IMAGE), thing(Kind.DISK, 2, attached_to="i-2")
     alive = {"terminated_at": None, "parked": False, "state": "running"}
     assert said([image, disk], **alive) == []
-    assert said([image, disk], **alive, since=iso(NOW - keeping.SURE_AFTER)) == [(Do.REMOVE, image.id)]
+    assert said([image, disk], **alive, since=iso(NOW - keeping.SURE_AFTER)) == [(StepKind.REMOVE, image.id)]
     assert said([image, disk], **alive | {"launch_status": "open"}, since=iso(NOW - keeping.SURE_AFTER)) == []
     fresh = thing(Kind.DISK, 2, made_at=NOW)  # made with the machine, and not attached yet
     assert said([fresh], **alive, since=iso(NOW - keeping.SURE_AFTER)) == []
@@ -84,7 +84,7 @@ def test_a_free_disk_of_this_life_is_not_taken_for_an_older_one_whatever_its_tim
     before_the_intent = NOW - timedelta(hours=1, seconds=1)  # clouds cut off parts of a second
     assert said([thing(Kind.DISK, 2, made_at=before_the_intent)], **alive) == []
     old = thing(Kind.DISK, 1, made_at=before_the_intent)
-    assert said([old], **alive) == [(Do.REMOVE, old.id)]
+    assert said([old], **alive) == [(StepKind.REMOVE, old.id)]
 
 
 def test_what_is_kept_on_purpose_or_of_another_ledger_is_no_machines():
@@ -118,7 +118,7 @@ def test_the_newest_data_is_never_removed_before_its_image_is_ready(found):
         newest = max(one.tags["cloudgpu-seq"] for one in found)
         safe = any(one.kind is Kind.IMAGE and one.ready for one in found if one.tags["cloudgpu-seq"] == newest)
         for step in todo:
-            if step.do is Do.REMOVE:
+            if step.do is StepKind.REMOVE:
                 assert safe
                 found = [one for one in found if one is not step.resource]
             else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.spot.adaptive import Adaptive, shipped
+from cloudgpu.core.spot.adaptive import Adaptive, shipped_models
 from cloudgpu.core.spot.hazards import Belief, Hazards, Mixture
 from cloudgpu.core.spot.horizon import Plan, grid_of
 from cloudgpu.core.spot.policies import POLICIES
@@ -51,7 +51,7 @@ def test_a_plan_costs_what_a_hand_worked_tree_does():
 
 
 def test_more_slack_never_costs_more():
-    found = Plan(shipped().models[0], grid_of(30.0, 12.0, 1 / 3, 0.2, 3.0))
+    found = Plan(shipped_models().models[0], grid_of(30.0, 12.0, 1 / 3, 0.2, 3.0))
     costs = [found.spot(0, 18.0 + slack, slack, 0.0) for slack in (1.0, 2.0, 4.0, 8.0, 12.0)]
     assert costs == sorted(costs, reverse=True)
 
@@ -138,7 +138,7 @@ def test_it_is_never_late_in_2000_runs():
 def test_it_costs_less_than_uniform_progress_where_its_models_are_true():
     """Zones that are drawn from one of its models; the mean of 12 runs, with the same zones for both."""
     job = SpotJob(24.0, 32.0, 1 / 6, 0.1)
-    zones = [drawn(shipped().models[0], seed, 192) for seed in range(12)]
+    zones = [drawn(shipped_models().models[0], seed, 192) for seed in range(12)]
     costs = {}
     for name in ("adaptive", "uniform-progress"):
         policy = POLICIES[name]()

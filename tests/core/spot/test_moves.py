@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, Saving, lead, saving
-from cloudgpu.core.spot.places import Place, Sighting
+from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, Saving, extra_cost_here, saving
+from cloudgpu.core.spot.places import Sighting, SpotLocation
 from tests.examples import some
 
 NOW = datetime(2026, 11, 1, 9, tzinfo=UTC)
-A, B = (Place("lab", "north", zone, "v100") for zone in "ab")
+A, B = (SpotLocation("lab", "north", zone, "v100") for zone in "ab")
 RUNS = Running(age=5, work=20, unsaved=0.1, start=0.25, end=0.05, redone=0.1)
 
 
@@ -96,7 +96,7 @@ def test_a_price_of_which_no_past_is_known_counts_for_the_past_day():
 
 def test_what_staying_has_cost_more_is_forgotten_as_far_as_it_has_cost_less():
     here, there = priced(A, (30, 1000)), priced(B, (30, 400), (12, 2000), (2, 500))
-    assert lead(here, there, NOW, 600) == pytest.approx(-600 + 2 * 500)
+    assert extra_cost_here(here, there, NOW, 600) == pytest.approx(-600 + 2 * 500)
 
 
 AMOUNTS = st.integers(1, 3000)

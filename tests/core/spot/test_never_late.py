@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.simulate import simulate
 from tests.core.spot.worlds import flickering, fuzzed
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.core.spot.places import Offered, Place, Sighting, life_h, ordered
+from cloudgpu.core.spot.places import Offered, Sighting, SpotLocation, life_h, order_places
 
 NOW = datetime(2026, 11, 1, 9, tzinfo=UTC)
-A, B, C = (Place("lab", "north", zone, "v100") for zone in "abc")
+A, B, C = (SpotLocation("lab", "north", zone, "v100") for zone in "abc")
 
 
 def ago(**span):
@@ -15,7 +15,7 @@ def ago(**span):
 
 
 def order(offers, *seen):
-    return [one.place for one in ordered(offers, seen, NOW, 0.25)]
+    return [one.place for one in order_places(offers, seen, NOW, 0.25)]
 
 
 def test_the_cheapest_place_is_first_where_nothing_was_seen():

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.optimum import optimum
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from cloudgpu.errors import InvalidRequest
 from tests.core.spot.worlds import flickering, fuzzed

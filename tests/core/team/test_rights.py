@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.events.lab_lines import owner_assigned, owner_claimed, policy_published, policy_withdrawn
+from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed, policy_published, policy_withdrawn
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.policies.limits import Limits, Stoppers, joined
-from cloudgpu.core.team.people import ASSIGNED, CLAIMED, SUBJECT, People, people_of, plain
+from cloudgpu.core.policies.limits import Limits, Stoppers, narrowest_limits
+from cloudgpu.core.team.people import ASSIGNED, CLAIMED, SUBJECT, People, comparable_name, people_of
 from cloudgpu.core.team.rights import (
     PAYER_KINDS,
     PUBLISHED,
@@ -77,8 +77,10 @@ def test_no_member_gets_a_name_that_was_somebody_elses(tries):
             assert (taken is None and owner in (usual, person)) or owner.lower().replace("@", "-") != owner
             written.append((owner_claimed(owner, person, NOON, len(written)), person))
             people = people_of(lines(*written))
-            first.setdefault(plain(owner), person)
-    assert all(people.person(draft.body["owner"]) == first[plain(draft.body["owner"])] for draft, _ in written)
+            first.setdefault(comparable_name(owner), person)
+    assert all(
+        people.person(draft.body["owner"]) == first[comparable_name(draft.body["owner"])] for draft, _ in written
+    )
     assert all(len([one for one in people.names(person) if one != person]) <= 1 for person in PERSONS)
 
 
@@ -153,14 +155,18 @@ def test_a_name_that_was_read_from_tags_is_the_same_persons():
 
 @given(limits, limits)
 def test_another_file_of_limits_only_makes_them_narrower(lab, home):
-    both = joined((lab, home))
+    both = narrowest_limits((lab, home))
     for name in ("lease", "renew_until", "idle_after"):
         known = [getattr(one, name) for one in (lab, home) if getattr(one, name) is not None]
         assert getattr(both, name) == min(known, default=None)
     assert all(lab.allows(name) and home.allows(name) for name in "abc" if both.allows(name))
     assert both.stop is not Stoppers.MEMBERS or Stoppers.OWNER not in (lab.stop, home.stop)
     alone = replace(both, payers=())
-    assert joined((alone, replace(home, payers=()))) == joined((alone, replace(lab, payers=()))) == alone
+    assert (
+        narrowest_limits((alone, replace(home, payers=())))
+        == narrowest_limits((alone, replace(lab, payers=())))
+        == alone
+    )
 
 
 def test_the_last_publication_of_a_name_counts_until_it_is_withdrawn():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.values.network import Jump, covers, parse_cidr, parse_jump, plain
+from cloudgpu.core.values.network import Jump, covers, network_text, parse_cidr, parse_jump
 from cloudgpu.errors import InvalidRequest
 
 
@@ -133,4 +133,4 @@ def test_a_jump_host_is_handed_to_ssh_as_options_and_destination():
     [("203.0.113.7/32", "203.0.113.7"), ("203.0.113.0/24", "203.0.113.0/24"), ("0.0.0.0/0", "everybody")],
 )
 def test_a_network_is_said_in_words(network, words):
-    assert plain(network) == words
+    assert network_text(network) == words

@@ -60,7 +60,7 @@ def test_who_has_read_before_finds_what_one_finds_who_reads_all(tmp_path):
             assert reader.machines() == fresh.machines()
         if chance.random() < 0.5:
             assert reader.billable_machines() == fresh.billable_machines()
-            assert reader.there() == of_those_there(fresh.machines())
+            assert reader.present_machines() == of_those_there(fresh.machines())
         for row in fresh.machines()[:2]:
             assert reader.machine(row.id) == row
         fresh.close()

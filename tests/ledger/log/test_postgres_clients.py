@@ -30,7 +30,7 @@ import sys; sys.path.insert(0, sys.argv[4])
 from pathlib import Path
 from cloudgpu.ledger.open import open_ledger
 ledger = open_ledger(sys.argv[1], Path(sys.argv[2]), actor="other", clock=None)
-with ledger.hold(sys.argv[3], wait=30):
+with ledger.lock(sys.argv[3], wait=30):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -139,18 +139,18 @@ def test_a_lock_of_another_laptop_is_seen_and_told(
     client: Callable[..., Ledger], holder: subprocess.Popen[str]
 ) -> None:
     ledger = client("here")
-    assert ledger.held("a-key")
-    assert not ledger.held("another")
+    assert ledger.is_locked("a-key")
+    assert not ledger.is_locked("another")
     for wait in (False, 0.1):
         with (
             pytest.raises(ProviderUnavailable, match=f"cloudgpu {holder.pid} on ") as caught,
-            ledger.hold("a-key", wait=wait),
+            ledger.lock("a-key", wait=wait),
         ):
             pytest.fail("two hold it")
         assert (caught.value.exit_code, caught.value.field) == (8, "lock")
-    with ledger.hold("another", wait=False):
-        assert ledger.held("another")
-    assert not ledger.held("another")
+    with ledger.lock("another", wait=False):
+        assert ledger.is_locked("another")
+    assert not ledger.is_locked("another")
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, None])
@@ -160,20 +160,20 @@ def test_who_waits_gets_it_when_its_holder_ends_or_is_killed(
     assert holder.stdin is not None
     stop = holder.stdin.close if end is None else lambda: holder.send_signal(end)
     threading.Timer(0.1, stop).start()
-    with client("here").hold("a-key", wait=30):
-        assert client("there").held("a-key")
-        client("here").check_hold("a-key")
+    with client("here").lock("a-key", wait=30):
+        assert client("there").is_locked("a-key")
+        client("here").check_lock("a-key")
 
 
 def test_a_stopped_process_still_holds(client: Callable[..., Ledger], holder: subprocess.Popen[str]) -> None:
     holder.send_signal(signal.SIGSTOP)
-    assert client("here").held("a-key")
+    assert client("here").is_locked("a-key")
 
 
 def test_locks_of_two_ledgers_are_not_the_same(
     client: Callable[..., Ledger], postgres: Server, holder: subprocess.Popen[str]
 ) -> None:
-    assert not client("far", postgres.schema()).held("a-key")
+    assert not client("far", postgres.schema()).is_locked("a-key")
 
 
 def test_a_lock_that_was_lost_with_its_connection_is_noticed_before_anything_is_sent(
@@ -181,20 +181,20 @@ def test_a_lock_that_was_lost_with_its_connection_is_noticed_before_anything_is_
 ) -> None:
     wire = Wire(postgres.port)
     ledger = client("here", url.replace(f":{postgres.port}/", f":{wire.port}/"))
-    with ledger.hold("a-key", wait=False):
-        ledger.check_hold("a-key")
+    with ledger.lock("a-key", wait=False):
+        ledger.check_lock("a-key")
         wire.break_all()
-        until(lambda: not client("there").held("a-key"))
+        until(lambda: not client("there").is_locked("a-key"))
         with pytest.raises(LedgerUnavailable, match="nothing was sent") as caught:
-            ledger.check_hold("a-key")
+            ledger.check_lock("a-key")
         assert caught.value.next
     wire.close()
 
 
 def test_a_lock_that_the_server_forgot_is_noticed(client: Callable[..., Ledger], postgres: Server) -> None:
     ledger = client("here")
-    with ledger.hold("a-key", wait=False):
+    with ledger.lock("a-key", wait=False):
         with psycopg.connect(postgres.url(), autocommit=True) as raw:
             raw.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
         with pytest.raises(LedgerUnavailable, match="nothing was sent"):
-            ledger.check_hold("a-key")
+            ledger.check_lock("a-key")

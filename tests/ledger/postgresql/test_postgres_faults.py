@@ -130,7 +130,11 @@ def test_what_the_server_refuses_is_told_without_the_password(opened: Open, post
         (postgres.url(port=1), "cannot be reached", True),
     ):
         ledger = opened(url)
-        for attempt in (ledger.machines, lambda one=ledger: one.append([note(1)]), lambda one=ledger: one.held("x")):
+        for attempt in (
+            ledger.machines,
+            lambda one=ledger: one.append([note(1)]),
+            lambda one=ledger: one.is_locked("x"),
+        ):
             with pytest.raises(LedgerUnavailable, match=what) as caught:
                 attempt()
             assert isinstance(caught.value, LedgerAway) is away, "nobody goes on with a wrong password"
@@ -259,7 +263,7 @@ def test_a_frozen_server_is_noticed_on_an_open_connection_and_a_long_wait_for_a_
     first.decide(decision)
     postgres.freeze()
     try:
-        for attempt in (first.machines, lambda: first.append([note(3)]), lambda: first.held("x")):
+        for attempt in (first.machines, lambda: first.append([note(3)]), lambda: first.is_locked("x")):
             with pytest.raises(LedgerAway, match="cannot be reached") as caught:
                 attempt()
             check_secret(caught.value)

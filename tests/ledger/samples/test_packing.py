@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.activity.utilization import GPU, IDLE, Span, hours, intervals
+from cloudgpu.core.activity.utilization import GPU, IDLE, UsageSpan, hours, usage_intervals
 from cloudgpu.ledger.samples.packing import NAME, Workdays
 from cloudgpu.ledger.samples.store import SampleStore, sweep
 from tests.examples import some
@@ -56,9 +56,9 @@ def past(shelf):
 
 
 SHOWN = [
-    Span(T, T + 3600, GPU, 900_000.0),
-    Span(T + 3600, T + 7200, IDLE, 0.0),
-    Span(T + 86400, T + 86460, IDLE),
+    UsageSpan(T, T + 3600, GPU, 900_000.0),
+    UsageSpan(T + 3600, T + 7200, IDLE, 0.0),
+    UsageSpan(T + 86400, T + 86460, IDLE),
 ]
 
 
@@ -94,7 +94,11 @@ def test_a_home_of_an_earlier_version_gets_its_summaries_before_samples_go(past)
 
 def test_how_many_gpus_worked_stays_in_the_summary(tmp_path):
     known = Workdays(tmp_path)
-    day = (Span(36_000, 36_060, GPU, None, 60.0), Span(36_060, 36_120, GPU), Span(36_120, 36_180, IDLE, 0.0))
+    day = (
+        UsageSpan(36_000, 36_060, GPU, None, 60.0),
+        UsageSpan(36_060, 36_120, GPU),
+        UsageSpan(36_120, 36_180, IDLE, 0.0),
+    )
     known.add({"1970-01-01": day})
     assert known.read() == {"1970-01-01": day}
 
@@ -119,7 +123,7 @@ def test_what_was_killed_after_the_summary_and_before_the_end_of_the_lines_is_co
     keep(shelf, minutes(1441, 1442))
     assert not (shelf.directory / "2026-11-21.jsonl").exists()
     assert len(lines(shelf)) == 2
-    assert worked(shelf)[:1] == before[:1] == [Span(T, T + 3600, GPU)]
+    assert worked(shelf)[:1] == before[:1] == [UsageSpan(T, T + 3600, GPU)]
 
 
 def test_what_was_killed_before_the_summary_has_it_with_the_next_packing(shelf):
@@ -128,7 +132,7 @@ def test_what_was_killed_before_the_summary_has_it_with_the_next_packing(shelf):
     keep(shelf, minutes(1440, 1441))
     (shelf.directory / "2026-11-21.jsonl").write_bytes(text)
     (shelf.directory / NAME).unlink()
-    assert worked(shelf)[0] == Span(T, T + 3600, GPU)
+    assert worked(shelf)[0] == UsageSpan(T, T + 3600, GPU)
     keep(shelf, minutes(1441, 1442))
     assert Workdays(shelf.directory).days() == {"2026-11-21"}
 
@@ -293,7 +297,7 @@ def test_the_answer_is_that_of_all_samples_whatever_was_packed_or_dropped(lived)
             now += 600 + gap
             shown.append({"t": round(now, 3), "s": 600, "cpu": 0.1, **kind, **power})
     runs = [(T + 1000.5, now)]
-    whole = hours(intervals(shown), runs)
+    whole = hours(usage_intervals(shown), runs)
     with TemporaryDirectory() as root:
         shelf = SampleStore(Path(root), "cg-1")
         for begin in range(0, len(shown), 100):

@@ -42,7 +42,7 @@ def nothing() -> None:
 
 def carried(source: Any, target: Any, check: Callable[[], None] = nothing) -> None:
     """Move as `ledger move` does: the first time, or once more."""
-    places = Places(source, target, target.place)
+    places = Places(source, target, target.location)
     if source.moved() is None:
         move(places, check, NOON)
     else:
@@ -71,7 +71,7 @@ def test_all_that_was_stands_at_the_new_place_and_the_old_one_is_only_read(ways:
     assert (target.machines(), target.billable_machines(), target.id) == (machines, bills, source.id)
     assert (target.verify().faults, target.suspect(), target.moved()) == ((), None, None)
     assert (source.verify().faults, source.suspect(), source.machines()) == ((), None, machines)
-    assert source.remembered().moved == target.place
+    assert source.remembered().moved == target.location
     assert takes(target)
     for write in (
         lambda: source.append([note(2)]),

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.inventory.sync_accounts import listed_all
+from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -79,7 +79,7 @@ def up(session, host):
 
 def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):
     made = lab.launch()
-    (found,) = listed_all(session, ["lab"])
+    (found,) = list_accounts(session, ["lab"])
     assert ([one.id for one in found.instances], [gap.scope for gap in found.unanswered]) == ([made.id], ["lab/frozen"])
 
 
@@ -194,7 +194,7 @@ def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off, visits)
         assert (found.exit_code, [gap.scope for gap in found.unanswered]) == (8, SILENT)
     ends = [off.ledger.machine(ids[host]).terminated_at for host in ("h3", "h0")]
     assert (ends[0] is None, ends[1]) == (False, None)
-    document, gravest = ended(off, to_end(off, [], all_=True))
+    document, gravest = end_machines(off, machines_to_end(off, [], all_=True))
     assert ([one["name"] for one in document["terminated"]], gravest.exit_code) == (["h2"], 8)
     visits.clear()
     up(open_session({"CLOUDGPU_HOME": str(off.home.root), "USER": "ada"}), "h2")

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.advice.compare import Case, compared
+from cloudgpu.core.advice.compare import Case, comparisons
 from cloudgpu.core.advice.desktop import Depreciation
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
@@ -24,7 +24,7 @@ def of(history=None, desktop=DESKTOP, **more):
     story = a_story(desktop=desktop, unpriced=[], **more)
     past = history or story.history
     goes_on = more.get("goes_on", True)
-    return replace(story, history=past, sides=compared(past, desktop, goes_on=goes_on))
+    return replace(story, history=past, sides=comparisons(past, desktop, goes_on=goes_on))
 
 
 def said(story):

@@ -11,9 +11,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.cost.exports import Form, Span, export
+from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
 from cloudgpu.core.billing.charges import money, total
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from tests.views.ledger_of_all import NOW, filled
 
 # FOCUS_Spec, tag v1.0, specification/columns: those that must not be null, and those that must not for use.
@@ -32,10 +32,10 @@ DECIMALS = (
     "PricingQuantity x_LowCost x_HighCost x_OnDemandCost"
 ).split()
 UNITS = {"Hours", "GB", "GiB", "GB-Months", "GB-Hours", "Unit-Months"}
-WHOLE = Span(None, None, NOW)
+WHOLE = ExportPeriod(None, None, NOW)
 
 
-def exported(session, span=WHOLE, form=Form.FOCUS):
+def exported(session, span=WHOLE, form=BillFormat.FOCUS):
     stream = io.StringIO()
     done = export(session, form, span, None, stream)
     return stream.getvalue(), done
@@ -57,7 +57,7 @@ def rows(session):
 
 def truth(session, span=WHOLE):
     ledger = session.ledger
-    bill = billed(ledger.billable_machines(), ledger.uses(), span.now, since=span.since, until=span.until)
+    bill = period_charges(ledger.billable_machines(), ledger.uses(), span.now, since=span.since, until=span.until)
     return money(total(one.charge for one in bill).amount).dollars
 
 
@@ -91,7 +91,7 @@ def test_the_billed_costs_add_up_to_the_ledger(rows, session):
 @pytest.mark.parametrize("cut", ["2026-11-30T17:23:45.123456+00:00", "2026-12-01T00:00:00+00:00"])
 def test_two_periods_add_up_to_both(session, cut):
     at = datetime.fromisoformat(cut)
-    halves = [Span(None, at, NOW), Span(at, None, NOW)]
+    halves = [ExportPeriod(None, at, NOW), ExportPeriod(at, None, NOW)]
     parts = [rows_of(exported(session, half)[0]) for half in halves]
     for half, found in zip(halves, parts, strict=True):
         assert sum(Decimal(row["BilledCost"]) for row in found) == truth(session, half)
@@ -183,17 +183,17 @@ def test_the_months_days_and_price_changes_cut_a_run(rows):
 
 
 def test_csv_is_safe_in_a_spreadsheet_and_focus_is_exact(session):
-    plain, _ = exported(session, form=Form.CSV)
+    plain, _ = exported(session, form=BillFormat.CSV)
     assert "'=ada@example.org" in {row["owner"] for row in rows_of(plain)}
-    document = json.loads(exported(session, form=Form.JSON)[0])
+    document = json.loads(exported(session, form=BillFormat.JSON)[0])
     assert {one["owner"] for one in document["charges"]} >= {"=ada@example.org"}
     assert "=ada" not in exported(session)[0]
 
 
 def test_plain_forms_have_the_same_lines_and_sum(session):
-    for form in (Form.CSV, Form.JSON):
+    for form in (BillFormat.CSV, BillFormat.JSON):
         text, done = exported(session, form=form)
-        found = rows_of(text) if form is Form.CSV else json.loads(text)["charges"]
+        found = rows_of(text) if form is BillFormat.CSV else json.loads(text)["charges"]
         assert len(found) == done["rows"]
         assert sum(Decimal(row["usd"] or "0") for row in found) == truth(session) == Decimal(done["usd"])
         assert [bool(row["usd"]) for row in found].count(False) == done["unpriced"] == 2
@@ -206,5 +206,5 @@ def test_an_empty_ledger_writes_a_header_alone(tmp_path):
 
 def test_nothing_is_written_into_the_ledger(session):
     before = session.ledger.head()
-    exported(session, Span(datetime(2026, 12, 1, tzinfo=UTC), None, NOW))
+    exported(session, ExportPeriod(datetime(2026, 12, 1, tzinfo=UTC), None, NOW))
     assert session.ledger.head() == before

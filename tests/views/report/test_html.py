@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from cloudgpu.control.cost.report import reported
+from cloudgpu.control.cost.report import report_document
 from cloudgpu.views.report.formatting import Amounts, Clock, hours_text, number_text, visible
 from cloudgpu.views.report.html import MARK, to_html
 from cloudgpu.views.report.summary import summary
@@ -358,10 +358,10 @@ def test_texts_and_marks_stand_out_in_both_schemes(scheme):
 
 def test_the_report_of_a_real_ledger_is_a_page(tmp_path, monkeypatch):
     lab = Lab(tmp_path, monkeypatch)
-    assert "Nothing has been spent yet" in Page(to_html(reported(lab.session))).text
+    assert "Nothing has been spent yet" in Page(to_html(report_document(lab.session))).text
     lab.up(name="fox", project='"><b>vision')
     lab.later(days=3)
-    document = reported(lab.session)
+    document = report_document(lab.session)
     page = Page(to_html(document))
     assert not page.all("b")
     assert Amounts(document).said(document["total"]["usd"]) in page.text

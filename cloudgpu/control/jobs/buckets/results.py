@@ -47,7 +47,7 @@ class JobBucket:
         found = None if text is None else lists.read_results(text)
         if found is None or found.attempt != attempt:
             return None
-        gone = lists.missing(found.results.files, self._sizes(lists.RESULTS))
+        gone = lists.missing_objects(found.results.files, self._sizes(lists.RESULTS))
         return None if gone else found
 
     def state(self, attempts: int) -> tuple[StoredState, bytes] | None:
@@ -82,7 +82,7 @@ class JobBucket:
         newest = lists.newest_copy(state)
         if newest is not None:
             keys = self._sizes(lists.STATE)
-            self.bucket.remove([self.prefix + key for key in lists.unneeded(state, newest, keys)])
+            self.bucket.remove([self.prefix + key for key in lists.unneeded_objects(state, newest, keys)])
 
     def _sizes(self, start: str) -> dict[str, int]:
         return {one.key.removeprefix(self.prefix): one.size for one in self.bucket.objects(self.prefix + start)}
@@ -179,7 +179,7 @@ def clear(there: JobBucket, results: StoredResults, tell: Callable[[str], object
         tell(f"{there.address.text}/{lists.STATE} could not be removed: {error.message}")
 
 
-def pruned(there: JobBucket, attempts: int) -> None:
+def prune_replaced(there: JobBucket, attempts: int) -> None:
     """Remove copies that newer ones have replaced; the next time does what cannot be done now."""
     with suppress(CloudgpuError):
         found = there.state(attempts)

@@ -1,1 +1,1 @@
-"""Jobs with a deadline: what is planned for one, and where it is to run at each look."""
+"""Jobs with a deadline: what is planned for one, and where it is to run at each sync."""

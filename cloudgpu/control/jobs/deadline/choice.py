@@ -14,7 +14,7 @@ from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
 from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.deadline.moves import cheaper_place
+from cloudgpu.control.jobs.deadline.moves import cheaper_location
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
@@ -23,12 +23,12 @@ from cloudgpu.core.jobs.deadline import (
     Margins,
     Position,
     SpotEvent,
-    SpotSeen,
+    SpotHistory,
     choose,
-    fits,
     margins_of,
     may_move,
     position_of,
+    work_fits,
 )
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
@@ -48,7 +48,7 @@ _RUNS = (Phase.RUNNING, Phase.ORPHANED)
 class Rounds:
     """How a job was watched on this computer. Times are seconds since 1970.
 
-    `last` is the last pass, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
+    `last` is the last run, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
     the seconds between passes. `noticed` is when the notice of the machine of that attempt was seen. `priced` is when
     prices of other places were last asked for.
     """
@@ -101,12 +101,12 @@ def choice_of(
     known = note_round(directory, job, remote, now)
     margins = measured(session, job, known.gaps)
     at = position(job, machine, remote, known, margins, now)
-    note_one(session, waits_key(job, "late"), None if fits(at, margins) else late_finding(job, at))
+    note_one(session, waits_key(job, "late"), None if work_fits(at, margins) else late_finding(job, at))
     made = choose(job, policy_of(job), spot_seen(session, job), margins, now, at)
     if machine is None or not may_move(job, margins, at, made) or not _is_due(known, now):
         return made
     _kept(directory, replace(known, priced=now.timestamp()))
-    why = cheaper_place(session, job, machine, remote, at, margins, directory)
+    why = cheaper_location(session, job, machine, remote, at, margins, directory)
     return made if why is None else replace(made, why=why, moves=True)
 
 
@@ -128,7 +128,7 @@ def _policy(name: str, _job: str) -> Policy:
 def position(
     job: Job, machine: Machine | None, remote: RemoteState | None, known: Rounds, margins: Margins, now: datetime
 ) -> Position:
-    """Return where a job is: on this machine, if there is one, whose command this look has seen."""
+    """Return where a job is: on this machine, if there is one, whose command this sync has seen."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None
     said = None if remote is None else remote.progress
     if said is None and job.progress is not None:
@@ -181,7 +181,7 @@ def _starts(job: Job, machines: dict[str, Machine], provider: str | None) -> Ite
         yield max(0.0, (one.began_at - from_iso(machine.intended_at)).total_seconds())
 
 
-def spot_seen(session: Session, job: Job) -> SpotSeen:
+def spot_seen(session: Session, job: Job) -> SpotHistory:
     """Return what this job has seen of spot: by its launches, and by the machines that it lost."""
     found: list[tuple[datetime, SpotEvent]] = []
     for machine in session.ledger.machines():
@@ -190,7 +190,7 @@ def spot_seen(session: Session, job: Job) -> SpotSeen:
             refused = machine.launch_status == "refused"
             found.append((at, "refused") if refused else (from_iso(machine.intended_at), "had"))
     lost = [one.ended_at for one in job.attempts if one.interrupted and one.market == "spot" and one.ended_at]
-    return SpotSeen(tuple(_by_launch(sorted([*found, *((at, "lost") for at in lost)]))))
+    return SpotHistory(tuple(_by_launch(sorted([*found, *((at, "lost") for at in lost)]))))
 
 
 def _by_launch(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tuple[datetime, SpotEvent]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.jobs.checkpoints import stored
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
-from cloudgpu.control.launch.offers import offers_or_known, tied
+from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
 from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.pricing.price_history import available, history_of
-from cloudgpu.control.spot.history import first_offer, history, place_of, place_of_offer
+from cloudgpu.control.spot.history import first_offer, history, offer_location, spot_location
 from cloudgpu.core.jobs.deadline import HOUR_S, Margins, Position, launch_options_of
 from cloudgpu.core.launch.traffic import move_traffic
 from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.job import Attempt, Job, Move
+    from cloudgpu.core.jobs.job import Attempt, Job, JobMove
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.spot.places import Place
+    from cloudgpu.core.spot.places import SpotLocation
 
 
-def cheaper_place(
+def cheaper_location(
     session: Session,
     job: Job,
     machine: Machine,
@@ -53,12 +53,12 @@ def cheaper_place(
         here = _here(session, machine)
         offers = _offers(session, job, attempt, machine)
         now, seen = session.clock(), history(session.ledger)
-        here = next((one for one in offers if place_of_offer(one) == place_of_offer(here)), here)
+        here = next((one for one in offers if offer_location(one) == offer_location(here)), here)
         there = first_offer(session, [here, *(one for one in offers if one != here)], seen)
         if there.price.per_hour.nanos >= here.price.per_hour.nanos:
             return None
         running = _running(job, machine, at, margins, now)
-        running = replace(running, left=_left(session, job, place_of_offer(there)))
+        running = replace(running, left=_left(session, job, offer_location(there)))
         stays, goes = _priced(session, running.left, here, there)
     except LedgerUnavailable:
         raise
@@ -85,8 +85,8 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
     request = parse_request(**launch_options_of(job, attempt, session.clock()))  # type: ignore[arg-type]
     account = session.account_here(machine)
     one = candidate(session, request, session.find_template(request.template), account)
-    want = tied(one.provider, one.request).want
-    return offers_or_known(session, one.provider, replace(want, instance_type=machine.instance_type), None)
+    want = with_constraint(one.provider, one.request).want
+    return offers_unless_launched(session, one.provider, replace(want, instance_type=machine.instance_type), None)
 
 
 def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) -> tuple[Priced, Priced]:
@@ -103,7 +103,7 @@ def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) 
 
 def _with_past(offer: Offer, prices: Sequence[Price], now: datetime) -> Priced:
     past = [(one.as_of, one.per_hour.nanos) for one in prices if one.as_of < now]
-    return Priced(place_of_offer(offer), (*past, (now, offer.price.per_hour.nanos)))
+    return Priced(offer_location(offer), (*past, (now, offer.price.per_hour.nanos)))
 
 
 def _travel(snapshot: int, machine: Machine, remote: RemoteState, directory: Path, here: Offer, there: Offer) -> Money:
@@ -136,19 +136,19 @@ def _running(job: Job, machine: Machine, at: Position, margins: Margins, now: da
     )
 
 
-def _moves(job: Job) -> Iterator[tuple[str, Move]]:
+def _moves(job: Job) -> Iterator[tuple[str, JobMove]]:
     """Yield the machines that a job has left for cheaper ones, and those moves, oldest first."""
     for one in job.attempts:
         if one.moved and one.machine is not None and one.move is not None and one.move.to == one.market == "spot":
             yield one.machine, one.move
 
 
-def _left(session: Session, job: Job, place: Place) -> datetime | None:
+def _left(session: Session, job: Job, place: SpotLocation) -> datetime | None:
     """Return when a job last left a place for a cheaper one; None where it never did."""
     found = None
     for machine, move in _moves(job):
         row = session.ledger.machine(machine)
-        if row is not None and place_of(row) == place:
+        if row is not None and spot_location(row) == place:
             found = move.at
     return found
 

@@ -16,13 +16,13 @@ from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.backtest import seen_traces
 from cloudgpu.core.billing.charges import money, parse_us, to_us
-from cloudgpu.core.billing.rate_timeline import amount
+from cloudgpu.core.billing.rate_timeline import intervals_cost
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_lines import DeadlineRecord
-from cloudgpu.core.jobs.deadline import TICK_S, Margins, lives
+from cloudgpu.core.jobs.deadline import TICK_S, Margins, lifetime_options
 from cloudgpu.core.model.machine import not_none
-from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
+from cloudgpu.core.spot.safety_net import Net, latest_start
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.times import iso
@@ -65,13 +65,13 @@ class PlannedDeadline:
 def plan_deadline(
     session: Session, request: RunRequest, wanted: DeadlineRequest, launch: UpOptions
 ) -> tuple[PlannedDeadline, Prepared, UpOptions]:
-    """Return the plan of a deadline, the dearest launch that it may need, and the options that all launches share.
+    """Return the plan of a deadline, the most expensive launch it may need, and the options that all launches share.
 
     The dearest is on demand, from now until the results of a job that ends at its deadline are here: budgets reserve
     that. Raises InvalidRequest for a deadline that cannot be kept, and as `up` does for a launch on either market.
     """
     now = session.clock()
-    usual = cast("UpOptions", {**lives(wanted.moment(now) - now, request.results_wait), **launch})
+    usual = cast("UpOptions", {**lifetime_options(wanted.moment(now) - now, request.results_wait), **launch})
     dear: UpOptions = {**usual, "spot": False}
     dear.pop("max_price", None)
     prepared = prepare(session, parse_request(**dear))
@@ -119,7 +119,7 @@ def _counted(session: Session, prepared: Prepared) -> int:
     row, now = row_of_plan(prepared), to_us(session.clock())
     found = commitments_of(row, now, counted_prices(session)).items
     end = max([parse_us(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
-    total = sum(amount(one.intervals(now, end), now, end) for one in found)
+    total = sum(intervals_cost(one.intervals(now, end), now, end) for one in found)
     return -(-money(total).nanos * prepared.plan.nodes * HOUR // max(1, end - now))
 
 

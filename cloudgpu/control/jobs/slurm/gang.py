@@ -13,7 +13,7 @@ from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.clusters.together import each, faults_in, gravest
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.slurm.lines import keep_record
-from cloudgpu.control.launch.restore import started
+from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.session.session import Session
@@ -118,7 +118,7 @@ def start_gang(session: Session, machine: Machine, span: timedelta, *, no_guard:
     """Start a stopped machine for so long, with all nodes of its gang: all or none. Raises as `start` does."""
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
     if machine.gang is None:
-        started(session, machine, span, renew=span, no_guard=no_guard)
+        start_machine(session, machine, span, renew=span, no_guard=no_guard)
     else:
         fault = start_all(session, nodes, new_lease(session, machine, span, span), no_guard=no_guard).gravest
         if fault is not None:

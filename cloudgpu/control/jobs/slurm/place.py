@@ -18,7 +18,7 @@ from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.forecast import burn, running
+from cloudgpu.core.billing.forecast import burn_rate, open_usages
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
 from cloudgpu.core.events.job_lines import SlurmRecord
 from cloudgpu.core.jobs.job import Job
@@ -75,7 +75,7 @@ def slurm_of_gang(request: RunRequest) -> SlurmRecord:
     Raises InvalidRequest for what Slurm cannot do, and for what one machine alone can do.
     """
     ends = "all machines of a job of its own end with it"
-    _check_refused([*_refused(request), Refused("--keep", bool(request.keep), ends, "Leave --keep out.")])
+    _check_refused([*_refused(request), RefusedOption("--keep", bool(request.keep), ends, "Leave --keep out.")])
     return _record(request, 0)
 
 
@@ -136,7 +136,7 @@ def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
     _check_refused(_refused(request))
 
 
-class Refused(NamedTuple):
+class RefusedOption(NamedTuple):
     """An option that does not go with a job in Slurm: whether it was given, why it does not, and the way out."""
 
     option: str
@@ -145,22 +145,22 @@ class Refused(NamedTuple):
     next: str
 
 
-def _refused(request: RunRequest) -> list[Refused]:
+def _refused(request: RunRequest) -> list[RefusedOption]:
     """Return the options that do not go with a job in Slurm."""
     return [
-        Refused(
+        RefusedOption(
             "--results-to",
             request.results_to is not None,
             "its results come to this computer",
             f"Leave --results-to out. They come to {request.results}/{request.name}: copy them on from there.",
         ),
-        Refused(
+        RefusedOption(
             "--data",
             bool(request.data),
             "data is fetched to one machine, and Slurm may run the job on others",
             "Leave --data out, and have the command, or --setup, fetch it on each node: aws s3 cp, say.",
         ),
-        Refused(
+        RefusedOption(
             "--port",
             bool(request.ports),
             "Slurm may run the job on a node that the port does not lead to",
@@ -169,7 +169,7 @@ def _refused(request: RunRequest) -> list[Refused]:
     ]
 
 
-def _check_refused(refused: Iterable[Refused]) -> None:
+def _check_refused(refused: Iterable[RefusedOption]) -> None:
     for one in refused:
         if one.given:
             says = f"{one.option} does not go with a job in Slurm: {one.why}."
@@ -177,13 +177,13 @@ def _check_refused(refused: Iterable[Refused]) -> None:
 
 
 def _hour_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine], record: SlurmRecord) -> Money:
-    """Return what so many nodes of a cluster cost for an hour, the dearest of them: a job pays them whole.
+    """Return what so many nodes of a cluster cost for an hour, the most expensive of them: a job pays them whole.
 
     Raises InvalidRequest where a price is missing, or there is none.
     """
     now, ids = session.clock(), {one.id for one in nodes}
     rows = [one for one in session.ledger.read(lambda view: view.billable_machines()) if one.id in ids]
-    hours = [burn(running([one], now), now) for one in rows]
+    hours = [burn_rate(open_usages([one], now), now) for one in rows]
     dearest = sorted((money(one.total).nanos for one in hours), reverse=True)
     found = Money(sum(dearest[: record["nodes"]]))
     if any(one.without_price for one in hours) or not found.nanos:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.optimum import Optimum, optimum
 from cloudgpu.core.spot.replay.traces import Trace
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 from cloudgpu.errors import InvalidRequest
@@ -46,7 +46,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class PolicyResult:
     """How a policy did; costs are in the currency of the job's prices, per job."""
 
     policy: str
@@ -69,7 +69,7 @@ class Backtest:
 
     job: SpotJob
     starts: tuple[Start, ...]
-    policies: tuple[Tested, ...]
+    policies: tuple[PolicyResult, ...]
     shown: Start  # the start with the middling cost under the last policy
     timelines: tuple[Run, ...]  # what each policy does from there, tick by tick
     too_short: tuple[str, ...] = ()  # traces that no run fits into
@@ -195,7 +195,7 @@ class _Sums:
         self.above += other.above
 
 
-def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[Run], draws: Draws) -> Tested:
+def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[Run], draws: Draws) -> PolicyResult:
     """Return the figures of one policy over these runs, one for each start."""
     whole = job.on_demand_only
     aboves = [(run.cost - start.best.cost) / whole for run, start in zip(runs, starts, strict=True)]
@@ -208,7 +208,7 @@ def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[
         ends = (percentile(values, tail), percentile(values, 1 - tail)) if values else (None, None)
         return Interval(figure(total), *ends)
 
-    return Tested(
+    return PolicyResult(
         policy=name,
         runs=tuple(runs),
         cost=interval(lambda sums: sums.cost / sums.count),

@@ -50,12 +50,12 @@ def generated(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, befo
     return bytes(found[warm:])
 
 
-def picked(draws: Draws, models: tuple[Hazards, ...] = SHIPPED) -> Hazards:
+def pick_model(draws: Draws, models: tuple[Hazards, ...] = SHIPPED) -> Hazards:
     """Return one of the models, as often as its weight says."""
     return models[draws.weighted([one.weight for one in models])]
 
 
-def fitted(name: str, traces: list[Trace]) -> Hazards:
+def fit_rates(name: str, traces: list[Trace]) -> Hazards:
     """Return the rates of these traces: changes per hour at each age. The first stretch of a trace has no known age."""
     changes = {1: [0] * len(EDGES_H), 0: [0] * len(EDGES_H)}
     hours = {1: [0.0] * len(EDGES_H), 0: [0.0] * len(EDGES_H)}

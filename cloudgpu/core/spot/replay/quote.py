@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import mean, percentile, zones_of
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import generated, picked
+from cloudgpu.core.spot.replay.generated import generated, pick_model
 from cloudgpu.core.spot.replay.traces import Trace
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 
@@ -83,7 +83,7 @@ def _decider(policy: str | Policy | None) -> Policy:
 def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:
     if not traces:
         ticks = ceil(job.deadline_h / job.tick_h)
-        return [generated(picked(draws), job.tick_h, ticks, draws, before_h=min(_BEFORE_H, job.deadline_h))]
+        return [generated(pick_model(draws), job.tick_h, ticks, draws, before_h=min(_BEFORE_H, job.deadline_h))]
     trace = traces[draws.below(len(traces))]
     return zones_of([trace], job, draws.below(trace.lasting(job.deadline_h * 3600)) * trace.gap_s)
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from cloudgpu.core.resources.orphan import Do as _Do
+from cloudgpu.core.resources.orphan import Cleanup as _Do
 from cloudgpu.views.documents.machines.machines import RetainedPart
 from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap, Time, Usd
 

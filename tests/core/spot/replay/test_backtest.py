@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import backtest, percentile
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import EDGES_H, SHIPPED, Hazards, fitted, picked
+from cloudgpu.core.spot.replay.generated import EDGES_H, SHIPPED, Hazards, fit_rates, pick_model
 from cloudgpu.core.spot.replay.optimum import optimum
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.replay.traces import Trace
@@ -101,7 +101,7 @@ def test_a_percentile_is_interpolated():
 
 def test_a_fit_finds_the_rates_that_a_trace_was_made_with():
     model = Hazards("made", 1, 0.5, (2.0, 1.0, 0.5, 0.2), (1.5, 1.0, 0.4, 0.3))
-    found = fitted("found", [generated_trace(model, 60, 200_000, 1)])
+    found = fit_rates("found", [generated_trace(model, 60, 200_000, 1)])
     assert found.leaves == pytest.approx(model.leaves, rel=0.25)
     assert found.returns == pytest.approx(model.returns, rel=0.25)
 
@@ -112,7 +112,7 @@ def test_the_shipped_models_make_traces_of_their_share():
         shares = [generated_trace(model, 600, 1000, seed).share for seed in range(12)]
         assert sum(shares) / 12 == pytest.approx(model.share, abs=0.15)
     draws = Draws(1)
-    assert [sum(picked(draws) is one for _ in range(1100)) > 100 for one in SHIPPED] == [True] * 3
+    assert [sum(pick_model(draws) is one for _ in range(1100)) > 100 for one in SHIPPED] == [True] * 3
 
 
 def test_a_quotation_lies_between_spot_and_on_demand():

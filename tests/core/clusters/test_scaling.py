@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.clusters.worth import (
+from cloudgpu.core.clusters.scaling import (
     GangLoss,
     Training,
     TypeNetwork,

@@ -19,7 +19,7 @@ class ReconcileResult:
     """How far a job was carried: why it waits, and how long before the next step is worth taking.
 
     `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
-    before that but to keep the machine for a look.
+    before that but to keep the machine for inspection.
     """
 
     job: Job

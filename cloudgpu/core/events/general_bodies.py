@@ -10,7 +10,7 @@ from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
 # -- looks, runs and accounts
 
 
-class Gap(TypedDict):
+class UnansweredRecord(TypedDict):
     """What did not answer, and why."""
 
     scope: str
@@ -18,10 +18,10 @@ class Gap(TypedDict):
 
 
 class AccountSynced(TypedDict):
-    """A look at one account: how many machines, what did not answer, and what was not in the answer (`unseen`)."""
+    """A sync of one account: how many machines, what did not answer, and what was not in the answer (`unseen`)."""
 
     machines: int
-    unanswered: list[Gap]
+    unanswered: list[UnansweredRecord]
     unseen: list[str]
     resources: bool
     pinned: bool

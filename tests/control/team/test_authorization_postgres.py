@@ -10,15 +10,15 @@ import pytest
 from psycopg import sql
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import limits_of
-from cloudgpu.control.team.law import assign_owner
+from cloudgpu.control.team.authorization import assign_owner
 from cloudgpu.control.team.published import publish
 from cloudgpu.core.budgets.budget import budget_from
-from cloudgpu.core.events.lab_lines import budget_set, owner_claimed, policy_published
+from cloudgpu.core.events.general_lines import budget_set, owner_claimed, policy_published
 from cloudgpu.errors import CloudgpuError, RoleNeeded
 from cloudgpu.ledger.log.teams import TeamRequest
 from tests.control import conftest
@@ -92,7 +92,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     assert place.startswith(f"the ledger, published by {pia.user} at ")
     stop(bo.session, bo.machine("adas"), why="asked")
     assert ada.asked("adas") == [("stop_requested", bo.user, "ada@lab.org", "members")]
-    document, gravest = ended(pia.session, to_end(pia.session, [], all_=True))
+    document, gravest = end_machines(pia.session, machines_to_end(pia.session, [], all_=True))
     assert gravest is None
     assert [one["name"] for one in document["terminated"]] == ["pias"]
     assert {one["name"] for one in document["others"]} == {"adas", "bos"}

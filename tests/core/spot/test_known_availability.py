@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.core.spot.adaptive import Adaptive
-from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.known_availability import MAX_LATER, live_action, next_try_h
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.generated import SHIPPED, generated
-from cloudgpu.core.spot.sight import MAX_LATER, next_try_h, rather
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from tests.core.spot.test_simulate import Scripted
 from tests.core.spot.worlds import flickering
@@ -45,8 +45,8 @@ def test_an_idle_job_tries_spot_where_its_policy_would_wait():
 def test_a_machine_whose_work_seems_done_is_kept_until_its_command_says_so():
     state = {"elapsed_h": 3.0, "work_left_h": 0.0, "time_left_h": 6.0, "spot_available": True, "mode": "spot"}
     waits = {"action": "wait", "zone": None}
-    assert rather(waits, state, Net(0.1, 1 / 60)) == {"action": "spot", "zone": None}
-    assert rather(waits, {**state, "mode": "wait"}, Net(0.1, 1 / 60)) == waits
+    assert live_action(waits, state, Net(0.1, 1 / 60)) == {"action": "spot", "zone": None}
+    assert live_action(waits, {**state, "mode": "wait"}, Net(0.1, 1 / 60)) == waits
 
 
 def test_on_demand_that_is_given_up_for_spot_that_is_not_there_starts_again():

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.control.jobs import elsewhere
+from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import (
     ends_first,
     launch_attempt,
     launch_sent,
     made_for,
     market_of,
-    market_there,
     placed_again,
+    retry_market,
     snapshot_of,
     start,
 )
-from cloudgpu.control.jobs.attendant import JobObserver
 from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.ending import close_job, fetch, not_fetched, resume, stop, terminate
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
+from cloudgpu.control.jobs.observer import JobObserver
 from cloudgpu.control.jobs.slurm.gang import is_living, machine_assigned_events, nodes_of, refused_parts, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
@@ -36,8 +36,8 @@ from cloudgpu.control.session.guarding import NO_SAFEGUARD
 from cloudgpu.control.spot.history import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.jobs.carried import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.steps import JobAction, ObservedState, Step, gives_up, next_step, no_machine
 from cloudgpu.core.model.machine import Machine
@@ -107,7 +107,7 @@ class JobReconciler(JobObserver):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
         others, doubt = self._others(job, machine)
-        self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
+        self.results, unread = remote_results.stored_or_why(self.session, job, machine)
         return ObservedState(
             machine,
             remote=self.remote,
@@ -147,7 +147,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
 
     def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
-        """Hold the machine of a failed job, so that no idle time ends it before the look."""
+        """Hold the machine of a failed job, so that no idle time ends it before somebody looks."""
         machine = self._there(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
             set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
@@ -166,7 +166,7 @@ class JobReconciler(JobObserver):
             machine, key = there.id, last.key  # it is tried again where it was
         elif there is not None and key is not None:
             self._terminate_interrupted(job, there)
-        market = market_of(step) if machine is None else market_there(job, there)
+        market = market_of(step) if machine is None else retry_market(job, there)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market))
         self.remote = None  # what was seen was another attempt
 
@@ -208,7 +208,7 @@ class JobReconciler(JobObserver):
         """
         attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, job, attempt)
-        if made is not None and made.gang is not None and is_living(self.session, made):  # the next pass settles it
+        if made is not None and made.gang is not None and is_living(self.session, made):  # the next run settles it
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         over = gives_up(job, now)
         final = not isinstance(error, ProviderUnavailable) or over
@@ -238,7 +238,7 @@ class JobReconciler(JobObserver):
         return ReconcileResult(the_job(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
     def _sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> ReconcileResult:
-        """Return that a job with a deadline chooses anew at the next pass; people hear of it if on demand is gone."""
+        """Return that a job with a deadline chooses anew at the next run; people hear of it if on demand is gone."""
         if attempt.market != "on_demand":
             return ReconcileResult(job, error.message, REQUEUE_SOON, None, error)
         if attempt.waits is None:
@@ -274,7 +274,7 @@ class JobReconciler(JobObserver):
         machine = self._machine(job)
         if machine is not None:
             with self._noting_work(job, remote):
-                elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
+                remote_results.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
             self._note_upload(job, remote)
         return ReconcileResult(the_job(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
 
@@ -346,7 +346,7 @@ class JobReconciler(JobObserver):
             at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         elif remote is None and self.results is not None:
-            self._append(*elsewhere.began_by(self.session, job, self.results))
+            self._append(*remote_results.began_by(self.session, job, self.results))
         if remote is not None:
             self._note_engine(job, remote)
         recorded = None if job.progress is None else job.progress[:2]
@@ -358,7 +358,7 @@ class JobReconciler(JobObserver):
     def _ended(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)
         remote = self.remote
-        at = self.session.clock() if ended is None else elsewhere.at_most_now(self.session, ended.ended)
+        at = self.session.clock() if ended is None else remote_results.at_most_now(self.session, ended.ended)
         if ended is not None and remote is not None:
             at = self._at(remote, ended.ended)
         outcome = (step.outcome or State.FAILED).value
@@ -389,7 +389,7 @@ class JobReconciler(JobObserver):
         runs = machine is not None and machine.state == "running"
         remote = (lambda: self.at(job, self._there(job))) if runs else None
         if self.results is not None:
-            self._append(*elsewhere.stored(self.session, job, self.results, remote))
+            self._append(*remote_results.bucket_results_fetched(self.session, job, self.results, remote))
         return None
 
     def _resume(self, job: Job, step: Step) -> ReconcileResult | None:

@@ -7,7 +7,7 @@ lost. If it then wants spot, the on-demand machine is given up for a launch that
 
 from __future__ import annotations
 
-from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, State, situation_of
 
 FIRST = 5.0  # hours before the first try, where a changeover takes one; docs/spot.md lists others
@@ -26,7 +26,7 @@ def next_try_h(changeover_h: float, refusals: int) -> float:
     return FIRST * float(changeover_h**POWER) * later
 
 
-def rather(wanted: Answer, state: State, net: Net) -> Answer:
+def live_action(wanted: Answer, state: State, net: Net) -> Answer:
     """Return what a live job does where its policy waits, else what it wants.
 
     What runs is kept: to end it saves less than its next start costs. Where nothing runs, spot is tried, if the net
@@ -42,7 +42,7 @@ def rather(wanted: Answer, state: State, net: Net) -> Answer:
     return wanted
 
 
-class Sight:
+class ObservedSpot:
     """What one simulated job has seen of spot. Times are hours since its start."""
 
     def __init__(self, changeover_h: float) -> None:

@@ -12,30 +12,30 @@ from cloudgpu.access.keys import new_host_key
 from cloudgpu.access.ssh.authorized_keys import GuestKey
 from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.share import share, unshare
-from cloudgpu.control.api.down import ended, to_end
-from cloudgpu.control.api.show import shown as shown_machine
-from cloudgpu.control.budgets.commands import BudgetOptions, removed, set_value
+from cloudgpu.control.api.down import end_machines, machines_to_end
+from cloudgpu.control.api.show import show_document as shown_machine
+from cloudgpu.control.budgets.commands import BudgetOptions, remove_budget_of_name, set_value
 from cloudgpu.control.inventory.local_files import put_in_order
-from cloudgpu.control.launch.restore import plan_comeback, started
+from cloudgpu.control.launch.restore import plan_restore, start_machine
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lease import plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.network.authorized_keys import own_key
-from cloudgpu.control.policies.commands import listed, shown
+from cloudgpu.control.policies.commands import list_policies, show_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of
 from cloudgpu.control.reaper.foreign import overdue
 from cloudgpu.control.resources.cleanup import clean
 from cloudgpu.control.resources.named import remove, save, the_one
-from cloudgpu.control.team.law import assign_owner, others_note
+from cloudgpu.control.team.authorization import assign_owner, others_note
 from cloudgpu.control.team.published import publish, withdraw
-from cloudgpu.core.events.lab_lines import owner_claimed
+from cloudgpu.core.events.general_lines import owner_claimed
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.resources.orphan import Cost, Do, Origin, Orphan
+from cloudgpu.core.resources.orphan import Cleanup, Cost, Origin, Orphan
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
 from cloudgpu.views.history import history_lines
 from tests.control.team.colleagues import Colleague, know_who_asks, team
@@ -48,8 +48,8 @@ ASKED = {
     "stop": lambda session, row: stop(session, row, why="asked"),
     "end": lambda session, row: end(session, row, why="asked"),
     "start": lambda session, row: start(session, row, new_lease(session, row, SPAN)),
-    "start again": lambda session, row: started(session, row, SPAN),
-    "come back": lambda session, row: plan_comeback(session, row, SPAN),
+    "start again": lambda session, row: start_machine(session, row, SPAN),
+    "come back": lambda session, row: plan_restore(session, row, SPAN),
     "hold": lambda session, row: set_hold(session, row, session.clock() + SPAN),
     "release": lambda session, row: set_hold(session, row, None),
     "extend": lambda session, row: plan_extension(session, row, SPAN),
@@ -58,7 +58,7 @@ ASKED = {
     "allow": lambda session, row: allow(session, row.name, "192.0.2.1/32"),
     "save": lambda session, row: save(session, row, "mine"),
     "interrupt": rehearse,
-    "down": lambda session, row: to_end(session, [row.name]),
+    "down": lambda session, row: machines_to_end(session, [row.name]),
 }
 
 
@@ -119,7 +119,7 @@ def test_published_limits_let_every_member_stop_a_machine_and_nothing_else(team)
 def test_down_all_ends_ones_own_and_names_the_others(team):
     for person in ("bo", "pia"):
         one = team[person]
-        document, gravest = ended(one.session, to_end(one.session, [], all_=True))
+        document, gravest = end_machines(one.session, machines_to_end(one.session, [], all_=True))
         assert gravest is None
         assert [value["name"] for value in document["terminated"]] == [f"{person}s"]
         assert "adas" in [value["name"] for value in document["others"]]
@@ -136,7 +136,7 @@ def test_allow_without_a_name_leaves_the_machines_of_others(team):
     lambda session: set_value(session, budget(), anew=False),
     lambda session: set_value(session, budget(), anew=True),
     lambda session: set_value(session, BudgetOptions("lab", "no amount", "never"), anew=False),  # its text says nothing
-    lambda session: removed(session, "lab"),
+    lambda session: remove_budget_of_name(session, "lab"),
 ])  # fmt: skip
 def test_only_payers_set_and_remove_budgets(team, ask):
     set_value(team["pia"].session, budget(), anew=False)
@@ -152,7 +152,7 @@ def test_only_payers_override_a_budget_whatever_it_says(team):
     set_value(pia.session, BudgetOptions("small", "0.01", "month"), anew=False)
     for ask in (
         lambda: ada.prepare(name="more", override="it is urgent"),
-        lambda: started(ada.session, ada.machine("adas"), SPAN, override="it is urgent"),
+        lambda: start_machine(ada.session, ada.machine("adas"), SPAN, override="it is urgent"),
     ):
         with pytest.raises(RoleNeeded, match="Overriding a budget needs the payer's role, and ada is a member"):
             ask()
@@ -232,10 +232,10 @@ def test_a_published_policy_wins_over_a_file_of_that_name_and_that_is_said(team)
     file = bo.write("nights", "lease: 9h\nrenew_until: 9d\n")
     assert bo.prepare(name="more", policy="nights").plan.request.lease_s == 2 * 3600
     assert any("published by pia" in said and f"{file} does not count" in said for said in bo.said)
-    value = shown(bo.session, "nights")
+    value = show_policy(bo.session, "nights")
     assert value["published"]["by"] == "pia"
     assert value["published"]["unused"] == str(file)
-    (line,) = [one for one in listed(bo.session)["policies"] if one["name"] == "nights"]
+    (line,) = [one for one in list_policies(bo.session)["policies"] if one["name"] == "nights"]
     assert (line["lease_s"], line["source"]) == (7200, value["source"])
 
 
@@ -335,7 +335,7 @@ def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_th
     remove(ada.session, thing)
     row = ada.machine("adas")
     found = Orphan("disk", "d1", "adas", "fake", "lab", "r", "z", 10, Cost(None), Origin("", "", "ada-lab-org", "", ""),
-                   None, "left", Do.REMOVE, machine=row)  # fmt: skip
+                   None, "left", Cleanup.REMOVE, machine=row)  # fmt: skip
     (stays,) = clean(bo.session, [found])
     assert not stays.gone
     assert stays.orphan.stays == "it is ada@lab.org's (ada): its owner or a payer removes it"

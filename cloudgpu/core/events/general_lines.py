@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from cloudgpu.core.events import lab_bodies as bodies
+from cloudgpu.core.events import general_bodies as bodies
 from cloudgpu.core.events.log import FORMAT, Draft
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.machine import Budgeted, Machine
@@ -31,9 +31,9 @@ def account_synced(
     resources: bool = False,
     pinned: bool = False,
 ) -> Draft:
-    """Return the one line of a look at one account; one that was not wholly answered makes no view fresh.
+    """Return the one line of a sync of one account; one that was not wholly answered makes no view fresh.
 
-    `unseen` is what was not in the answer and is not known to be gone: of that the look proves nothing. `resources`:
+    `unseen` is what was not in the answer and is not known to be gone: of that the sync proves nothing. `resources`:
     disks and images were asked for, too; `pinned`: all prices were asked for, and answered.
     """
     body: bodies.AccountSynced = {

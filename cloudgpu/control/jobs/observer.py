@@ -16,7 +16,7 @@ from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs import elsewhere
+from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import settle_launch
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
@@ -167,7 +167,7 @@ class JobObserver:
             self._append(lines.job_work_saved(job.id, len(job.attempts), *found))
 
     def _note_upload(self, job: Job, seen: RemoteState) -> None:
-        """Note what an upload has brought that was not there at the last look."""
+        """Note what an upload has brought that was not there at the last sync."""
         last = None if seen.storing is None else seen.storing.at
         if last is not None and last != self.noted_at:
             self._note_stored_work(job)
@@ -203,7 +203,7 @@ class JobObserver:
 
     def _last_copy(self, job: Job, machine: Machine, seen: RemoteState) -> str | None:
         with self._noting_work(job, seen):
-            return elsewhere.last_copy(self.session, job, self.at(job, machine), seen)
+            return remote_results.last_copy(self.session, job, self.at(job, machine), seen)
 
     def _at(self, remote: RemoteState, moment: float) -> datetime:
         """Return when that was by this computer's clock: a machine's own clock may be hours off."""

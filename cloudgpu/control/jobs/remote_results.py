@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.buckets.results import (
     fetch_state,
     fetch_stored_output,
     job_bucket,
-    pruned,
+    prune_replaced,
     send_presigned_post,
 )
 from cloudgpu.control.jobs.results import fetch_output, sync
@@ -87,7 +87,7 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], see
         note_sync(directory, now)
         there = job_bucket(session, job)
         if there is not None:
-            pruned(there, len(job.attempts))
+            prune_replaced(there, len(job.attempts))
 
 
 def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
@@ -127,7 +127,9 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     return None
 
 
-def stored(session: Session, job: Job, found: StoredResults, remote: Callable[[], RemoteJob] | None) -> list[Draft]:
+def bucket_results_fetched(
+    session: Session, job: Job, found: StoredResults, remote: Callable[[], RemoteJob] | None
+) -> list[Draft]:
     """Return the line that results are whole in their bucket; what is there beside them is removed.
 
     Output that is not here yet comes from the machine, where it runs (`remote`), else from the bucket. Raises what a
@@ -174,7 +176,7 @@ def left_elsewhere(session: Session, job: Job, why: str) -> list[Draft]:
     return []
 
 
-def place_text(job: Job) -> str:
+def results_location(job: Job) -> str:
     """Return where the results of a job are that are not on this computer."""
     results_to, own = job.spec["results_to"] or "", lists.folder(job.name, job.id)
     address = lists.bucket_of(results_to)
@@ -184,11 +186,11 @@ def place_text(job: Job) -> str:
 
 
 def _line(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
-    now, place = session.clock(), place_text(job)
+    now, place = session.clock(), results_location(job)
     return lines.job_results_fetched(job.id, files, size, place, NOWHERE, now, whole=whole, why=why)
 
 
-def check_there(machine: Machine, named: Mapping[str, str | None]) -> None:
+def check_volume_attached(machine: Machine, named: Mapping[str, str | None]) -> None:
     """Raise InvalidRequest for a volume that a machine which is there does not have; `named` has places by option."""
     own = machine.setup.volume if machine.setup is not None else None
     for option, place in named.items():

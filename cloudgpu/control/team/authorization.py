@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.team.roles import payers_only, remember
 from cloudgpu.core.events.bodies import RequestedBy
-from cloudgpu.core.events.lab_lines import owner_assigned, owner_claimed
+from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
-from cloudgpu.core.model.machine import Machine, Ownable, Owned
+from cloudgpu.core.model.machine import Machine, Ownable, Ownership
 from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, people_of
 from cloudgpu.core.team.rights import Authorization, Claim, Right, Role, claim, right_to
@@ -31,10 +31,10 @@ def authorization_of(session: Session) -> Authorization:
     """Return who asks, in which role, and remember it for when the ledger is away. Raises LedgerUnavailable."""
     person, role = person_of(session), session.ledger.role()
     people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
-    law = Authorization(role, person, people, session.settings.owner, session.for_lab)
+    authorization = Authorization(role, person, people, session.settings.owner, session.for_lab)
     if not (session.apart or is_a_file(session.ledger)):
-        remember(session, law)
-    return law
+        remember(session, authorization)
+    return authorization
 
 
 def person_of(session: Session) -> str:
@@ -68,10 +68,12 @@ def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
 
     Writes nothing: a plan asks it.
     """
-    law = authorization_of(session)
-    if law.is_member and volumes and not any(law.owns(machine) for machine in volumes):
+    authorization = authorization_of(session)
+    if authorization.is_member and volumes and not any(authorization.owns(machine) for machine in volumes):
         try:
-            check_may(session, volumes[0]._replace(name=f"the volume {volumes[0].name}"), "use", authorization=law)
+            check_may(
+                session, volumes[0]._replace(name=f"the volume {volumes[0].name}"), "use", authorization=authorization
+            )
         except RoleNeeded as refused:
             refused.field, refused.value = "--volume", volumes[0].name
             raise
@@ -83,11 +85,11 @@ def others_note(session: Session, row: Ownable, verb: str) -> str:
     Empty, too, while the ledger is away: nobody can say then.
     """
     try:
-        law = authorization_of(session)
-        right = check_may(session, row, verb, authorization=law)
+        authorization = authorization_of(session)
+        right = check_may(session, row, verb, authorization=authorization)
     except LedgerAway:
         return ""
-    return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
+    return "" if right is Right.OWNER else f" It is {authorization.whose(row)}; {_BY[right]}."
 
 
 def by(session: Session, row: Ownable, verb: str, *, authorization: Authorization | None = None) -> RequestedBy:
@@ -110,9 +112,9 @@ def _right(session: Session, authorization: Authorization, row: Ownable, verb: s
     return right_to(authorization.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=authorization.for_lab)
 
 
-def named_row(resource: ProviderResource) -> Owned:
+def named_row(resource: ProviderResource) -> Ownership:
     """Return what of something that is kept by name says whose it is, as a row does."""
-    return Owned(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
+    return Ownership(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
 
 
 def check_override(session: Session, reason: str | None) -> str | None:
@@ -124,23 +126,33 @@ def check_override(session: Session, reason: str | None) -> str | None:
 
 def check_owner(session: Session, owner: str) -> None:
     """Raise RoleNeeded where this person may not launch for this owner."""
-    law = authorization_of(session)
-    if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.REFUSED:
-        raise _not_theirs(session, law, owner)
+    authorization = authorization_of(session)
+    if (
+        claim(authorization.people, authorization.role, authorization.person, owner, session.settings.owner)
+        is Claim.REFUSED
+    ):
+        raise _not_theirs(session, authorization, owner)
 
 
 def claim_owner(session: Session, owner: str) -> None:
     """Record that this name is theirs, where nobody has it; raise RoleNeeded where they may not launch for it."""
-    law = authorization_of(session)
-    if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.GRANTED:
+    authorization = authorization_of(session)
+    if (
+        claim(authorization.people, authorization.role, authorization.person, owner, session.settings.owner)
+        is Claim.GRANTED
+    ):
         return
 
     def decision(view: View) -> Sequence[Draft]:
-        people = people_of(session.ledger.events(SUBJECT), law.people.users)
-        verdict = claim(people, law.role, law.person, owner, session.settings.owner)
+        people = people_of(session.ledger.events(SUBJECT), authorization.people.users)
+        verdict = claim(people, authorization.role, authorization.person, owner, session.settings.owner)
         if verdict is Claim.REFUSED:
-            raise _not_theirs(session, law, owner)
-        return [owner_claimed(owner, law.person, session.clock(), view.head()[0])] if verdict is Claim.NEW else []
+            raise _not_theirs(session, authorization, owner)
+        return (
+            [owner_claimed(owner, authorization.person, session.clock(), view.head()[0])]
+            if verdict is Claim.NEW
+            else []
+        )
 
     session.ledger.decide(decision)
 
