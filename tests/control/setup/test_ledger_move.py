@@ -32,7 +32,7 @@ def test_a_move_does_not_leave_behind_what_another_command_has_at_hand(tmp_path)
         carry_out(session, wanted, environ)
     assert not ledger.outbox.path.exists()
     now = open_session(environ).ledger
-    assert now.place == str(tmp_path / "new.db")
+    assert now.location == str(tmp_path / "new.db")
     assert [line.dedupe for line in now.events("scope:x")] == ["x"]
 
 
@@ -99,7 +99,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
     with pytest.raises(InvalidRequest, match=r"is at .*new.db already"):
         plan(again, new, follow=True)
     there = again.ledger
-    assert there.place == str(tmp_path / "new.db")
+    assert there.location == str(tmp_path / "new.db")
     assert [line.dedupe for line in there.events("scope:x")] == [ada["CLOUDGPU_HOME"], bob["CLOUDGPU_HOME"], "waits"]
     assert (there.verify().faults, there.suspect(), there.has_outbox) == ((), None, False)
     assert not (tmp_path / "old.db").exists()
