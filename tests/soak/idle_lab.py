@@ -17,7 +17,7 @@ from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.core.billing.totals import spent_until_now as bill_spent
+from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.values.times import from_epoch, from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
@@ -262,7 +262,7 @@ class Lab(RuleBasedStateMachine):
             assert any(box.up < off <= now for off in offs(box.up, now)), f"{box.name} was ended at no off time"
         elif by == "budget":
             assert self.budget is not None
-            spent = sum(bill_spent(row, now).dollars for row in world_bills(self.world))
+            spent = sum(counted(row, now).dollars for row in world_bills(self.world))
             assert spent >= Decimal(self.budget)
             held = self.is_held(box, now)
             assert not held or self.warned_of_budget(box) >= 2, f"{box.name} was held and hardly warned"
@@ -340,6 +340,13 @@ class Lab(RuleBasedStateMachine):
 
     def wrong(self, machine, until):
         self.wrong_until[machine] = max(until, self.wrong_until.get(machine, until))
+
+
+def counted(row, now):
+    """Return what a budget counts for a row at the most: what may have been used, and spot at its on-demand price."""
+    ended = sum(max(high, on_demand) for _, _, high, on_demand, *_ in row.usage_totals.values())
+    running = (charge(use, now) for use in row.open_usage)
+    return money(ended + sum(max(one.high, one.list_cost or 0) for one in running))
 
 
 def world_bills(world):
