@@ -410,7 +410,7 @@ def _missing_attempt(session: Session, machine: Machine, look: SyncResult, answe
         if not session.is_locked(lock_name(machine.key)):  # else another one has begun to settle it
             look.unanswered.append(Unanswered(machine.name, error.message))
         return None
-    outcome = "made no machine" if closed.launch_status == "void" else "was found to have succeeded"
+    outcome = "was found to have succeeded" if closed.terminated_at is None else "left no machine"
     look.sentences.append(f"{machine.name}: an interrupted launch {outcome}.")
     return []
 

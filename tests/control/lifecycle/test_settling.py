@@ -157,6 +157,13 @@ def test_a_launch_that_is_killed_after_a_listing_without_it_was_asked_is_settled
     assert len(lab.machines()) == 1
 
 
+def test_a_sync_says_that_an_interrupted_launch_left_no_machine(lab):
+    lost(lab, name="second")
+    lab.later(days=2)
+    assert sync_all(lab.session).sentences == ["second: an interrupted launch left no machine."]
+    assert lab.rows() == lab.machines() == []
+
+
 def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
     row = lab.up().machine
     other = lab.opened()
