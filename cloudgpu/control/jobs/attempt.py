@@ -170,6 +170,15 @@ def snapshot_of(session: Session, job: Job) -> Snapshot:
         ) from error
 
 
+def has_files(session: Session, job: Job) -> bool:
+    """Say whether this computer has the files of a job, so that it can begin it on another machine."""
+    try:
+        load(snapshots(session), job.spec["snapshot"])
+    except InvalidRequest:
+        return False
+    return True
+
+
 def ends_first(remote: RemoteJob, seen: RemoteState, since: timedelta) -> bool:
     """Ask a command that runs to end, for the last copy; say whether to wait for that. Raises Unreachable."""
     if seen.phase not in _LIVES or since >= WITHIN:

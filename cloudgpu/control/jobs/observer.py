@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from shlex import quote
@@ -17,7 +17,7 @@ from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import remote_results
-from cloudgpu.control.jobs.attempt import settle_launch
+from cloudgpu.control.jobs.attempt import has_files, settle_launch
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
@@ -53,6 +53,7 @@ class JobObserver:
     results: StoredResults | None = None  # that are whole in the job's bucket
     compared: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
+    has_files: bool = False  # whether this computer could begin the job on another machine
     noted_at: float | None = None  # the last upload of which the ledger knows the work, by the machine's clock
     cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
     nodes_at: datetime | None = None  # when the other nodes of a gang were asked about
@@ -73,10 +74,17 @@ class JobObserver:
         self.connection = self.connected_to = None
 
     def _choice(self, job: Job, machine: Machine | None) -> Choice | None:
-        """Return where a job with a deadline is to run now; None for another one, and for one that is over."""
+        """Return where a job with a deadline is to run now; None for another one, and for one that is over.
+
+        None, too, on a computer that could not begin it there: it leaves the job where it is.
+        """
         if job.deadline is None or job.outcome is not None:
             return None
-        return choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
+        self.has_files = self.has_files or has_files(self.session, job)
+        if not self.has_files and machine is not None and self.remote is None:  # it may run well, and let others in
+            return None
+        found = choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
+        return found if self.has_files else None
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
@@ -140,7 +148,12 @@ class JobObserver:
         return [one for one in map(self.session.ledger.machine, own) if one is not None and one.provider_id]
 
     def _noting_work(self, job: Job, seen: RemoteState) -> AbstractContextManager[None]:
-        """Write how much of its work the copies of a job with a deadline hold, after one is made within."""
+        """Write how much of its work the copies of a job with a deadline hold, after one is made within.
+
+        Not of copies on a computer that cannot begin it again: another machine would not get them.
+        """
+        if not self.has_files:
+            return nullcontext()
 
         def write(checkpoint: str, work_s: float) -> None:
             line = lines.job_work_saved(job.id, job.attempts[-1].number, checkpoint, work_s, self.session.clock())

@@ -286,12 +286,11 @@ class JobReconciler(JobObserver):
             self._append(lines.job_progressed(job.id, job.attempts[-1].number, *progress, now))
 
     def _cancel(self, job: Job, step: Step) -> ReconcileResult | None:
+        outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         if job.cancel is None:
-            outcome = (step.outcome or State.CANCELLED).value
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
         grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
-        outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         self.at(job, machine).cancel(outcome, grace_s=grace)
         return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
@@ -303,6 +302,8 @@ class JobReconciler(JobObserver):
             line = lines.job_move_requested(job.id, attempt.number, to, step.why, now, interrupted=step.interrupted)
             self._append(line)
             return None
+        if not attempt.move.interrupted:
+            snapshot_of(self.session, job)  # who cannot begin it elsewhere does not end it here
         machine = self._there(job)
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
