@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import weakref
+from datetime import timedelta
 
 import pytest
 
@@ -15,6 +16,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
@@ -48,15 +50,24 @@ DEEDS = {
     "reap": lambda session: reap(session, ReapOptions()),
     "down": on_it(lambda session, row: end(session, row, why="asked")),
     "stop": on_it(lambda session, row: stop(session, row, why="asked")),
+    "extend": on_it(lambda session, row: extend(session, plan_extension(session, row, timedelta(hours=2)))),
+    "hold": on_it(lambda session, row: set_hold(session, row, session.clock() + timedelta(hours=2))),
+    "day": lambda session: session.pause(86_400),
     "start": on_it(lambda session, row: start(session, row, new_lease(session, row, None))),
 }
-BEFORE = {"nothing": (), "running": ("up",), "stopped": ("up", "stop")}  # what was done by then
+BEFORE = {"nothing": (), "running": ("up",), "stopped": ("up", "stop"), "late": ("up", "day")}  # what was done by then
 PAIRS = [
     *[("nothing", "up", other) for other in ("up", "ls", "reap")],
     *[("running", "down", other) for other in ("up", "ls", "stop", "reap")],
     *[("running", "stop", other) for other in ("up", "ls")],
     *[("stopped", "start", other) for other in ("up", "ls", "down", "start", "reap")],
     ("stopped", "up", "down"),
+]
+SOAKED = [
+    *[("running", "extend", other) for other in ("down", "stop", "reap", "extend")],
+    *[("late", "reap", other) for other in ("reap", "extend", "hold", "start", "up", "down")],
+    ("running", "hold", "down"),
+    ("stopped", "start", "extend"),
 ]
 
 
@@ -150,3 +161,17 @@ def test_there_is_one_machine_and_it_is_known(lab, tmp_path, before, first, seco
 @pytest.mark.parametrize("kills", [False, True])
 def test_there_is_one_machine_in_more_orders_and_it_is_known(lab, tmp_path, before, first, second, off_s, kills):
     in_orders(lab, tmp_path, before, (first, second), off_s, kills, MANY)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("before", "first", "second"), [*SOAKED, *[(before, two, one) for before, one, two in SOAKED]])
+@pytest.mark.parametrize("kills", [False, True])
+def test_a_lease_or_a_hold_beside_an_end_leaves_one_machine_that_is_known(lab, tmp_path, before, first, second, kills):
+    in_orders(lab, tmp_path, before, (first, second), -240, kills, count=2)
+
+
+def test_a_run_of_the_reaper_ends_what_is_late(lab, tmp_path):
+    world = World(lab, tmp_path / "late", 0)
+    for deed in (*BEFORE["late"], "reap"):
+        DEEDS[deed](world.later)
+    assert world.billed() == []
