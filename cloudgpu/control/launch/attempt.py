@@ -27,7 +27,7 @@ from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_na
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine, has_retained_resources, scope_of_row
 from cloudgpu.core.model.offers import Offer, Price
-from cloudgpu.core.policies.endings import is_spared, of_offer
+from cloudgpu.core.policies.guards import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
 from cloudgpu.core.values.naming import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.values.times import epoch

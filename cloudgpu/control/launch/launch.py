@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.target import AccessBlocked
-from cloudgpu.control.access.reach import wait_until_ready
+from cloudgpu.control.access.reach import wait_until_ready, with_volume
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory.listing import machine
@@ -24,7 +24,6 @@ from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.launch.together import send_all
-from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch

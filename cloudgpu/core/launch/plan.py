@@ -14,8 +14,17 @@ from cloudgpu.core.model.launch import LaunchRequest, Setup, setup_to_json
 from cloudgpu.core.model.machine import BudgetSubject, EndSubject
 from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer, Price, price_to_json
 from cloudgpu.core.policies.description import DescribedRule, off_now, rules_for
-from cloudgpu.core.policies.endings import agreed_ending, at_last, gentlest_ending, of_offer
-from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer, lease_ends
+from cloudgpu.core.policies.guards import (
+    Agent,
+    Safeguards,
+    Timer,
+    agreed_ending,
+    at_last,
+    gentlest_ending,
+    guarded_offer,
+    lease_ends,
+    of_offer,
+)
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
 from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money, charge
