@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.endings import is_spared
-from cloudgpu.core.policies.guards import Agent, Timer, guards_of
+from cloudgpu.core.policies.guards import Agent, Timer, guards_of, is_spared
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso
 

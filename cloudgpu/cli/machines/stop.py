@@ -25,7 +25,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.outage.discovery import to_stop
     from cloudgpu.control.team.authorization import others_note
-    from cloudgpu.core.policies.endings import check_stop
+    from cloudgpu.core.policies.guards import check_stop
     from cloudgpu.views.machines import machine_value
 
     session = open_here()

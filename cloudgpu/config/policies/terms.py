@@ -17,7 +17,7 @@ from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.file import FILE, limits_from, policy_from
 from cloudgpu.config.policies.find import Found
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observed_lines import terms_set
+from cloudgpu.core.events.observations import terms_set
 from cloudgpu.core.model.facts import Terms, TermsText
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.policies.limits import Limits, narrowest_limits

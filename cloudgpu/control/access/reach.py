@@ -1,4 +1,4 @@
-"""Reaches a machine over SSH: waits for a new one, finds one that has moved, says why one cannot be reached."""
+"""Reaches a machine over SSH: waits for a new one and its volume, finds one that has moved, says why one cannot be."""
 
 from __future__ import annotations
 
@@ -16,8 +16,19 @@ from cloudgpu.control.network import authorized_keys as guest
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key
 from cloudgpu.control.network.reachability import closed
 from cloudgpu.control.pricing.traffic import count
+from cloudgpu.control.records.named_resources import record_resources
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_behind, may_let_us_in
+from cloudgpu.core.launch.attempt import setup_from_json
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.model.machine import (
+    Machine,
+    command_name,
+    has_retained_resources,
+    is_behind,
+    may_let_us_in,
+    not_none,
+)
+from cloudgpu.core.values.naming import tag_value
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
@@ -25,6 +36,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
+from cloudgpu.providers.abilities import HasVolumes
 from cloudgpu.views.ended import ended_error
 
 READY_WITHIN = timedelta(minutes=10)
@@ -218,4 +230,27 @@ def _asked_again(session: Session, machine: Machine) -> Machine:
             if not guest.let_in(session, machine):  # a colleague's account need not open here
                 raise
     check_reachable(session, machine)
+    return machine
+
+
+def with_volume(session: Session, machine: Machine) -> Machine:
+    """Attach the volume of the machine's setup, made where it is not there yet; return the machine. Idempotent.
+
+    Waits until the machine runs, for only then can it be attached. A machine without a volume is returned at once.
+    Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.
+    """
+    volume = setup_from_json(machine.setup.record()).volume if machine.setup else None
+    provider = session.provider_of(machine)
+    if volume is None or not isinstance(provider, HasVolumes):
+        return machine
+    session.report(f"{machine.name}: attaching the volume {volume.name} as soon as it runs")
+    machine = wait_until_running(session, machine)
+    tags = {
+        TAG_LEDGER: session.ledger.id,
+        TAG_OWNER: tag_value(machine.owner or ""),
+        TAG_PROJECT: tag_value(machine.project or ""),
+    }
+    attached = provider.attach(not_none(machine.provider_id), volume, tags)
+    record_resources(session, [attached])
+    session.report(f"{machine.name}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
     return machine

@@ -18,8 +18,7 @@ from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, AgentStatus, parse_agent_status, unknown_status
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.clusters.engine import split, tells_queue, with_queue
-from cloudgpu.core.events.observations import has_moved_on, not_before
-from cloudgpu.core.events.observed_lines import instance_observed_by_itself
+from cloudgpu.core.events.observations import has_moved_on, instance_observed_by_itself, not_before
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.evidence import AHEAD
 from cloudgpu.core.reaper.seen import Word

@@ -20,7 +20,7 @@ from cloudgpu.core.budgets import parsing as words
 from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
 from cloudgpu.core.budgets.enforcement import Stop, budget_stops
 from cloudgpu.core.budgets.status import BudgetState
-from cloudgpu.core.policies.endings import gentlest_ending
+from cloudgpu.core.policies.guards import gentlest_ending
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word

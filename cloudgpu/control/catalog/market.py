@@ -13,7 +13,6 @@ from cloudgpu.catalog.place import use
 from cloudgpu.catalog.rules import LISTED
 from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import ANY
-from cloudgpu.control.inputs.trust import parse_trust
 from cloudgpu.core.catalog.catalog import (
     OLD_AFTER,
     CatalogOffer,
@@ -25,6 +24,7 @@ from cloudgpu.core.catalog.catalog import (
     meant_by,
     speed,
 )
+from cloudgpu.core.launch.trust import parse_trust
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.typed import parse_gpu, parse_memory, parse_price

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import gpus, offers, regions
 from cloudgpu.catalog.rules import BY_REGION, LISTED
-from cloudgpu.control.inputs.trust import parse_trust
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
 from cloudgpu.core.catalog.matching import fits, join, ranked
+from cloudgpu.core.launch.trust import parse_trust
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, Offer, Requirements, Trust

@@ -14,7 +14,7 @@ from typing import TypedDict, Unpack, cast, get_args
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.control.inputs.setup import setup_of
-from cloudgpu.control.inputs.trust import check_exposure, parse_trust
+from cloudgpu.core.launch.trust import check_exposure, parse_trust
 from cloudgpu.core.model.cluster import MAX_NODES, node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
 from cloudgpu.core.model.launch import Setup

@@ -17,7 +17,7 @@ from cloudgpu.control.inventory.stop_proof import request_until_confirmed
 from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.machine_lines import requested
-from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
+from cloudgpu.core.events.observations import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import NEVER_RAN, State
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.times import from_iso

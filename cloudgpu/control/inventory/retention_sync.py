@@ -10,7 +10,7 @@ from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.records.named_resources import is_silent
 from cloudgpu.control.session.accounts import unanswered_of
 from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
-from cloudgpu.core.events.observed_lines import instance_vanished
+from cloudgpu.core.events.observations import instance_vanished
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine

@@ -14,7 +14,7 @@ from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.pricing.price_history import own_price
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.events.launch_lines import launch_settled
-from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
+from cloudgpu.core.events.observations import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.resources.retention import is_of_earlier_life

@@ -9,8 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.changes import change_events
-from cloudgpu.core.events.observations import not_before, too_fresh
-from cloudgpu.core.events.observed_lines import instance_vanished
+from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on, not_none
 from cloudgpu.errors import (
     InstanceNotFound,

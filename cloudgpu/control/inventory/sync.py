@@ -24,8 +24,14 @@ from cloudgpu.core.events.general_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import start_refused
-from cloudgpu.core.events.observations import is_resized, lines_of, not_before, too_fresh
-from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
+from cloudgpu.core.events.observations import (
+    instance_observed,
+    instance_vanished,
+    is_resized,
+    lines_of,
+    not_before,
+    too_fresh,
+)
 from cloudgpu.core.events.projection import project_event
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State

@@ -13,8 +13,7 @@ from cloudgpu.control.inventory.stop_proof import PAUSES, read_pauses
 from cloudgpu.control.inventory.sync import close_request
 from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.events.observations import not_before, too_fresh
-from cloudgpu.core.events.observed_lines import instance_vanished
+from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent

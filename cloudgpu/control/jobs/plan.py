@@ -17,7 +17,6 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
-from cloudgpu.control.inputs.trust import check_exposure_on
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.inputs.env_file import secret_values
@@ -35,6 +34,7 @@ from cloudgpu.core.jobs.notice import SpotNoticeFit, fit_of
 from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
+from cloudgpu.core.launch.trust import check_exposure_on
 from cloudgpu.core.model.machine import Machine, is_owned
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Available, Market, TrafficPrices
 from cloudgpu.core.values.money import Money

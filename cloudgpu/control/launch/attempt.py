@@ -27,7 +27,7 @@ from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_na
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine, has_retained_resources, scope_of_row
 from cloudgpu.core.model.offers import Offer, Price
-from cloudgpu.core.policies.endings import is_spared, of_offer
+from cloudgpu.core.policies.guards import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
 from cloudgpu.core.values.naming import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.values.times import epoch
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 class _Ready:
     """What is found out for an attempt at an offer before the ledger is locked."""
 
+    at: Candidate
     offer: Offer
     resolved: Resolved
     identity: AccountIdentity
@@ -70,7 +71,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     """
     each = {offer: _ready(session, prepared, offer, resolved) for offer, resolved in dict(places).items()}
     made = list[Attempt]()
-    account = prepared.candidates.of(places[0][0])
+    account = each[places[0][0]].at
     credit, lease = read_credit(account.provider), timedelta(seconds=account.request.lease_s)
 
     def decision(view: View) -> Sequence[Draft]:
@@ -87,7 +88,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
                 on_demand=each[attempt.offer].on_demand,
                 licence=each[attempt.offer].resolved.licence,
                 identity=each[attempt.offer].identity,
-                guards=_guards(prepared, attempt.offer, each[attempt.offer].resolved),
+                guards=_guards(prepared, each[attempt.offer]),
             )
             for attempt in made
         ]
@@ -107,20 +108,21 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     return tuple(made)
 
 
-def _guards(prepared: Prepared, offer: Offer, resolved: Resolved) -> GuardsRecord:
+def _guards(prepared: Prepared, ready: _Ready) -> GuardsRecord:
     """Return what guards a machine, and whether it was agreed that no run from outside does."""
-    provider = prepared.candidates.of(offer).provider
+    provider, resolved = ready.at.provider, ready.resolved
     found = guarding(provider, resolved).to_json()
-    return {**found, "waived": True} if prepared.no_guard and needs_guard(provider, offer, resolved) else found
+    return {**found, "waived": True} if prepared.no_guard and needs_guard(provider, ready.offer, resolved) else found
 
 
 def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _Ready:
-    item = offer.available
+    at, item = prepared.candidates.of(offer), offer.available
     return _Ready(
+        at,
         offer,
         resolved,
         registered_identity(session, item.account, item.region),
-        _boot(session, prepared.template, prepared.candidates.of(offer), offer, resolved),
+        _boot(session, prepared.template, at, offer, resolved),
         list(map(beside_entry, extras_of(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),
     )
@@ -131,8 +133,7 @@ def _attempts(session: Session, prepared: Prepared, each: Sequence[_Ready], view
     key, number = _key(prepared, view)
     name = _name(prepared, key, view)
     for node, ready in enumerate(each):
-        asked = prepared.candidates.of(ready.offer).request
-        request = request_of_node(replace(asked, key=key, name=name), view.id, node)
+        request = request_of_node(replace(ready.at.request, key=key, name=name), view.id, node)
         attempt = _attempt(session, view, request, ready.offer, number, ready.boot)
         yield replace(attempt, call=ready.resolved.call, identity=ready.identity)
 

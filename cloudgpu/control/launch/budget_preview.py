@@ -13,11 +13,8 @@ from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
 from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal, shorter_launch
-from cloudgpu.core.launch.plan_cost import beside_entry
-from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
-from cloudgpu.core.model.launch import setup_to_json
-from cloudgpu.core.model.machine import BudgetSubject, Machine
-from cloudgpu.core.model.offers import Offer, Price, price_to_json
+from cloudgpu.core.launch.plan import row_of_plan
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
@@ -32,51 +29,9 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
 
 
-def row_of_plan(prepared: Prepared, offer: Offer | None = None, *, on_demand: Price | None = None) -> BudgetSubject:
-    """Return what budgets look at of the plan's machine, or of the same at another offer."""
-    plan, request = prepared.plan, prepared.plan.request
-    offer = offer or plan.offer
-    item = offer.available
-    return BudgetSubject(
-        provider=item.provider,
-        account=item.account,
-        region=item.region,
-        zone=item.zone,
-        instance_type=item.instance_type,
-        market=str(item.market),
-        price=HourlyPrice.of(price_to_json(offer.price)),
-        id="",
-        name=request.name or prepared.name or "this machine",
-        on_demand=None if on_demand is None else HourlyPrice.of(price_to_json(on_demand)),
-        max_price=request.want.max_price.nanos if request.want.max_price else None,
-        owner=request.owner,
-        project=request.project,
-        setup=MachineSetup.of(setup_to_json(request.setup)),
-        attached_costs=tuple([beside_entry(extra) for extra in plan.extras]),
-        licence=plan.licence,
-        renew_until=iso(plan.renew_until),
-        guards=MachineGuards.of(plan.guarded.to_json()),
-        state="unknown",
-        billed=False,
-        pending_action=None,
-        launch_status="open",
-        terminated_at=None,
-        retained=(),
-        open_usage=(),
-        is_named_resource=False,
-        intended_at="",
-        identity=None,
-    )
-
-
-def row_of_offer(prepared: Prepared, offer: Offer) -> BudgetSubject:
-    """Return the row that the machine would have at another offer, as far as it is known which budgets look at it."""
-    return row_of_plan(prepared, offer)
-
-
 def sync_for_budgets(session: Session, prepared: Prepared) -> None:
     """Look at the accounts that the budgets span which cover the plan, where the last sync is old."""
-    row = row_of_plan(prepared)
+    row = row_of_plan(prepared.plan, prepared.name)
     sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
 
 
@@ -93,7 +48,7 @@ def budget_question(session: Session, prepared: Prepared) -> AdmissionRequest | 
     if prepared.existing is not None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
-    wanted = row_of_plan(prepared, on_demand=price)
+    wanted = row_of_plan(prepared.plan, prepared.name, on_demand=price)
     others, name = [wanted] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
     return session.ledger.read(lambda view: evaluate_budgets(session, view, wanted, others=others, of_cluster=name))
 
@@ -122,7 +77,7 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
     if not prepared.credit:
         offer, request = prepared.plan.offer, prepared.plan.request
         provider, lease = prepared.candidates.of(offer).provider, timedelta(seconds=request.lease_s)
-        wanted = [row_of_plan(prepared)] * prepared.plan.nodes
+        wanted = [row_of_plan(prepared.plan, prepared.name)] * prepared.plan.nodes
         prepared.credit.append(planned_credit(session, provider, wanted, lease))
     return prepared.credit[0]
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.target import AccessBlocked
-from cloudgpu.control.access.reach import wait_until_ready
+from cloudgpu.control.access.reach import wait_until_ready, with_volume
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory.listing import machine
@@ -18,13 +18,12 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
-from cloudgpu.control.launch.budget_preview import differences, row_of_offer, row_of_plan, sync_for_budgets
+from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, node_offers, nodes_launched
 from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.launch.together import send_all
-from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
@@ -35,7 +34,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.launch.plan import Lease, row_of_plan
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
 from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name
 from cloudgpu.core.model.offers import Market, Offer, Trust
@@ -147,7 +146,7 @@ def _look_first(session: Session, prepared: Prepared) -> None:
 
     The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
     """
-    row = row_of_plan(prepared)
+    row = row_of_plan(prepared.plan, prepared.name)
     sync_before_admission(
         session, {row.account: row.region}, lambda budget: prepared.existing is None and budget.scope.covers(row)
     )
@@ -156,7 +155,7 @@ def _look_first(session: Session, prepared: Prepared) -> None:
 
 def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
     """Look at a further account before anything is sent there, as at the first one."""
-    row = row_of_offer(prepared, offer)
+    row = row_of_plan(prepared.plan, prepared.name, offer)
     sync_before_admission(session, {row.account: row.region}, lambda budget: budget.scope.covers(row))
     session.check_launchable()
 

@@ -12,7 +12,6 @@ from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
 from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
-from cloudgpu.control.inputs.trust import check_exposure
 from cloudgpu.control.launch.any_provider import OffersFound, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.containers import container_remarks, runnable
@@ -34,7 +33,7 @@ from cloudgpu.core.budgets.credit import CreditFit
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
-from cloudgpu.core.launch.trust import password_remarks, passwords_of, trust_remarks
+from cloudgpu.core.launch.trust import check_exposure, password_remarks, passwords_of, trust_remarks
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
@@ -83,7 +82,8 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         check_override(session, request.override)
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
-    check_exposure(request.trust, _passwords(session, template), expose=request.expose)
+    passwords = passwords_of(template.name, template.settings, session.settings.templates)
+    check_exposure(request.trust, passwords, expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.identity, request.name)
     existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
@@ -162,10 +162,6 @@ def _per_hour(prepared: Prepared) -> Money:
     return prepared.plan.offer.price.per_hour
 
 
-def _passwords(session: Session, template: Template) -> list[str]:
-    return passwords_of(template.name, template.settings, session.settings.templates)
-
-
 def _found(session: Session, candidates: Candidates, there: Machine | None) -> OffersFound:
     """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
     if candidates.anywhere:
@@ -239,7 +235,7 @@ def _plan(
         *_written(provider, request, parts, left_out),
         *trust_remarks(offers, found.less),
         *traffic_remarks(first.offer),
-        *password_remarks(offers, _passwords(session, template)),
+        *password_remarks(offers, passwords_of(template.name, template.settings, session.settings.templates)),
         *found.remarks,
         *unfit,
         *first.passed_over,

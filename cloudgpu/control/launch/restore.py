@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from cloudgpu.control.access.reach import wait_until_ready
+from cloudgpu.control.access.reach import wait_until_ready, with_volume
 from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_admission
 from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
@@ -14,7 +14,6 @@ from cloudgpu.control.launch.budget_preview import check_asking
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.offers import offers_unless_launched
 from cloudgpu.control.launch.plan import Prepared, prepare_again
-from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start

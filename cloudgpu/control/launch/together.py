@@ -13,7 +13,7 @@ from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.launch_lines import launch_settled
-from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable

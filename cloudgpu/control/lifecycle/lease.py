@@ -34,8 +34,7 @@ from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
-from cloudgpu.core.policies.endings import agreed_ending, at_last, gentlest_ending, only_warned
-from cloudgpu.core.policies.guards import guards_of
+from cloudgpu.core.policies.guards import agreed_ending, at_last, gentlest_ending, guards_of, only_warned
 from cloudgpu.core.policies.policy import Act, Do, Policy
 from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.values.money import ZERO, Money

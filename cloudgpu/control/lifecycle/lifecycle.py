@@ -39,7 +39,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_owned, not_none, unproved
 from cloudgpu.core.model.resources import ProviderResource
-from cloudgpu.core.policies.endings import check_stop
+from cloudgpu.core.policies.guards import check_stop
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InvalidRequest, LedgerUnavailable, RoleNeeded

@@ -7,8 +7,7 @@ from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.events.launch_lines import launch_settled
-from cloudgpu.core.events.observations import not_before
-from cloudgpu.core.events.observed_lines import instance_vanished
+from cloudgpu.core.events.observations import instance_vanished, not_before
 from cloudgpu.core.model.identity import is_on_computer
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.team.rights import Role

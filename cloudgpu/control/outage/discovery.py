@@ -15,7 +15,7 @@ from cloudgpu.control.team.roles import last_role
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
 from cloudgpu.core.events.log import Draft, EventSummary
-from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.launch.attempt import attempt_from_json
 from cloudgpu.core.launch.plan import stop_means

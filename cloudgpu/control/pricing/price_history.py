@@ -12,8 +12,7 @@ from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN, Draft
-from cloudgpu.core.events.observations import Priced, is_to_price, spot_price_events
-from cloudgpu.core.events.observed_lines import price_observed
+from cloudgpu.core.events.observations import Priced, is_to_price, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price

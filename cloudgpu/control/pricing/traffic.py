@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observed_lines import traffic_observed
+from cloudgpu.core.events.observations import traffic_observed
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import from_iso, iso

@@ -21,8 +21,7 @@ from cloudgpu.control.session.identity import AccountScope, by_account, covered,
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.events.observations import is_news
-from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.events.observations import instance_observed, is_news
 from cloudgpu.core.events.projection import project_event
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State

@@ -10,8 +10,7 @@ from cloudgpu.control.pricing.price_history import history_of, item_of, list_pri
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observations import is_news, is_resized
-from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.events.observations import instance_observed, is_news, is_resized
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Price, accelerator_to_json, price_to_json

@@ -10,7 +10,7 @@ from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, named_row
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
+from cloudgpu.core.events.observations import resource_observed, resource_vanished, subject_of
 from cloudgpu.core.model.facts import Retained
 from cloudgpu.core.model.identity import AccountIdentity, is_hidden
 from cloudgpu.core.model.instances import TAG_LEDGER

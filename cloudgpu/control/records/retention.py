@@ -11,8 +11,7 @@ from cloudgpu.control.records.named_resources import retained_entry
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.machine_lines import requested
-from cloudgpu.core.events.observations import not_before
-from cloudgpu.core.events.observed_lines import resources_retained
+from cloudgpu.core.events.observations import not_before, resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing

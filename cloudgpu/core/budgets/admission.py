@@ -12,8 +12,7 @@ from cloudgpu.core.billing.charges import EXACT, money, to_us
 from cloudgpu.core.billing.rate_timeline import RateInterval, billed_intervals, intervals_cost, moment_of, worst_window
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
-from cloudgpu.core.budgets.exposure import Exposure
-from cloudgpu.core.budgets.flows import exact_cost, flow_intervals
+from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals
 from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.values.money import HOUR, Money

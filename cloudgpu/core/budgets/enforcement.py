@@ -17,7 +17,7 @@ from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest_ending
+from cloudgpu.core.policies.guards import NOTHING_GENTLER, gentlest_ending
 from cloudgpu.core.team.rights import Authorization
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso

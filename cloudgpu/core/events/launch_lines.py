@@ -11,7 +11,7 @@ from datetime import datetime
 from cloudgpu.core.events import bodies
 from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observed_lines import tag_time
+from cloudgpu.core.events.observations import tag_time
 from cloudgpu.core.model.cluster import node_of_tags
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.identity import AccountIdentity

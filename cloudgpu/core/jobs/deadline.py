@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.billing.charges import to_us
 from cloudgpu.core.budgets.commitments import runs_on
-from cloudgpu.core.budgets.exposure import Exposure
-from cloudgpu.core.budgets.flows import HOURLY
+from cloudgpu.core.budgets.exposure import HOURLY, Exposure
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.spot.known_availability import APART_H, live_action, next_try_h

@@ -7,18 +7,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.launch.plan_cost import Extra, RunCost, cost_between, paid_meanwhile
+from cloudgpu.core.launch.plan_cost import Extra, RunCost, beside_entry, cost_between, paid_meanwhile
+from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
-from cloudgpu.core.model.launch import LaunchRequest, Setup
-from cloudgpu.core.model.machine import EndSubject
-from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer
+from cloudgpu.core.model.launch import LaunchRequest, Setup, setup_to_json
+from cloudgpu.core.model.machine import BudgetSubject, EndSubject
+from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer, Price, price_to_json
 from cloudgpu.core.policies.description import DescribedRule, off_now, rules_for
-from cloudgpu.core.policies.endings import agreed_ending, at_last, gentlest_ending, of_offer
-from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer, lease_ends
+from cloudgpu.core.policies.guards import (
+    Agent,
+    Safeguards,
+    Timer,
+    agreed_ending,
+    at_last,
+    gentlest_ending,
+    guarded_offer,
+    lease_ends,
+    of_offer,
+)
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
 from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money, charge
-from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.times import epoch, iso
 
 HOUR = timedelta(hours=1)
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
@@ -286,3 +296,44 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
     """
     stoppable = pausable and (market is not Market.SPOT or setup.persistent)
     return stoppable or policy.unpausable is not Unpausable.TERMINATE
+
+
+def row_of_plan(
+    plan: LaunchPlan, name: str | None, offer: Offer | None = None, *, on_demand: Price | None = None
+) -> BudgetSubject:
+    """Return what budgets look at of the plan's machine, or of the same at another offer.
+
+    `name` is what the machine is called where its request does not say.
+    """
+    request, offer = plan.request, offer or plan.offer
+    item = offer.available
+    return BudgetSubject(
+        provider=item.provider,
+        account=item.account,
+        region=item.region,
+        zone=item.zone,
+        instance_type=item.instance_type,
+        market=str(item.market),
+        price=HourlyPrice.of(price_to_json(offer.price)),
+        id="",
+        name=request.name or name or "this machine",
+        on_demand=None if on_demand is None else HourlyPrice.of(price_to_json(on_demand)),
+        max_price=request.want.max_price.nanos if request.want.max_price else None,
+        owner=request.owner,
+        project=request.project,
+        setup=MachineSetup.of(setup_to_json(request.setup)),
+        attached_costs=tuple([beside_entry(extra) for extra in plan.extras]),
+        licence=plan.licence,
+        renew_until=iso(plan.renew_until),
+        guards=MachineGuards.of(plan.guarded.to_json()),
+        state="unknown",
+        billed=False,
+        pending_action=None,
+        launch_status="open",
+        terminated_at=None,
+        retained=(),
+        open_usage=(),
+        is_named_resource=False,
+        intended_at="",
+        identity=None,
+    )

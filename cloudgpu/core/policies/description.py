@@ -13,7 +13,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from cloudgpu.core.model.machine import Endable, Machine
-from cloudgpu.core.policies import endings
+from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Do, Policy, Rule, Unknown, Unpausable
 from cloudgpu.core.policies.schedule import Schedule, next_off, off_until
@@ -97,8 +97,8 @@ def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
 
 def rules_for(policy: Policy, now: datetime, row: Endable) -> tuple[DescribedRule, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
-    end = endings.agreed_ending(row, policy)
-    said = (_adapted(one, policy, end, endings.gentlest_ending(row)) for one in _general(policy, now))
+    end = guards.agreed_ending(row, policy)
+    said = (_adapted(one, policy, end, guards.gentlest_ending(row)) for one in _general(policy, now))
     return tuple(_unjudged(one) if has_no_agent(row) else one for one in said)
 
 
@@ -143,7 +143,7 @@ def off_now(policy: Policy | None, row: Endable, now: datetime) -> tuple[str, ..
     if policy is None or until is None:
         return ()
     grace, kept = duration_text(policy.idle.grace), f"its schedule keeps it off until {until:%a %Y-%m-%d %H:%M} UTC"
-    if endings.only_warned(row, policy):
+    if guards.only_warned(row, policy):
         return (f"{kept}: the reaper only warns of that",)
     return (f"{kept}: the next run warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
 
@@ -224,7 +224,7 @@ def _breaks(schedule: Schedule) -> str:
 def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
     """Yield the rules of which each machine has a moment of its own."""
     if machine.renew_until:
-        says = f"{_ended(endings.at_last(machine, policy))}, whoever uses it; extend moves it"
+        says = f"{_ended(guards.at_last(machine, policy))}, whoever uses it; extend moves it"
         yield DescribedRule(Rule.RENEW_UNTIL, says, from_iso(machine.renew_until))
     else:
         yield DescribedRule(Rule.RENEW_UNTIL, "it has none")
@@ -234,7 +234,7 @@ def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[
     if machine.expires:
         certain = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if certain else "is in use or nobody knows"
-        end = endings.agreed_ending(machine, policy)
+        end = guards.agreed_ending(machine, policy)
         says = f"{_ended(end)}, unless it {use}: then it is renewed" if end else _SPARED
         yield DescribedRule(Rule.LEASE, says, from_iso(machine.expires))
     else:
@@ -244,7 +244,7 @@ def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[
 
 
 def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
-    spared, only_warned = endings.is_spared(machine, policy), endings.only_warned(machine, policy)
+    spared, only_warned = guards.is_spared(machine, policy), guards.only_warned(machine, policy)
     for one in policy.schedules:
         at = next_off((one,), now)
         following = f"the next is {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else "there is none"
@@ -252,11 +252,11 @@ def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[D
         local = None if until is None else until.astimezone(ZoneInfo(one.tz))
         kept = "" if local is None else f"; it is kept off now, until {local:%a %Y-%m-%d %H:%M} there"
         text = f"{_off_text(one)}; {following}{kept}"
-        why = endings.NOTHING_GENTLER if spared else "it cannot be stopped"
+        why = guards.NOTHING_GENTLER if spared else "it cannot be stopped"
         yield DescribedRule(Rule.SCHEDULE, text + (f"; it is only warned of: {why}" * only_warned), at)
 
 
-_SPARED = f"only warned of then: {endings.NOTHING_GENTLER}, and its policy is to keep its disk"
+_SPARED = f"only warned of then: {guards.NOTHING_GENTLER}, and its policy is to keep its disk"
 
 
 def _ended(end: Do) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.budgets import enforcement as budget_stops
-from cloudgpu.core.policies.endings import ERASES
+from cloudgpu.core.policies.guards import ERASES
 from cloudgpu.core.policies.policy import Do, Policy, Rule
 from cloudgpu.core.reaper.clusters import NO_GANG, Gang
 from cloudgpu.core.reaper.decisions import Evidence, MachineView, Warned

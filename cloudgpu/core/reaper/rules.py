@@ -15,7 +15,7 @@ from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.policies import endings
+from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.description import HOLD
 from cloudgpu.core.policies.policy import Act, Do, Policy, Retention, Rule, Unknown
 from cloudgpu.core.policies.schedule import missed_off, next_off, off_until
@@ -137,9 +137,9 @@ def budget(case: Case) -> RuleResult | None:
 def _over(case: Case, why: str, *, told_only: bool) -> RuleResult:
     if told_only:
         return RuleResult(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
-    end = endings.gentlest_ending(case.seen.machine)
-    if end is Do.TERMINATE and endings.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
-        why += f"; {endings.NOTHING_GENTLER}"
+    end = guards.gentlest_ending(case.seen.machine)
+    if end is Do.TERMINATE and guards.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
+        why += f"; {guards.NOTHING_GENTLER}"
     return RuleResult(Rule.BUDGET, end, why, case.now, urgent=True)
 
 
@@ -148,7 +148,7 @@ def renew_until(case: Case) -> RuleResult | None:
     at = case.time("renew_until")
     if at is None:
         return None
-    end = endings.at_last(case.seen.machine, case.policy)
+    end = guards.at_last(case.seen.machine, case.policy)
     if at <= case.now:
         return RuleResult(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
     return warn_before_end(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
@@ -159,7 +159,7 @@ def part_of_cluster(case: Case) -> RuleResult | None:
     gang, row = case.gang, case.seen.machine
     if not gang.part:
         return None
-    end = endings.at_last(row, case.policy) if gang.begun and not gang.discard else Do.TERMINATE
+    end = guards.at_last(row, case.policy) if gang.begun and not gang.discard else Do.TERMINATE
     return RuleResult(
         Rule.PART, end, f"{gang.part}, and a cluster is all of its machines or none", case.now, urgent=True
     )
@@ -172,7 +172,7 @@ def node_loss(case: Case) -> RuleResult | None:
         return None
     names = lost[0] if len(lost) == 1 else f"{len(lost)} nodes ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"  # noqa: PLR2004  (as many as a line has room for)
     why = f"{names} was lost" if len(lost) == 1 else f"{names} were lost"
-    end = endings.at_last(case.seen.machine, case.policy)
+    end = guards.at_last(case.seen.machine, case.policy)
     return RuleResult(
         Rule.NODE_LOSS, end, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
     )
@@ -187,7 +187,7 @@ def schedule(case: Case) -> RuleResult | None:
     if off is None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
-    end = endings.agreed_ending(case.seen.machine, case.policy)
+    end = guards.agreed_ending(case.seen.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
@@ -208,7 +208,7 @@ def scheduled_off(case: Case) -> RuleResult | None:
     if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
         return None
     why = f"its schedule keeps it off until {clock(until, case.now)}"
-    end = endings.agreed_ending(case.seen.machine, case.policy)
+    end = guards.agreed_ending(case.seen.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
     given = case.given(Rule.SCHEDULE)
@@ -241,7 +241,7 @@ def lease(case: Case) -> RuleResult | None:
         return None
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
-    end, over = endings.agreed_ending(case.seen.machine, case.policy), at <= case.now
+    end, over = guards.agreed_ending(case.seen.machine, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
     if end is None:
         return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
@@ -390,16 +390,16 @@ _SPARED = "; it cannot be stopped, and its policy only warns of that"
 
 
 def _only_warned(case: Case) -> bool:
-    return endings.only_warned(case.seen.machine, case.policy)
+    return guards.only_warned(case.seen.machine, case.policy)
 
 
 def _why_spared(case: Case) -> str:
     """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
-    if not endings.is_spared(case.seen.machine, case.policy):
+    if not guards.is_spared(case.seen.machine, case.policy):
         return _SPARED
     last = case.time("renew_until")
     until = f"its renew-until, {clock(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
-    return f"; {endings.NOTHING_GENTLER}, and its policy is to keep its disk: {until}"
+    return f"; {guards.NOTHING_GENTLER}, and its policy is to keep its disk: {until}"
 
 
 def _spared(case: Case, policy: Policy) -> str:
@@ -412,7 +412,7 @@ def _spared(case: Case, policy: Policy) -> str:
 
 def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
     """End it once a warning is as old as the grace and older than nothing that anybody did since."""
-    given, end = case.given(rule), endings.at_last(case.seen.machine, case.policy)
+    given, end = case.given(rule), guards.at_last(case.seen.machine, case.policy)
     quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
     if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
         return warn_only(case, rule, case.now + policy.idle.grace, why, end)

@@ -24,7 +24,7 @@ import pytest
 from cloudgpu.core.model.instances import TAG_ID, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Requirements
-from cloudgpu.core.policies import endings
+from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import Safeguards, Timer
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.naming import digest
@@ -234,11 +234,11 @@ class ProviderContract(ContractBase):
     ) -> None:
         """At a lease's end, at renew-until, for a budget: stopped, parked or terminated, as far as the provider can."""
         attempt = make_attempt()
-        row = endings.of_offer(as_able(provider, attempt.offer.available), attempt.request.setup)
+        row = guards.of_offer(as_able(provider, attempt.offer.available), attempt.request.setup)
         decided = {
-            endings.gentlest_ending(row),
-            endings.at_last(row, None),
-            endings.agreed_ending(row, None) or Do.TERMINATE,
+            guards.gentlest_ending(row),
+            guards.at_last(row, None),
+            guards.agreed_ending(row, None) or Do.TERMINATE,
         }
         for number, end in enumerate(sorted(decided)):
             made = self.running(provider, make_attempt(key=f"end-{number}"))

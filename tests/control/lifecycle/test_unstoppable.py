@@ -12,7 +12,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
-from cloudgpu.core.policies.endings import check_stop
+from cloudgpu.core.policies.guards import check_stop
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import make_attempt

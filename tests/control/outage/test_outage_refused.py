@@ -12,7 +12,7 @@ from psycopg import sql
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
-from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.log.outbox import Outbox, _hash
 from tests.control.team.test_authorization_postgres import team  # noqa: F401  (a fixture)

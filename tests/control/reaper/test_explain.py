@@ -12,7 +12,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.explain import why as ask_why
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observed_lines import instance_observed_by_itself
+from cloudgpu.core.events.observations import instance_observed_by_itself
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore

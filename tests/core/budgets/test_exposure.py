@@ -25,8 +25,7 @@ from cloudgpu.core.billing.rate_timeline import (
 from cloudgpu.core.budgets.admission import Account, accounts, admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
-from cloudgpu.core.budgets.exposure import Exposure, exposure_of
-from cloudgpu.core.budgets.flows import exact_cost, flow_intervals, unit_of
+from cloudgpu.core.budgets.exposure import Exposure, exact_cost, exposure_of, flow_intervals, unit_of
 from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded, machine_of

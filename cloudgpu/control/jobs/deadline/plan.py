@@ -11,7 +11,6 @@ from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.deadline.choice import measured
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.jobs.inputs.request import RunRequest
-from cloudgpu.control.launch.budget_preview import row_of_plan
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.backtest import seen_traces
@@ -20,6 +19,7 @@ from cloudgpu.core.billing.rate_timeline import intervals_cost
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_lines import DeadlineRecord
 from cloudgpu.core.jobs.deadline import TICK_S, Margins, lifetime_options
+from cloudgpu.core.launch.plan import row_of_plan
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.safety_net import Net, latest_start
@@ -116,7 +116,7 @@ def _price(prepared: Prepared) -> Money:
 
 def _counted(session: Session, prepared: Prepared) -> int:
     """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
-    row, now = row_of_plan(prepared), to_us(session.clock())
+    row, now = row_of_plan(prepared.plan, prepared.name), to_us(session.clock())
     found = commitments_of(row, now, counted_prices(session)).items
     end = max([parse_us(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
     total = sum(intervals_cost(one.intervals(now, end), now, end) for one in found)

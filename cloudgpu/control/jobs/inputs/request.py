@@ -14,13 +14,13 @@ from typing import Unpack
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
-from cloudgpu.control.inputs.trust import check_exposure, parse_trust
 from cloudgpu.control.jobs.inputs.command import check_command
 from cloudgpu.control.jobs.inputs.data import inside, parse_data, parse_results_to, volume_for
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
 from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.control.jobs.inputs.slurm import SlurmOptions, SlurmRequest, parse_slurm
 from cloudgpu.core.events.job_lines import DataRecord
+from cloudgpu.core.launch.trust import check_exposure, parse_trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
 from cloudgpu.core.values.typed import MAX_USD, check_keywords

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.budgets import enforcement as budget_stops
-from cloudgpu.core.policies.endings import gentlest_ending
+from cloudgpu.core.policies.guards import gentlest_ending
 from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy, Retention, Rule, Unknown, Unpausable
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.decisions import ENDS, Decision
