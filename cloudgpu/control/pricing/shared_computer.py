@@ -1,8 +1,8 @@
 """Writes what machines on one computer drew of its electricity, once that is known: each its part of the whole.
 
 Until then each costs the most that it can. What a part of a run cost is written once, when its samples are here, and
-never again; what comes behind it costs the most again. So budgets never count less than can be spent, and what was spent
-is as it was measured. A process that dies before it has written leaves all of it to the next sync.
+never again; what comes behind it costs the most again. So budgets never count less than can be spent, and what was
+spent is as it was measured. A process that dies before it has written leaves all of it to the next sync.
 """
 
 from __future__ import annotations
