@@ -37,6 +37,7 @@ from cloudgpu.core.values.naming import lock_name, scope_of
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.ledger.last_seen import last_seen_at
+from cloudgpu.providers.abilities import SharesComputer
 
 
 @dataclass
@@ -98,7 +99,8 @@ def sync_accounts(
             continue
         found_whose.append(answer.whose)
         _write_listing(session, answer, look)
-        settle_shares(session, answer.whose)
+        if isinstance(provider := session.provider(answer.account), SharesComputer):
+            settle_shares(session, provider, answer.whose)
         found = answer.resources
         if found is not None:
             look.resources += found.items

@@ -25,11 +25,11 @@ from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.ledger.samples.readings import can_be_read
 from cloudgpu.ledger.samples.store import SampleStore
-from cloudgpu.providers.abilities import SharesComputer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.identity import AccountScope
     from cloudgpu.control.session.session import Session
+    from cloudgpu.providers.abilities import SharesComputer
 
 FIRST = timedelta(minutes=5)  # of a run, before its first part is written; each part is then as long as all before it
 LONGEST = timedelta(hours=1)  # up to this: two lines an hour at most
@@ -48,11 +48,8 @@ class _Part:
     is_last: bool
 
 
-def settle_shares(session: Session, whose: AccountScope) -> None:
+def settle_shares(session: Session, provider: SharesComputer, whose: AccountScope) -> None:
     """Write what this account's machines cost since that was last written, where they share a computer."""
-    provider = session.provider(whose.account)
-    if not isinstance(provider, SharesComputer):
-        return
     machines = whose.own(machine for machine in session.ledger.machines() if not machine.is_named_resource)
     now = session.clock()
     unsettled = [machine for machine in machines if _is_unsettled(machine, now)]
