@@ -13,6 +13,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.instances import Process
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
@@ -83,6 +84,17 @@ class HasMeteredPrice(Protocol):
 
         None where the settings say what it draws, or say no tariff: then the price of `prices` holds.
         """
+
+
+@runtime_checkable
+class SharesComputer(Protocol):
+    """Its machines share one computer, cost their parts of its electricity, and are never more than that together.
+
+    `prices` gives the most that a machine can cost: all that the computer can draw.
+    """
+
+    def shared_price(self, item: Available, share: ComputerShare) -> Price | None:
+        """Return what an hour cost a machine that bore this part of the computer; None where nobody may know it."""
 
 
 @runtime_checkable

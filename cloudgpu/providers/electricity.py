@@ -37,15 +37,20 @@ def said(watts: Decimal, gpus: Sequence[Accelerator]) -> Drawn:
 def assumed(gpus: Sequence[Accelerator]) -> Drawn:
     """Return what a machine draws by its GPUs' boards, and its part of the rest of the computer."""
     part, of = _part(gpus)
-    rest, words, known = REST_WATTS * part / of, [], True
-    total = rest
+    rest, drawn = REST_WATTS * part / of, boards(gpus)
+    words = f"{rest.normalize():f} W for the rest"
+    return Drawn(rest + drawn.watts, f"{drawn.words} + {words}" if gpus else words, drawn.known)
+
+
+def boards(gpus: Sequence[Accelerator]) -> Drawn:
+    """Return what GPUs draw at work by their boards."""
+    total, words, known = Decimal(0), [], True
     for gpu in gpus:
         board = board_watts(gpu)
         known = known and board is not None
         total += (BOARD_WATTS if board is None else board) * gpu.count
         guess = " as a guess" if board is None else ""
         words.append(f"{gpu.count} x {BOARD_WATTS if board is None else board:f} W{guess} for {gpu.name}")
-    words.append(f"{rest.normalize():f} W for the rest")
     return Drawn(total, " + ".join(words), known)
 
 

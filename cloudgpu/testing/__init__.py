@@ -71,6 +71,7 @@ __all__ = [
     "ReportsProcessesContract",
     "ResolvesContract",
     "SetsTimerContract",
+    "SharesComputerContract",
     "TaggableContract",
     "WritesAtHomeContract",
     "as_nodes",

@@ -1,10 +1,12 @@
-"""A fake cloud whose machines cost their electricity, by the very figures of an own host's settings and its meter."""
+"""Fake clouds whose machines cost their electricity, by the very figures of own hosts and of this computer."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
 from cloudgpu.providers import electricity
+from cloudgpu.providers.local import power
+from cloudgpu.providers.local.options import local_options
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.options import Host
 from cloudgpu.testing import FakeProvider
@@ -21,3 +23,15 @@ class MeteredProvider(FakeProvider):
     def metered_price(self, item, watts, over):
         drew = electricity.metered(watts, over, item.accelerators)
         return translate.metered_price(self.own, item.accelerators, drew, self.clock())
+
+
+class DeskProvider(FakeProvider):
+    """The fake cloud as one computer: its machines share one V100 and cost what those of `local` do; `own` as above."""
+
+    own = local_options("lab", {"usd_per_kwh": 0.5})
+
+    def prices(self, offers):
+        return [power.price(self.own, one.accelerators, self.clock()) for one in offers]
+
+    def shared_price(self, item, share):
+        return power.shared_price(self.own, item.accelerators, share, self.clock())

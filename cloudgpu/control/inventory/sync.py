@@ -15,6 +15,7 @@ from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_e
 from cloudgpu.control.inventory.stop_proof import get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
+from cloudgpu.control.pricing.shared_computer import settle_shares
 from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.records.named_resources import is_silent, resource_events
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
@@ -42,6 +43,7 @@ from cloudgpu.core.values.naming import lock_name, scope_of
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.ledger.last_seen import last_seen_at
+from cloudgpu.providers.abilities import SharesComputer
 
 
 @dataclass
@@ -103,6 +105,8 @@ def sync_accounts(
             continue
         found_whose.append(answer.whose)
         _write_listing(session, answer, look)
+        if isinstance(provider := session.provider(answer.account), SharesComputer):
+            settle_shares(session, provider, answer.whose)
         found = answer.resources
         if found is not None:
             look.resources += found.items

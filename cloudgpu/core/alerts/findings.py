@@ -120,12 +120,12 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
 def last_price_change(machine: Machine) -> tuple[Money, Money] | None:
     """Return the last two prices per hour since the machine was last started, older first; None while it had one.
 
-    None, too, where the last one is by the machine's own meter: what it draws has changed, and nobody's price has.
+    None, too, where one is by what its computer draws, measured or assumed: that has changed, and nobody's price has.
     """
     runs = [use for use in machine.open_usage if use.resource == "instance" and use.end is None]
     prices: list[int] = []
     segments = runs[-1].segments if runs else ()
-    if segments and segments[-1].basis == Basis.MEASURED:
+    if any(segment.basis in (Basis.MEASURED, Basis.ASSUMED) for segment in segments):
         return None
     for segment in segments:
         if prices[-1:] != [segment.nanos]:

@@ -6,11 +6,16 @@ import os
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
+from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.model.offers import Accelerator, Basis, Price
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import duration_text
+from cloudgpu.providers.electricity import Drawn, boards
 from cloudgpu.providers.local.options import LocalOptions
 
 ASK_S = 10  # a driver that is just being loaded takes seconds; a broken one must not hold us
@@ -23,27 +28,49 @@ def gpus() -> tuple[Accelerator, ...]:
     return tuple(_accelerator(row, count) for row, count in counted.items())
 
 
-def price(options: LocalOptions, now: datetime) -> Price:
-    """Return watts times tariff; the GPUs' share is measured where `nvidia-smi` gives it."""
-    watts, tariff = options.watts, options.usd_per_kwh
-    drawn = _drawn()
-    total = watts.value + (drawn or 0)
-    rest = f"{watts.value} W ({watts.source}) x {tariff.value} $/kWh ({tariff.source})"
+def price(options: LocalOptions, gpus: Sequence[Accelerator], now: datetime) -> Price:
+    """Return watts times tariff, with the GPUs at the most they can draw: what a machine will do there nobody knows."""
+    rest, tariff = options.watts, options.usd_per_kwh
+    drawn = most_drawn(gpus)
+    words = f"{rest.value} W ({rest.source}) x {tariff.value} $/kWh ({tariff.source})"
     return Price(
-        per_hour=Money.usd(total * tariff.value / 1000),
-        source=rest if drawn is None else f"{drawn} W (GPUs now, nvidia-smi) + {rest}",
+        per_hour=Money.usd((rest.value + drawn.watts) * tariff.value / 1000),
+        source=f"at most {drawn.words} + {words}" if gpus else words,
         as_of=now,
-        basis=Basis.SETTING if drawn is None else Basis.MEASURED,
+        basis=Basis.ASSUMED if gpus else Basis.SETTING,
     )
 
 
-def _drawn() -> Decimal | None:
-    """Return the watts all GPUs draw now; None when one of them does not say."""
-    rows = _ask("power.draw")
-    try:
-        return sum((Decimal(row[0]) for row in rows), Decimal(0)) if rows else None
-    except InvalidOperation:  # `[N/A]`
-        return None
+def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: ComputerShare, now: datetime) -> Price:
+    """Return what an hour cost a machine that bore this part of the computer."""
+    rest, tariff, of = options.watts, options.usd_per_kwh, Decimal(share.seconds)
+    watts, words = rest.value * Decimal(share.rest) / of, []
+    if share.measured:
+        watts += Decimal(share.joules) / of
+        over = duration_text(share.measured)
+        words.append(f"measured: {share.joules / share.seconds:.0f} W of GPUs on average, over {over}")
+    if share.unmeasured:
+        most = most_drawn(gpus)
+        watts += most.watts * Decimal(share.unmeasured) / of
+        words.append(f"{duration_text(share.unmeasured)} that nobody measured at {most.words}")
+    split = f", split among up to {share.machines} machines" if share.machines > 1 else ""
+    words.append(f"{rest.value} W ({rest.source}){split}")
+    measured = share.measured and not share.unmeasured
+    return Price(
+        per_hour=Money.usd(watts * tariff.value / 1000),
+        source=f"{' + '.join(words)}, x {tariff.value} $/kWh ({tariff.source})",
+        as_of=now,
+        basis=Basis.MEASURED if measured else Basis.ASSUMED,
+    )
+
+
+def most_drawn(gpus: Sequence[Accelerator]) -> Drawn:
+    """Return the most that this computer's GPUs can draw: their power limits, else the watts of their boards."""
+    with suppress(InvalidOperation):  # `[N/A]`
+        limits = [Decimal(row[0]) for row in _ask("power.limit")] if gpus else []
+        if limits and all(one.is_finite() and one > 0 for one in limits):
+            return Drawn(sum(limits, Decimal(0)), f"{sum(limits)} W (power limit of the GPUs, nvidia-smi)")
+    return boards(gpus)
 
 
 def _accelerator(row: tuple[str, ...], count: int) -> Accelerator:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cloudgpu.access.computer import login_name
+from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
@@ -64,7 +65,7 @@ def make(settings: ProviderSettings) -> LocalProvider:
 
 
 class LocalProvider:
-    """Implements Provider, Pausable, Taggable, HasPrices, HasTimer and CanRehearseInterruption."""
+    """Implements Provider, Pausable, Taggable, HasPrices, SharesComputer, HasTimer and CanRehearseInterruption."""
 
     kind = KIND
     runs_parts = frozenset({"on_start"})
@@ -107,10 +108,14 @@ class LocalProvider:
         )
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return the electricity of this computer for each of our offers, None for others."""
-        ours = [item.provider == KIND and item.instance_type == TYPE for item in offers]
-        price = power.price(self._options, self._clock()) if any(ours) else None
-        return [price if own else None for own in ours]
+        """Return what the whole computer costs for each of our offers, at the most it can draw; None for others."""
+        ours = [item for item in offers if _is_ours(item)]
+        found = {gpus: power.price(self._options, gpus, self._clock()) for gpus in {item.accelerators for item in ours}}
+        return [found[item.accelerators] if _is_ours(item) else None for item in offers]
+
+    def shared_price(self, item: Available, share: ComputerShare) -> Price | None:
+        """Return what an hour cost a machine that bore this part of the computer; None for others' machines."""
+        return power.shared_price(self._options, item.accelerators, share, self._clock()) if _is_ours(item) else None
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (nothing here takes long)
         """Make the machine's directory and start its process; the same token returns the same machine.
@@ -301,6 +306,10 @@ class LocalProvider:
             message = f"There is no local machine {layout.root.name!r}."
             raise InstanceNotFound(message, field="instance", value=layout.root.name)
         return translate.instance(found, self.account, REGION, TYPE)
+
+
+def _is_ours(item: Available) -> bool:
+    return item.provider == KIND and item.instance_type == TYPE
 
 
 def instance_id(token: str) -> str:

@@ -26,6 +26,7 @@ from cloudgpu.providers.abilities import (
     ReportsProcesses,
     Resolves,
     SetsTimer,
+    SharesComputer,
     Taggable,
     WritesAtHome,
 )
@@ -64,6 +65,7 @@ from cloudgpu.testing.contract.pricing import (
     HasMeteredPriceContract,
     HasPlacementScoresContract,
     HasPriceHistoryContract,
+    SharesComputerContract,
 )
 from cloudgpu.testing.contract.reports import (
     ExaminesContract,
@@ -125,6 +127,7 @@ __all__ = [
     "ReportsProcessesContract",
     "ResolvesContract",
     "SetsTimerContract",
+    "SharesComputerContract",
     "TaggableContract",
     "WritesAtHomeContract",
 ]
@@ -139,6 +142,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasPriceHistory: HasPriceHistoryContract,
     HasPlacementScores: HasPlacementScoresContract,
     HasMeteredPrice: HasMeteredPriceContract,
+    SharesComputer: SharesComputerContract,
     HostLeaves: HostLeavesContract,
     HasTimer: HasTimerContract,
     SetsTimer: SetsTimerContract,

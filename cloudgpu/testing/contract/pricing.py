@@ -11,8 +11,15 @@ from typing import cast
 
 import pytest
 
+from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirements
-from cloudgpu.providers.abilities import HasMeteredPrice, HasPlacementScores, HasPriceHistory, HasPrices
+from cloudgpu.providers.abilities import (
+    HasMeteredPrice,
+    HasPlacementScores,
+    HasPriceHistory,
+    HasPrices,
+    SharesComputer,
+)
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase
 
@@ -30,6 +37,25 @@ class HasMeteredPriceContract(ContractBase):
             assert less.per_hour < more.per_hour
             assert (less.basis, more.basis) == (Basis.MEASURED, Basis.MEASURED)
             assert "2h" in less.source
+
+
+class SharesComputerContract(ContractBase):
+    """What a computer costs is shared by the machines on it."""
+
+    def test_the_parts_of_two_machines_cost_what_the_whole_computer_does(self, provider: Provider) -> None:
+        """And one that is alone and draws nothing more than the rest of the computer costs no more than its price."""
+        item = provider.available(Requirements()).items[0]
+        assert isinstance(provider, HasPrices), "what shares a computer has to know what that costs at most"
+        shares = cast("SharesComputer", provider)
+        alone = shares.shared_price(item, ComputerShare(3600, 3600, 0, 3600, 0, 1))
+        half = shares.shared_price(item, ComputerShare(3600, 1800, 0, 3600, 0, 2))
+        more = shares.shared_price(item, ComputerShare(3600, 1800, 3600 * 100, 3600, 0, 2))
+        (most,) = provider.prices([item])
+        if alone is not None and half is not None and more is not None and most is not None:
+            assert abs(half.per_hour.nanos * 2 - alone.per_hour.nanos) <= 1
+            assert half.per_hour < more.per_hour
+            assert alone.per_hour <= most.per_hour
+            assert alone.basis is Basis.MEASURED
 
 
 class HasPlacementScoresContract(ContractBase):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Process, State
@@ -56,6 +57,10 @@ class FullFakeProvider(ReachableFakeProvider):
         """Return that power at a made-up tariff; no look asks for it, for no price of this cloud is assumed."""
         source = f"{item.instance_type} drew {watts} W on average over {duration_text(over)}"
         return Price(Money.usd(watts / 10_000), source, self.clock(), Basis.MEASURED)
+
+    def shared_price(self, item: Available, share: ComputerShare) -> Price | None:  # noqa: ARG002
+        """Return nothing: each of these machines is a computer of its own."""
+        return None
 
     @counted
     def placement_scores(self, cloud: Cloud, items: Sequence[Available]) -> Sequence[int | None]:

@@ -15,6 +15,7 @@ from cloudgpu.testing import (
     HasTimerContract,
     PausableContract,
     ProviderContract,
+    SharesComputerContract,
     TaggableContract,
 )
 
@@ -26,6 +27,7 @@ class TestLocal(
     PausableContract,
     TaggableContract,
     HasPricesContract,
+    SharesComputerContract,
     HasTimerContract,
     CanRehearseInterruptionContract,
 ):

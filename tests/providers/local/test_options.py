@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.model.offers import Accelerator, Basis, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
@@ -60,11 +61,11 @@ def test_good_settings_are_taken():
 
 def test_without_a_meter_the_price_is_a_setting_with_its_source(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    price = power.price(local_options("home", {}), NOON)
+    price = power.price(local_options("home", {}), (), NOON)
     assert price.per_hour == Money.usd("0.012")
     assert price.source == "100 W (default of local.watts) x 0.12 $/kWh (default of local.usd_per_kwh)"
     assert (price.as_of, price.basis) == (NOON, Basis.SETTING)
-    own = power.price(local_options("home", {"watts": 450, "usd_per_kwh": 0.3}), NOON)
+    own = power.price(local_options("home", {"watts": 450, "usd_per_kwh": 0.3}), (), NOON)
     assert own.per_hour == Money.usd("0.135")
     assert own.source == "450 W (accounts.home.watts) x 0.3 $/kWh (accounts.home.usd_per_kwh)"
 
@@ -76,7 +77,7 @@ def nvidia_smi(tmp_path, monkeypatch):
     def answer(names, watts, status=0):
         program = tmp_path / "nvidia-smi"
         program.write_text(
-            f'#!/bin/sh\ncase "$1" in\n*power.draw) printf "{watts}";;\n*) printf "{names}";;\nesac\nexit {status}\n'
+            f'#!/bin/sh\ncase "$1" in\n*power.limit) printf "{watts}";;\n*) printf "{names}";;\nesac\nexit {status}\n'
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
@@ -84,23 +85,41 @@ def nvidia_smi(tmp_path, monkeypatch):
     return answer
 
 
-def test_gpus_are_reported_and_their_power_is_measured(nvidia_smi, tmp_path):
-    nvidia_smi("Tesla V100-SXM2-16GB, 16384\\nTesla V100-SXM2-16GB, 16384\\n", "41.50\\n40.25\\n")
+def test_gpus_are_reported_and_count_at_the_most_they_can_draw(nvidia_smi, tmp_path):
+    nvidia_smi("Tesla V100-SXM2-16GB, 16384\\nTesla V100-SXM2-16GB, 16384\\n", "300.00\\n250.50\\n")
     provider = Cloud(tmp_path / "home").provider
     found = provider.available(Requirements(gpu="v100", gpu_count=2)).items
     assert found[0].accelerators == (Accelerator("Tesla V100-SXM2-16GB", 2, 16.0),)
     assert provider.available(Requirements(gpu="v100", gpu_count=3)).items == ()
     assert provider.available(Requirements(gpu="a100")).items == ()
     price = provider.prices(found)[0]
-    assert price.per_hour == Money.usd("0.02181")  # 181.75 W
-    assert price.source.startswith("81.75 W (GPUs now, nvidia-smi) + 100 W (")
-    assert price.basis is Basis.MEASURED
+    assert price.per_hour == Money.usd("0.07806")  # 650.5 W
+    assert price.source.startswith("at most 550.50 W (power limit of the GPUs, nvidia-smi) + 100 W (")
+    assert price.basis is Basis.ASSUMED
 
 
-@pytest.mark.parametrize(("watts", "status"), [("[N/A]\\n", 0), ("", 0), ("41.5\\n", 9)])
-def test_a_gpu_that_does_not_say_its_power_is_not_counted_as_zero_but_said(nvidia_smi, watts, status):
+@pytest.mark.parametrize(("watts", "status"), [("[N/A]\\n", 0), ("", 0), ("41.5\\n", 9), ("nan\\n", 0), ("0\\n", 0)])
+def test_a_gpu_that_does_not_say_its_power_limit_counts_at_its_boards_watts_and_never_at_zero(
+    nvidia_smi, watts, status
+):
     nvidia_smi("Tesla T4, 15360\\n", watts, status)
-    assert power.price(local_options("home", {}), NOON).basis is Basis.SETTING
+    price = power.price(local_options("home", {}), (Accelerator("Tesla T4", 1, 15.0),), NOON)
+    assert price.per_hour == Money.usd("0.0204")
+    assert price.source.startswith("at most 1 x 70 W for Tesla T4 + 100 W (")
+
+
+def test_a_part_of_the_computer_costs_its_measured_watts_and_says_what_was_not_measured(nvidia_smi):
+    nvidia_smi("Tesla T4, 15360\\n", "70.00\\n")
+    options, gpus = local_options("home", {}), (Accelerator("Tesla T4", 1, 15.0),)
+    half = power.shared_price(options, gpus, ComputerShare(3600, 1800, 40 * 3600, 3600, 0, 2), NOON)
+    assert half.per_hour == Money.usd("0.0108")  # (40 + 50) W
+    assert half.source == (
+        "measured: 40 W of GPUs on average, over 1h + 100 W (default of local.watts), split among up to 2 machines, "
+        "x 0.12 $/kWh (default of local.usd_per_kwh)"
+    )
+    blind = power.shared_price(options, gpus, ComputerShare(3600, 3600, 40 * 1800, 1800, 1800, 1), NOON)
+    assert (blind.per_hour, blind.basis) == (Money.usd("0.0186"), Basis.ASSUMED)  # (20 + 35 + 100) W
+    assert "30m that nobody measured at 70.00 W (power limit of the GPUs, nvidia-smi)" in blind.source
 
 
 @pytest.mark.parametrize("answer", ["", "No devices were found\\n", "NVIDIA GB10, [N/A]\\n"])

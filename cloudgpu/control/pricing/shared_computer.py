@@ -1,0 +1,181 @@
+"""Writes what machines on one computer drew of its electricity, once that is known: each its part of the whole.
+
+Until then each costs the most that it can. What a part of a run cost is written once, when its samples are here, and
+never again; what comes behind it costs the most again. So budgets never count less than can be spent, and what was
+spent is as it was measured. A process that dies before it has written leaves all of it to the next sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.pricing.attached_costs import paid_prices
+from cloudgpu.control.pricing.price_history import available
+from cloudgpu.core.activity.computer_share import Presence, Run, draws_of, share_of
+from cloudgpu.core.billing.discounts import agreed_price
+from cloudgpu.core.events.log import OWN, Draft
+from cloudgpu.core.events.observed_lines import price_observed
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.offers import Price
+from cloudgpu.core.model.usage import Resource
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.ledger.samples.readings import can_be_read
+from cloudgpu.ledger.samples.store import SampleStore
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.identity import AccountScope
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.providers.abilities import SharesComputer
+
+FIRST = timedelta(minutes=5)  # of a run, before its first part is written; each part is then as long as all before it
+LONGEST = timedelta(hours=1)  # up to this: two lines an hour at most
+WAITS = timedelta(days=1)  # for samples: an agent keeps a day of them
+BACK = timedelta(days=7)  # what ended before is left as it is
+NEWS = Fraction(1, 10)  # of the price in force: what is off by no more is no line of a machine that runs on
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a machine's run that is to be written; `is_last`: the run has ended with it."""
+
+    machine: Machine
+    begin: datetime
+    end: datetime
+    is_last: bool
+
+
+def settle_shares(session: Session, provider: SharesComputer, whose: AccountScope) -> None:
+    """Write what this account's machines cost since that was last written, where they share a computer."""
+    machines = whose.own(machine for machine in session.ledger.machines() if not machine.is_named_resource)
+    now = session.clock()
+    unsettled = [machine for machine in machines if _is_unsettled(machine, now)]
+    if unsettled:
+        session.ledger.append(_lines(session, provider, whose.account, machines, unsettled, now))
+
+
+def _is_unsettled(machine: Machine, now: datetime) -> bool:
+    """Say whether some of what a machine has cost may not be written yet."""
+    if machine.price is None:
+        return False
+    if _open_run(machine):
+        return True
+    ended = machine.terminated_at or machine.since
+    return ended is not None and ended > machine.price.as_of and from_iso(ended) > now - BACK
+
+
+def _open_run(machine: Machine) -> str | None:
+    """Return since when a machine runs; None where it does not."""
+    return next((use.begin for use in machine.open_usage if use.resource == Resource.INSTANCE), None)
+
+
+def _lines(
+    session: Session,
+    provider: SharesComputer,
+    account: str,
+    machines: Sequence[Machine],
+    unsettled: Sequence[Machine],
+    now: datetime,
+) -> list[Draft]:
+    items = [replace(available(machine), account=account) for machine in unsettled]
+    known = {machine.id: (machine.price and machine.price.as_of) or "" for machine in unsettled}
+    runs = _runs(session, machines, min(known.values()))
+    until = _known_until(session, machines, now)
+    parts = [_parts(machine, runs[machine.id], until, now) for machine in unsettled]
+    if not any(parts):
+        return []
+    computer = _computer(session, machines, runs, min(part.begin for found in parts for part in found), now)
+    prices = paid_prices(session, session.provider(account), items)
+    drafts: list[Draft] = []
+    for item, most, found in zip(items, prices, parts, strict=True):
+        for part in found:
+            share = share_of(part.machine.id, computer, part.begin.timestamp(), part.end.timestamp())
+            cost = agreed_price(session.settings.discounts, item, provider.shared_price(item, share), now)
+            if cost is not None and most is not None and _is_news(part, cost, most, alone=share.machines == 1):
+                drafts += _written(part, cost, most)
+    return drafts
+
+
+def _runs(session: Session, machines: Sequence[Machine], since: str) -> dict[str, list[tuple[str, str | None]]]:
+    """Return when each machine ran, oldest first, as far as that ended after `since`; the end of what still runs: None.
+
+    What may have run after its proved end is left out: it costs what it did.
+    """
+    found: dict[str, list[tuple[str, str | None]]] = {machine.id: [] for machine in machines}
+    for subject, use in session.ledger.uses(since):
+        if subject in found and use.resource == Resource.INSTANCE:
+            found[subject].append((use.begin, use.end))
+    for machine in machines:
+        found[machine.id] += [(use.begin, None) for use in machine.open_usage if use.resource == Resource.INSTANCE]
+    return {machine: sorted(each, key=lambda run: run[0]) for machine, each in found.items()}
+
+
+def _known_until(session: Session, machines: Sequence[Machine], now: datetime) -> datetime:
+    """Return up to when the samples of all that run are here; who has not told for a day is not waited for."""
+    found = now
+    for machine in machines:
+        begun = _open_run(machine)
+        if begun is not None and machine.accelerators:
+            last = SampleStore(session.home.samples, machine.id).last()
+            found = min(found, max(datetime.fromtimestamp(last, UTC), from_iso(begun)))
+    return max(found, now - WAITS)
+
+
+def _parts(machine: Machine, runs: Sequence[tuple[str, str | None]], until: datetime, now: datetime) -> list[_Part]:
+    """Return the parts of a machine's runs of which it is time to write what they cost."""
+    found = []
+    for first, last in runs:
+        begin = from_iso(max(first, machine.price.as_of if machine.price else first))
+        is_last = last is not None and from_iso(last) <= until
+        end = from_iso(last) if last is not None and is_last else min(until, now)
+        if begin < end and (is_last or _is_due(from_iso(first), begin, end)):
+            found.append(_Part(machine, begin, end, is_last))
+    return found
+
+
+def _is_due(first: datetime, begin: datetime, end: datetime) -> bool:
+    return end - begin >= min(LONGEST, max(FIRST, (end - first) / 2))
+
+
+def _computer(
+    session: Session,
+    machines: Sequence[Machine],
+    runs: Mapping[str, Sequence[tuple[str, str | None]]],
+    since: datetime,
+    now: datetime,
+) -> dict[str, Presence]:
+    """Return all machines that ran on the computer since then, with their samples."""
+    begin, end, found = since.timestamp(), now.timestamp(), {}
+    for machine in machines:
+        times = list(_times(runs[machine.id], end))
+        if times and max(last for _, last in times) > begin:
+            gpus = bool(machine.accelerators)
+            samples = SampleStore(session.home.samples, machine.id).read(begin, end) if gpus else ()
+            found[machine.id] = Presence(times, draws_of(one for one in samples if can_be_read(one)), gpus)
+    return found
+
+
+def _times(runs: Sequence[tuple[str, str | None]], now: float) -> Iterator[Run]:
+    for first, last in runs:
+        yield from_iso(first).timestamp(), now if last is None else from_iso(last).timestamp()
+
+
+def _is_news(part: _Part, cost: Price, most: Price, *, alone: bool) -> bool:
+    """Say whether what a part cost is to be written: the last of a run, a long one, and else what is off by a tenth."""
+    nanos = part.machine.price.nanos_per_hour if part.machine.price else 0
+    if part.is_last:
+        return bool(part.machine.accelerators) or not alone or cost.per_hour.nanos != nanos
+    if part.machine.accelerators and part.end - part.begin >= WAITS:
+        return True  # else it would be summed up again by every sync, and be longer each time
+    return abs(cost.per_hour.nanos - nanos) > nanos * NEWS or most.per_hour.nanos != nanos
+
+
+def _written(part: _Part, cost: Price, most: Price) -> list[Draft]:
+    """Return the line of what a part cost, and that what comes behind it costs the most again."""
+    lines = [price_observed(part.machine.id, replace(cost, as_of=part.end), part.begin, clock=OWN)]
+    if not part.is_last:
+        lines.append(price_observed(part.machine.id, replace(most, as_of=part.end), part.end, clock=OWN))
+    return lines

@@ -1,0 +1,104 @@
+"""Which part of one computer's electricity each of its machines bears, where several run on it. Pure.
+
+What the computer draws without its GPUs is split evenly among the machines that run at a moment. What its GPUs drew is
+split evenly among those whose agents measured a draw then: each measures all GPUs while its machine uses any. Where
+nobody measured a draw, the GPUs count at the most they can draw, split among the machines of which nothing was
+measured; one that was measured at zero used none. So the parts never add up to more than the computer draws.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from cloudgpu.core.activity.utilization import MOMENT, Sample
+
+Run = tuple[float, float]
+
+
+class Draw(NamedTuple):
+    """What GPUs drew on average from `begin` to `end`, in epoch seconds; None where nobody measured."""
+
+    begin: float
+    end: float
+    watts: float | None
+
+
+class Presence(NamedTuple):
+    """When a machine ran, as (begin, end) in epoch seconds, and what its samples measured, oldest first.
+
+    `gpus`: the computer's GPUs are the machine's, too.
+    """
+
+    runs: Sequence[Run]
+    draws: Sequence[Draw]
+    gpus: bool
+
+
+class ComputerShare(NamedTuple):
+    """A machine's part of its computer in `seconds` of one run, in which at most `machines` ran at once.
+
+    `rest` is its part of these seconds for all that is no GPU. `joules` is what GPUs drew for it in the `measured`
+    seconds; `unmeasured` is its part of the seconds in which they count at the most they can draw.
+    """
+
+    seconds: float
+    rest: float
+    joules: float
+    measured: float
+    unmeasured: float
+    machines: int
+
+
+def draws_of(samples: Iterable[Sample]) -> list[Draw]:
+    """Return what samples, oldest first, measured. Where two overlap the earlier one counts."""
+    found: list[Draw] = []
+    reach = 0.0
+    for one in samples:
+        begin = max(one["t"] - one["s"], reach)
+        begin = reach if begin - reach <= MOMENT else begin
+        if begin < one["t"]:
+            reach = one["t"]
+            found.append(Draw(begin, reach, one.get("power")))
+    return found
+
+
+def share_of(machine: str, computer: Mapping[str, Presence], begin: float, end: float) -> ComputerShare:
+    """Return a machine's part in [begin, end), in which it ran; `computer` has all machines that ran there, by id."""
+    rest = joules = measured = unmeasured = 0.0
+    most = 1
+    for first, last in pairwise(_moments(computer.values(), begin, end)):
+        part = last - first
+        there = {id_: one for id_, one in computer.items() if id_ == machine or _runs_at(one, first)}
+        watts = {id_: _watts_at(one.draws, first) for id_, one in there.items() if one.gpus}
+        users = [id_ for id_, drawn in watts.items() if drawn] or [id_ for id_, drawn in watts.items() if drawn is None]
+        drawn = watts.get(machine, 0.0)
+        most = max(most, len(there))
+        rest += part / len(there)
+        measured += part if watts.get(machine) is not None else 0.0
+        if drawn:
+            joules += drawn * part / len(users)
+        elif machine in users:
+            unmeasured += part / len(users)
+    return ComputerShare(end - begin, rest, joules, measured, unmeasured, most)
+
+
+def _moments(computer: Iterable[Presence], begin: float, end: float) -> list[float]:
+    """Return `begin`, `end` and every moment between them at which a machine came or went, or was measured anew."""
+    cuts = {begin, end}
+    for one in computer:
+        cuts.update(at for run in one.runs for at in run)
+        cuts.update(at for draw in one.draws for at in (draw.begin, draw.end))
+    return sorted(cut for cut in cuts if begin <= cut <= end)
+
+
+def _runs_at(one: Presence, at: float) -> bool:
+    return any(begin <= at < end for begin, end in one.runs)
+
+
+def _watts_at(draws: Sequence[Draw], at: float) -> float | None:
+    """Return what was measured at a moment; None where nobody did."""
+    place = bisect_right(draws, at, key=lambda one: one.end)
+    return draws[place].watts if place < len(draws) and draws[place].begin <= at else None
