@@ -108,6 +108,7 @@ def test_the_environment_can_be_given(home, own_home):
     assert cloudgpu.connect().home == own_home
 
 
+@pytest.mark.soak
 def test_the_documents_are_those_of_the_command_line(gpu, program, clock):
     """The same look at the same machine: nothing differs but what the clock says."""
     clock.now = datetime.now(UTC)

@@ -96,6 +96,7 @@ def test_each_skip_fails_where_skips_are_forbidden(ran):
     assert result.ret != 0
 
 
+@pytest.mark.soak
 def test_skips_are_taken_elsewhere_and_a_run_that_reached_out_fails_though_every_test_passed(ran, monkeypatch):
     monkeypatch.delenv("CLOUDGPU_TEST_NETWORK_LOG")
     reaches = (

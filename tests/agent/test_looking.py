@@ -162,6 +162,7 @@ def process(machine):
         child.communicate()
 
 
+@pytest.mark.soak
 def test_the_work_of_its_own_processes_is_the_machines(machine, process):
     process("while True: pass")
     made = Looker(machine.dir)

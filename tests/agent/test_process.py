@@ -31,6 +31,7 @@ def _cpu_s(pid):
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.soak
 def test_its_heart_beats_and_status_says_so(machine, running_agent):
     machine.tags(time.time() + 3600, time.time() + 7200)
     status = wait_for(lambda: (said := machine.status())["expires"] and said)
@@ -41,6 +42,7 @@ def test_its_heart_beats_and_status_says_so(machine, running_agent):
     wait_for(lambda: machine.heartbeat()["monotonic"] > first)
 
 
+@pytest.mark.soak
 def test_a_heartbeat_that_is_old_says_nothing_about_activity(machine, running_agent):
     running_agent.kill()
     running_agent.wait()

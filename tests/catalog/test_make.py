@@ -61,6 +61,7 @@ def change(copy, table, where, **new):
         writer.writerows(rows)
 
 
+@pytest.mark.soak
 def test_an_altered_catalogue_is_noticed(copy, capsys):
     file = copy / "catalog.json"
     file.write_text(file.read_text().replace('"0.526"', '"0.026"', 1))

@@ -354,6 +354,7 @@ def test_a_sentence_that_begins_with_what_was_typed_says_where_it_was_typed(args
     assert done.err.startswith(says)
 
 
+@pytest.mark.soak
 def test_the_installed_command_answers_like_the_forks(tmp_path):
     done = Program(tmp_path / "home")("up", "--yes", "--lease", "soon", "-o", "json")
     assert (done.code, done.json["error"]["field"], done.err) == (2, "--lease", "")

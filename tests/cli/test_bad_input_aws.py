@@ -128,6 +128,7 @@ def test_a_subnet_of_another_zone_names_its_own(line):
     check(Case(f"{UP} {subnet}", "--zone", "it does in us-east-1b", f"The place is that of {subnet}", 4), line)
 
 
+@pytest.mark.soak
 def test_a_subnet_is_the_only_place_that_is_tried(line):
     line.aws.faults.add("RunInstances", error="InsufficientInstanceCapacity", status=400, times=99)
     found = client().describe_subnets(Filters=[{"Name": "availability-zone", "Values": ["us-east-1a"]}])["Subnets"]

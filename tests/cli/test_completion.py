@@ -97,6 +97,7 @@ def test_bash_completes(environ, shown, tmp_path, words, found):
     assert done.stdout.splitlines() == found, done.stderr
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("fish") is None, reason="There is no fish here.")
 def test_fish_completes(environ, tmp_path):
     lines = [" ".join(words) for words, _ in SOME]

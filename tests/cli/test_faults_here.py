@@ -68,6 +68,7 @@ def nothing_runs(line):
     assert line("ls -o json").json["machines"] == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_wrong_clock_is_named(cloud, line, monkeypatch, tmp_path, hours):
     """Every answer of a cloud's bears its time; a token that is refused is then no fault of the token."""

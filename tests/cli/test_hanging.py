@@ -51,6 +51,7 @@ def on_aws(own_home, capsys, aws, monkeypatch):
     return line
 
 
+@pytest.mark.soak
 def test_a_region_of_aws_that_hangs_delays_no_stop_elsewhere(on_aws, aws, monkeypatch):
     _, stops = let_hang(aws, monkeypatch, region="us-east-1")
     said = on_aws("reap")
@@ -60,6 +61,7 @@ def test_a_region_of_aws_that_hangs_delays_no_stop_elsewhere(on_aws, aws, monkey
     assert (listed.code, "us-east-1 did not answer" in listed.err) == (8, True)
 
 
+@pytest.mark.soak
 def test_which_regions_there_are_need_not_be_said_for_a_stop(on_aws, aws, monkeypatch):
     on_aws.config('provider = "aws"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "aws"\n')
     _, stops = let_hang(aws, monkeypatch, "DescribeRegions")
@@ -67,6 +69,7 @@ def test_which_regions_there_are_need_not_be_said_for_a_stop(on_aws, aws, monkey
     assert (said.code, stops) == (8, [True, True])
 
 
+@pytest.mark.soak
 def test_which_regions_there_are_is_remembered_where_that_is_not_said(on_aws, aws, monkeypatch):
     on_aws.config('provider = "aws"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "aws"\n')
     on_aws("ls --refresh")
@@ -102,6 +105,7 @@ def on_azure(own_home, capsys, azure_arm, monkeypatch):
     return line
 
 
+@pytest.mark.soak
 def test_a_subscription_of_azure_that_hangs_ends_each_command_soon_and_is_named(on_azure, azure_arm, monkeypatch):
     let_hang(azure_arm, monkeypatch)
     listed = on_azure("ls --refresh")

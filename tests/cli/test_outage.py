@@ -95,6 +95,7 @@ def test_stop_and_down_end_it_and_the_next_command_tells_the_ledger(lab: QuickPr
     assert [kinds.count(one) for one in ("stop_requested", "terminate_requested")] == [1, 1]
 
 
+@pytest.mark.soak
 def test_watch_starts_without_the_ledger_says_so_once_and_goes_on_when_it_is_back(
     lab: QuickProgram, postgres: Server, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_launch_on_a_full_disk_is_refused_in_one_sentence_and_leaves_nothing_r
     assert again.code == 0, again.err
 
 
+@pytest.mark.soak
 def test_down_ends_the_machine_first_and_tells_the_ledger_as_soon_as_that_has_made_room(disk):
     assert disk.program("up", "--yes", "--name", "amber-fox").code == 0
     disk.leave_free(0)

@@ -40,6 +40,7 @@ def put_back(program, copy):
     shutil.copy(copy, file_of(program))
 
 
+@pytest.mark.soak
 def test_an_old_copy_of_the_ledger_is_noticed_until_it_is_settled(fox, tmp_path):
     shutil.copy(file_of(fox), tmp_path / "old.db")
     assert fox("up", "--yes", "--no-wait", "--new", "--name", "loyal-jay").code == 0
@@ -100,6 +101,7 @@ def test_a_clock_far_in_the_past_refuses_launches_only(fox):
     assert processes_of(fox.home) == []
 
 
+@pytest.mark.soak
 def test_a_clock_that_was_ahead_is_settled(cloudgpu):
     ahead = datetime.now(UTC) + timedelta(days=400)
     session = open_session(environ(cloudgpu), clock=lambda: ahead)
@@ -127,6 +129,7 @@ class WithoutRights(Program):
         return [*given_up, *super().argv(*args)]
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root cannot give up its rights here")
 def test_a_home_that_may_not_be_written_to_is_said(cloudgpu):
     cloudgpu.home.mkdir(mode=0o500)

@@ -51,6 +51,7 @@ def test_a_wrong_host_key_is_refused_at_once_by_every_way_in(fox, tmp_path):
     assert not (directory(fox) / "home" / "sent").exists()
 
 
+@pytest.mark.soak
 def test_a_wrong_host_key_is_not_tried_again(fox):
     """What goes in between counts who comes: one connection, and no second."""
     known, row = fox.home / "known_hosts", fox.machines()[0]
@@ -74,6 +75,7 @@ def test_a_wrong_host_key_is_not_tried_again(fox):
         exec_.communicate()
 
 
+@pytest.mark.soak
 def test_a_frozen_machine_is_said_within_seconds_and_can_be_stopped(fox, tmp_path):
     os.kill(process_number(fox), signal.SIGSTOP)
     begun, asked = time.monotonic(), {verb: fox.start(*words) for verb, words in ways_in(tmp_path).items()}
@@ -101,6 +103,7 @@ def test_a_machine_that_was_killed_is_said_to_have_died(fox):
     assert fox.machines()[0]["billed"] is False
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("number", "why"), [(signal.SIGKILL, "died while starting"), (signal.SIGSTOP, "did not answer in time")]
 )
@@ -125,6 +128,7 @@ def hit(alive, number) -> None:
         os.kill(int(alive.read_text()), number)
 
 
+@pytest.mark.soak
 def test_a_taken_port_is_passed_over_by_the_tunnel(fox):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -136,6 +140,7 @@ def test_a_taken_port_is_passed_over_by_the_tunnel(fox):
     assert fox("tunnel", "--stop").code == 0
 
 
+@pytest.mark.soak
 def test_a_taken_port_of_a_machine_moves_it_and_it_is_still_found(fox):
     before = fox.machines()[0]["address"]["port"]
     assert fox("stop", "--yes").code == 0

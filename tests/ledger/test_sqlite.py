@@ -75,6 +75,7 @@ def test_a_ledger_that_nobody_has_any_more_leaves_two_files_and_none_open(tmp_pa
     assert modes(tmp_path / "one").keys() == {"ledger.db", "ledger.head"}
 
 
+@pytest.mark.soak
 def test_a_process_that_ends_without_closing_its_ledger_leaves_two_files(tmp_path: Path) -> None:
     code = "import sys; from tests.ledger.test_sqlite import left_open; left_open(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "one")], check=True, cwd=Path(__file__).parents[2])

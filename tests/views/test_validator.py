@@ -106,6 +106,7 @@ def objections(place, rows, tmp_path_factory):
     return found
 
 
+@pytest.mark.soak
 def test_it_objects_to_nothing_but_its_own_slips(objections):
     assert objections[as_it_is] == SLIPS
 

@@ -57,6 +57,7 @@ def parts(*roots):
     return [path for root in roots for path in root.rglob(".cloudgpu-*")]
 
 
+@pytest.mark.soak
 @BOTH_WAYS
 def test_a_file_keeps_content_permissions_and_time(move, sides, upload):
     source, target = sides(upload)

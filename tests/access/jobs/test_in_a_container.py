@@ -29,6 +29,7 @@ def bench(bench, host):
     return bench
 
 
+@pytest.mark.soak
 def test_command_and_setup_run_in_the_container_with_their_variables_and_the_status_comes_back(bench, host):
     bench.secrets["TOKEN"] = "nobody-else"
     before = len(host.calls("exec"))

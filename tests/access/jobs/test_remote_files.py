@@ -23,6 +23,7 @@ SECRETS = {"API_TOKEN": "planted-value-8f2c", "OTHER": "planted-other-77aa"}
 # -- upload
 
 
+@pytest.mark.soak
 def test_only_what_the_machine_lacks_is_sent(bench):
     first = bench.snapshot({"a": "alpha", "b/c": "gamma"})
     assert bench.job().upload(first, bench.store) == 10
@@ -118,6 +119,7 @@ def test_results_that_lead_out_of_their_directory_are_named_and_not_sent(bench, 
     assert list((tmp_path / "other").iterdir()) == []
 
 
+@pytest.mark.soak
 def test_results_that_change_while_they_are_fetched_are_not_called_whole(bench, tmp_path):
     writer = "while :; do n=$((n + 1)); echo $n > results/now$one; done"
     job = bench.start(f"for one in 1 2 3 4; do ({writer}) & done; head -c 2000000 /dev/urandom > results/big; wait")
@@ -270,6 +272,7 @@ def test_a_copy_that_was_cut_short_is_no_checkpoint(bench, tmp_path):
     ]
 
 
+@pytest.mark.soak
 def test_results_and_checkpoints_are_put_back_for_the_next_attempt(bench, tmp_path):
     script = "echo 5 > results/done; ln -s done results/last"
     first = bench.start(f"{script}; mkdir $CLOUDGPU_CHECKPOINT/c; echo 5 > $CLOUDGPU_CHECKPOINT/c/step")
@@ -378,6 +381,7 @@ def test_the_program_is_python_3_8_and_needs_the_standard_library_only():
         assert {one for one in named if one.split(".")[0] not in sys.stdlib_module_names} <= ours
 
 
+@pytest.mark.soak
 def test_a_large_log_comes_in_bounded_pieces(bench):
     job = bench.start("dd if=/dev/zero bs=1M count=32 2>/dev/null")
     ended(job)

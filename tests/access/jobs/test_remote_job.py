@@ -25,6 +25,7 @@ from tests.access.sshserver import wait_for
 # -- how it ends
 
 
+@pytest.mark.soak
 def test_a_command_runs_in_its_tree_and_its_output_and_status_come_back(bench):
     files = {"a/say.sh": "echo hello $1; echo trouble >&2; exit 3"}
     job = bench.start("sh a/say.sh world", files=files)
@@ -165,6 +166,7 @@ def test_a_cancel_has_its_own_reason_and_the_first_one_counts(bench):
     assert (seen.exit.status, seen.exit.reason) == (143, "over_cost")
 
 
+@pytest.mark.soak
 def test_a_cancel_during_the_setup_ends_it_and_the_command_never_begins(bench):
     job = bench.start("touch ran", setup="echo $$; exec sleep 1000")
     pid = int(wait_for(lambda: bench.file("setup.log").exists() and bench.file("setup.log").read_text().strip()))
@@ -188,6 +190,7 @@ def test_a_setup_runs_once_per_machine_and_says_how_long_it_took(bench):
     assert bench.job(2).look().setup_s == 0
 
 
+@pytest.mark.soak
 def test_a_setup_runs_again_when_a_file_that_it_depends_on_has_changed(bench):
     named, dirs = "sh tools/set-up.sh", "cd ./lib && echo lib >> $HOME/count"
     tree = {"tools/set-up.sh": "echo named >> $HOME/count", "lib/a.c": "1", "other": "1", "requirements-gpu.txt": "a"}
@@ -228,6 +231,7 @@ def test_a_setup_that_fails_ends_the_attempt_and_is_tried_again_by_the_next(benc
 # -- whatever dies
 
 
+@pytest.mark.soak
 def test_it_outlives_the_connection_and_another_one_follows_it(bench, server):
     with connect(server.target, timeout=10) as own:
         job = RemoteJob(own, "job-0123456789", 1)
@@ -459,6 +463,7 @@ def test_the_index_of_times_comes_piece_by_piece_and_has_all_of_the_output(bench
     assert bench.job(7).times(0) == b""
 
 
+@pytest.mark.soak
 def test_a_follower_that_goes_away_leaves_no_process_behind(bench, server):
     job = bench.start("exec sleep 1000")
     bench.begun()

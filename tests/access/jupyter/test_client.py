@@ -83,6 +83,7 @@ def _processes(name):
 # -- over SSH
 
 
+@pytest.mark.soak
 def test_it_is_started_once_and_found_again(box):
     machine, connection, first = box
     assert first.started
@@ -242,6 +243,7 @@ def test_a_machine_that_is_not_set_up_yet_says_so(connection):
         jupyter.ensure(connection)
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_still_being_set_up_is_waited_for_and_jupyter_started_once(server, connection, tmp_path):
     ready = tmp_path / "ready"
     installs = f'until [ -e {ready} ]; do sleep 0.05; done; exec {sys.executable} -m jupyterlab "$@"'

@@ -81,6 +81,7 @@ def test_no_command_is_refused(connection, streams):
         run(connection, [], **streams)
 
 
+@pytest.mark.soak
 def test_the_end_of_input_is_passed_on_and_much_of_it_arrives(connection, streams, tmp_path):
     data = os.urandom(1 << 20) * 30
     (tmp_path / "input").write_bytes(data)
@@ -105,6 +106,7 @@ def test_output_after_the_streams_were_closed_does_not_hide_the_status(connectio
     assert run(connection, ["sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 9"], **streams) == 9
 
 
+@pytest.mark.soak
 def test_a_reader_who_goes_away_ends_the_command(server):
     with caller(server, "yes", stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as one:
         assert one.stdout.read(4) == b"y\ny\n"
@@ -164,6 +166,7 @@ def test_a_full_disk_here_is_not_taken_for_a_lost_connection(connection, streams
     assert connection.is_open
 
 
+@pytest.mark.soak
 def test_on_a_terminal_keys_sizes_and_status_are_those_of_a_terminal(server):
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 101, 0, 0))
@@ -184,6 +187,7 @@ def test_on_a_terminal_keys_sizes_and_status_are_those_of_a_terminal(server):
     os.close(slave)
 
 
+@pytest.mark.soak
 def test_ctrl_c_on_a_terminal_goes_to_the_command_and_not_to_us(server):
     master, slave = pty.openpty()
     script = "trap 'echo caught; exit 6' INT; echo go; while :; do sleep 0.05; done"

@@ -60,6 +60,7 @@ def test_a_named_key_of_every_kind_logs_in(users, server, kind):
     assert visited(server(key), key) == b"hello\n"
 
 
+@pytest.mark.soak
 def test_the_usual_keys_are_tried_one_after_the_other(users, server):
     users("id_ed25519")
     assert visited(server(users("id_rsa", "rsa"))) == b"hello\n"

@@ -193,6 +193,7 @@ def test_a_frozen_server_is_noticed_within_seconds_and_left_for_the_next_connect
             assert answer.result() == "answer to /during"
 
 
+@pytest.mark.soak
 def test_a_busy_line_is_not_taken_for_a_frozen_one(tunnelled, events):
     stop = threading.Event()
 

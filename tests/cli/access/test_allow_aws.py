@@ -89,6 +89,7 @@ def ours(aws, own_home, capfd):  # noqa: F811
     made.service.end()
 
 
+@pytest.mark.soak
 def test_a_caller_who_moves_is_told_and_moves_the_rule_and_a_colleague_is_let_in_beside(ours, own_home, tmp_path):
     bobs = tmp_path / "bob"
     bobs.mkdir()

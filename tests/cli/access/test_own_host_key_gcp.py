@@ -47,6 +47,7 @@ def test_its_boot_data_are_a_startup_script_and_bring_no_host_key(debian, gcp):
     assert given["enable-guest-attributes"] == "TRUE"
 
 
+@pytest.mark.soak
 def test_nobody_connects_before_the_machine_has_told_its_key_through_the_api(debian, line, gcp):
     id_, served = debian
     said = line("exec otter -- echo hello")

@@ -58,6 +58,7 @@ def test_a_colleague_gets_in_and_is_taken_out_again(cloudgpu, colleague):
     assert cloudgpu("exec", "amber-fox", "--", "true").code == 0
 
 
+@pytest.mark.soak
 @needs_ssh
 def test_a_colleagues_home_reaches_a_shared_machine_by_its_name(cloudgpu, many, tmp_path):
     bob = QuickProgram(tmp_path / "bob" / "home", many=many)

@@ -47,6 +47,7 @@ def machine(cloudgpu):
     return "amber-fox"
 
 
+@pytest.mark.soak
 def test_a_background_tunnel_serves_a_notebook_until_it_is_stopped(cloudgpu, machine, tmp_path):
     started = cloudgpu("tunnel", machine, "--background", "-o", "json", timeout=60)
     assert started.code == 0, started.err
@@ -81,6 +82,7 @@ def test_down_ends_the_background_tunnel_too(cloudgpu, machine):
     assert left == {"place.json"}, "by which this home knows its machines"
 
 
+@pytest.mark.soak
 def test_a_foreground_tunnel_ends_with_ctrl_c_and_jupyter_lives_on(cloudgpu, machine):
     process = cloudgpu.start("tunnel", machine, "-o", "json")
     try:
@@ -96,6 +98,7 @@ def test_a_foreground_tunnel_ends_with_ctrl_c_and_jupyter_lives_on(cloudgpu, mac
     assert (second["started"], token_of(second["url"])) == (False, token_of(first["url"]))
 
 
+@pytest.mark.soak
 def test_the_first_free_port_is_taken(cloudgpu, machine):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -134,6 +137,7 @@ def test_a_tunnel_survives_a_machine_that_was_stopped_and_started(cloudgpu, mach
     assert until(lambda: answers(started["url"]), within_s=40)
 
 
+@pytest.mark.soak
 @pytest.mark.browser
 def test_a_real_browser_shows_jupyterlab_through_the_tunnel(cloudgpu, machine, tmp_path, chromium):
     started = cloudgpu("tunnel", "--background", "-o", "json", timeout=60).json

@@ -253,6 +253,7 @@ def real():
     subprocess.run(["crontab", "-r"], capture_output=True, check=False)
 
 
+@pytest.mark.soak
 def test_the_real_crontab_takes_our_line_and_gives_it_back(real, tmp_path):
     cloudgpu = Program(tmp_path / "it's 100% odd")
     refused = cloudgpu("cron", "install")
@@ -287,6 +288,7 @@ def test_a_program_that_has_gone_since_it_was_installed_is_found_by_the_trial(ta
     assert "/nowhere/python" in found["command"]
 
 
+@pytest.mark.soak
 def test_what_would_fail_at_night_is_said_by_day(tmp_path):
     cloudgpu = Program(tmp_path / "home")
     cloudgpu.config("")
@@ -414,6 +416,7 @@ def unwatched(tmp_path, monkeypatch):
     return cloudgpu
 
 
+@pytest.mark.soak
 def test_every_verb_says_that_nothing_looks_after_the_machines(unwatched):
     for words in ("ls", "budget ls", "regions --provider fake"):
         done = unwatched(*words.split(), "-o", "json")

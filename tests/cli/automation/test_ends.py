@@ -19,6 +19,7 @@ def seen(cloudgpu, name):
     return cloudgpu("show", name, "-o", "json").json
 
 
+@pytest.mark.soak
 def test_an_idle_machine_stops_itself_at_its_leases_end_with_nobody_watching(cloudgpu):
     cloudgpu.config('[accounts.local]\nprovider = "local"\n')
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--lease", "3s", "--renew-until", "1h").code == 0
@@ -44,6 +45,7 @@ def test_renew_until_ends_a_machine_that_is_held(cloudgpu):
     assert machine["reason"] == "renew-until"
 
 
+@pytest.mark.soak
 def test_a_hold_keeps_a_machine_over_its_leases_end(cloudgpu):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--lease", "4s", "--renew-until", "1h").code == 0
     assert cloudgpu("hold", "amber-fox", "1h", "--yes").code == 0

@@ -75,6 +75,7 @@ def tagged(line, kind, **more):
     return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
 
 
+@pytest.mark.soak
 def test_what_a_taken_machine_left_is_shown_with_what_it_costs_and_removed(line):
     interrupted(line)
     shown = line("orphans")
@@ -95,6 +96,7 @@ def test_what_a_taken_machine_left_is_shown_with_what_it_costs_and_removed(line)
     assert line("cost --verify").code == 0
 
 
+@pytest.mark.soak
 def test_an_image_is_made_first_and_its_price_is_said_before(line):
     interrupted(line)
     unasked = line("orphans --clean --snapshot")  # nobody said yes
@@ -126,6 +128,7 @@ def test_a_survey_costs_ten_calls_a_region_and_ls_no_more_than_it_did(line, aws)
     assert len(aws.calls) - begun == 4 * len(REGIONS) + 1
 
 
+@pytest.mark.soak
 def test_a_silent_region_is_named_and_the_other_one_cleaned(line, aws):
     assert line("ls --refresh").code == 0
     for region in REGIONS:
@@ -144,6 +147,7 @@ def test_a_silent_region_is_named_and_the_other_one_cleaned(line, aws):
     assert (line("orphans --clean --yes").code, left()) == (0, {})
 
 
+@pytest.mark.soak
 def test_a_group_stays_while_an_interface_lingers_in_it_and_keeps_none_of_the_others(line):
     interrupted(line)
     ec2 = client()
@@ -161,6 +165,7 @@ def test_a_group_stays_while_an_interface_lingers_in_it_and_keeps_none_of_the_ot
     assert left() == {}
 
 
+@pytest.mark.soak
 def test_a_request_that_would_launch_the_next_machine_is_cancelled(line, aws):
     assert line("ls --refresh").code == 0
     specs = tagged(line, "spot-instances-request", **{"cloudgpu-id": "cg-9"})
@@ -181,6 +186,7 @@ def test_a_request_that_would_launch_the_next_machine_is_cancelled(line, aws):
     assert request.state == "cancelled"
 
 
+@pytest.mark.soak
 def test_a_timer_of_a_machine_that_others_ended_is_dropped(line, aws):
     line.config(f'{CONFIG}timer_role = "{role_of_timers()}"\n')
     assert line(UP).code == 0
@@ -196,6 +202,7 @@ def test_a_timer_of_a_machine_that_others_ended_is_dropped(line, aws):
     assert scheduler.list_schedules()["Schedules"] == []
 
 
+@pytest.mark.soak
 def test_a_stopped_machine_is_shown_with_what_a_month_of_its_disk_costs(line, aws):
     assert line("up --gpu t4 --name heron --ssh-from 203.0.113.7 --yes --no-wait").code == 0
     line("ls --refresh")

@@ -26,6 +26,7 @@ def left(line):
     return {one["kind"]: one for one in found}
 
 
+@pytest.mark.soak
 def test_what_stays_when_somebody_deletes_the_machine_by_hand_is_told_with_its_price_and_removed(line):
     assert line(UP).code == 0
     group = line.azure.instances()[0].group
@@ -44,6 +45,7 @@ def test_what_stays_when_somebody_deletes_the_machine_by_hand_is_told_with_its_p
     assert left(line) == {}
 
 
+@pytest.mark.soak
 def test_what_a_refused_launch_could_not_take_away_is_found_and_removed(line):
     line.azure.fail("VirtualMachines.CreateOrUpdate", "AllocationFailed")
     line.azure.faults.deny("ResourceGroups.Delete", times=9)

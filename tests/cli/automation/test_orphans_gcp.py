@@ -37,6 +37,7 @@ def bereft(line, gcp):
     gcp.advance(DAY)
 
 
+@pytest.mark.soak
 def test_a_disk_that_outlived_its_machine_is_told_with_its_price_and_removed_when_asked(line, gcp, bereft):
     disk, rule = sorted(line("orphans -o json").json["orphans"], key=lambda one: one["kind"])
     assert (disk["kind"], rule["kind"], float(disk["usd_per_month"]) > 0) == ("disk", "security_group", True)
@@ -47,6 +48,7 @@ def test_a_disk_that_outlived_its_machine_is_told_with_its_price_and_removed_whe
     assert [name for name in gcp.firewalls() if not name.startswith("cloudgpu-shut-")] == []
 
 
+@pytest.mark.soak
 def test_a_machine_that_ended_by_itself_is_brought_back_from_its_disk(line, gcp, bereft):
     said = line("start otter --yes --no-wait")
     assert said.code == 0, said.out + said.err
@@ -58,6 +60,7 @@ def test_a_machine_that_ended_by_itself_is_brought_back_from_its_disk(line, gcp,
     assert gcp.billable() == []
 
 
+@pytest.mark.soak
 def test_a_rule_that_could_not_be_removed_is_found_and_removed_later(line, gcp):
     assert line(UP).code == 0
     gcp.faults.deny("compute.firewalls.delete", times=9)
@@ -70,6 +73,7 @@ def test_a_rule_that_could_not_be_removed_is_found_and_removed_later(line, gcp):
     assert kinds(line) == []
 
 
+@pytest.mark.soak
 def test_what_runs_what_is_stopped_and_what_another_ledger_owns_is_left_alone(line, gcp):
     assert line(UP).code == 0
     assert line("stop --yes").code == 0

@@ -106,6 +106,7 @@ def test_two_accounts_of_aws_with_one_name(own_home, capsys, aws, tmp_path, monk
     assert aws.instances(live=True) == []
 
 
+@pytest.mark.soak
 def test_two_projects_of_google_cloud_with_one_name(own_home, capsys, gcp, tmp_path, monkeypatch):
     line = gcp_line.Line(own_home, capsys, gcp)
     lab = Lab(line, tmp_path, monkeypatch, gcp, f"up --gpu t4 --no-wait --yes {FROM}", GOOGLE_CLOUD_PROJECT="bobs-lab")

@@ -81,6 +81,7 @@ def test_a_stop_is_said_with_its_reason_and_proved(fleet, reap):
     assert fleet.machines() == []
 
 
+@pytest.mark.soak
 def test_json_is_one_document_that_holds_the_whole_pass(fleet, reap):
     warned(fleet)
     code, out, err = reap("-o", "json", "--explain")
@@ -114,6 +115,7 @@ def test_a_region_that_does_not_answer_is_named_on_stderr_and_is_exit_code_8(fle
     assert "1 warned" in out
 
 
+@pytest.mark.soak
 def test_a_stop_that_is_refused_is_exit_code_9_and_named(fleet, reap):
     warned(fleet)
     fleet.cloud.deny("stop_many")

@@ -141,6 +141,7 @@ def receiver():
     made.end()
 
 
+@pytest.mark.soak
 def test_a_protected_machine_is_stopped_and_the_command_that_lifts_it_is_named(cloud):
     cloud.protect()
     said = cloud.line("down otter --yes -o json")
@@ -157,6 +158,7 @@ def test_a_protected_machine_is_stopped_and_the_command_that_lifts_it_is_named(c
     assert cloud.line("ls --refresh -o json").json["machines"] == []
 
 
+@pytest.mark.soak
 def test_in_down_all_one_that_is_protected_keeps_no_other_one_on(cloud):
     cloud.protect()
     assert cloud.line(f"{UP} finch {cloud.launch}").code == 0
@@ -168,6 +170,7 @@ def test_in_down_all_one_that_is_protected_keeps_no_other_one_on(cloud):
     assert cloud.running() == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("cloud", ["aws", "azure"], indirect=True)
 def test_what_may_not_even_be_stopped_runs_on_and_every_pass_says_so_until_it_is_lifted(cloud, receiver):
     cloud.line.config(f'{cloud.config}[alerts]\nto = ["json://{receiver.place}/"]\n')
@@ -190,6 +193,7 @@ def test_what_may_not_even_be_stopped_runs_on_and_every_pass_says_so_until_it_is
     assert cloud.line("reap").code == 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("cloud", ["aws"], indirect=True)
 def test_in_a_pass_one_that_may_not_be_stopped_keeps_no_other_of_its_region_on(cloud):
     cloud.protect_wholly()

@@ -68,6 +68,7 @@ def until(line, text):
     return (from_iso(text) - line.aws.model.now()).total_seconds()
 
 
+@pytest.mark.soak
 def test_a_launch_costs_one_call_more(line):
     up(line, "--name first")  # makes the group, once in a region
     with_timer = calls_of(line, UP, "--name second --new")
@@ -77,6 +78,7 @@ def test_a_launch_costs_one_call_more(line):
     assert with_timer.index(("scheduler", "CreateSchedule")) > with_timer.index(("ec2", "RunInstances"))
 
 
+@pytest.mark.soak
 def test_with_agent_and_reaper_dead_a_machine_is_not_billed_past_its_timer(line):
     made = up(line, "--lease 2h --renew-until 5h")
     assert line("ls --refresh").code == 0
@@ -94,6 +96,7 @@ def test_with_agent_and_reaper_dead_a_machine_is_not_billed_past_its_timer(line)
     assert timers() == []  # AWS has deleted it
 
 
+@pytest.mark.soak
 def test_a_spot_machine_is_ended_and_its_disk_stays(line):
     made = up(line, "--spot --lease 2h --renew-until 5h")
     line.aws.advance(until(line, made["renew_until"]) + 120)
@@ -105,6 +108,7 @@ def test_a_spot_machine_is_ended_and_its_disk_stays(line):
     assert line("down --yes").code == 0
 
 
+@pytest.mark.soak
 def test_extend_moves_it_stop_keeps_it_start_moves_it_and_down_drops_it(line):
     made = up(line, "--lease 2h --renew-until 5h --name fox")
     assert line("extend fox 10h --yes").code == 0
@@ -147,6 +151,7 @@ def test_a_launch_goes_on_where_the_timer_is_refused_and_the_same_up_sets_it_lat
     assert len(timers()) == 1
 
 
+@pytest.mark.soak
 def test_ls_and_show_say_when_each_layer_would_end_it(line):
     made = up(line, "--lease 2h --renew-until 5h --name fox")
     assert line("ls --refresh").code == 0
@@ -161,6 +166,7 @@ def test_ls_and_show_say_when_each_layer_would_end_it(line):
     assert "Ended by" not in line("ls").out
 
 
+@pytest.mark.soak
 def test_doctor_says_which_layers_guard_each_machine(line):
     made = up(line, "--lease 2h --renew-until 5h --name fox")
     assert line("ls --refresh").code == 0
@@ -179,6 +185,7 @@ def test_doctor_notes_a_machine_that_nothing_but_its_agent_would_end(bare):
     assert "cloudgpu init aws" in found.next
 
 
+@pytest.mark.soak
 def test_a_timer_that_somebody_took_away_is_seen_by_doctor(line):
     up(line, "--name fox")
     (name,) = (one["Name"] for one in client("scheduler").list_schedules(GroupName="cloudgpu")["Schedules"])
@@ -187,6 +194,7 @@ def test_a_timer_that_somebody_took_away_is_seen_by_doctor(line):
     assert "no timer in the cloud is set" in found.said
 
 
+@pytest.mark.soak
 def test_init_makes_the_role_with_which_the_next_launch_has_its_timer(bare):
     assert bare("init aws --account lab --yes").code == 0
     made = up(bare, "--lease 1h --renew-until 1h")

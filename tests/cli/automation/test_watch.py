@@ -171,6 +171,7 @@ def running(home):
     return [one.pid for one in running(home.opened())]
 
 
+@pytest.mark.soak
 def test_a_process_that_was_stopped_and_goes_on_makes_the_pass_that_it_missed(home):
     watch = home.watch("--every", "1s")
     assert until(home.passes, within_s=LONG)

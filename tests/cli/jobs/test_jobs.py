@@ -49,6 +49,7 @@ def begun(desk, name, *words):
     return done
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -SEGV $$", 139)])
 def test_run_prints_what_the_command_prints_and_exits_as_it_did(desk, script, code):
     done = run(desk, "--", "sh", "-c", f"echo out; echo err >&2; {script}")
@@ -96,6 +97,7 @@ def test_the_plan_says_what_travels_what_stays_and_what_happens_asleep(desk):
     assert desk("jobs", "--all", "-o", "json").json["jobs"] == before
 
 
+@pytest.mark.soak
 def test_a_job_that_was_detached_is_listed_read_attached_to_and_cancelled(desk):
     done = begun(desk, "far")
     assert done.out == ""
@@ -122,6 +124,7 @@ def test_a_job_that_was_detached_is_listed_read_attached_to_and_cancelled(desk):
     assert desk("logs", "-f", "far").out.startswith("tick 0\n")
 
 
+@pytest.mark.soak
 def test_ctrl_c_without_a_terminal_leaves_the_job_running_and_says_how_to_follow_it(desk):
     process = desk.start("run", "--on", "desk", "--workdir", str(desk.work), "left", "--", "bash", "ticks.sh")
     first = process.stdout.readline()
@@ -172,6 +175,7 @@ class OnTerminal:
         return code, self._said.decode(errors="replace").replace("\r\n", "\n")
 
 
+@pytest.mark.soak
 def test_ctrl_c_asks_and_a_job_that_is_cancelled_ends_with_each_line_shown_once(desk):
     person = OnTerminal(desk, "asked", "--", "bash", "ticks.sh")
     person.sees("tick 3")
@@ -237,6 +241,7 @@ def test_an_unknown_job_is_exit_code_7(desk):
         assert (done.code, "No job is called 'nobody'" in done.err) == (7, True), done.err
 
 
+@pytest.mark.soak
 def test_a_machine_and_its_job_of_the_same_name_are_both_shown(tmp_path, many):
     program = QuickProgram(tmp_path / "home", many=many)
     (tmp_path / "work").mkdir()

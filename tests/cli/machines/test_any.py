@@ -55,6 +55,7 @@ def prices(plan):
     return [(one["account"], float(one["usd_per_hour"])) for one in plan["by_account"]]
 
 
+@pytest.mark.soak
 def test_the_cheapest_of_three_clouds_is_launched_found_again_and_ended(clouds):
     said = clouds(UP)
     assert said.code == 0, said.err
@@ -66,6 +67,7 @@ def test_the_cheapest_of_three_clouds_is_launched_found_again_and_ended(clouds):
     assert clouds.billed() == set()
 
 
+@pytest.mark.soak
 def test_capacity_is_looked_for_from_cloud_to_cloud_and_nothing_is_left_of_those_without(clouds):
     clouds.aws.faults.add("RunInstances", times=99, **FULL)
     clouds.azure.faults.add("VirtualMachines.CreateOrUpdate", error="SkuNotAvailable", times=99)
@@ -77,6 +79,7 @@ def test_capacity_is_looked_for_from_cloud_to_cloud_and_nothing_is_left_of_those
     assert clouds.billed() == set()
 
 
+@pytest.mark.soak
 def test_nobody_else_is_asked_to_launch_while_one_cloud_has_not_said_whether_it_has(clouds):
     clouds.aws.faults.lose_reply("RunInstances", times=FOREVER)
     said = clouds(UP)

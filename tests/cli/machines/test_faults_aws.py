@@ -70,6 +70,7 @@ def zones_tried(line):
     return [zone_of(backend(call.region), call.parameters) for call in line.aws.called("RunInstances")]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("status", [400, 500])
 def test_no_capacity_anywhere_tries_every_zone_once_and_ends_with_4(line, status):
     line.aws.faults.add("RunInstances", error=FULL, status=status, times=99)
@@ -101,6 +102,7 @@ def test_throttling_is_waited_out(line, ahead, status):
     assert ahead[0] > timedelta(seconds=3)
 
 
+@pytest.mark.soak
 def test_throttling_without_end_is_said_and_the_same_up_goes_on(line, ahead):
     fault = line.aws.faults.add("RunInstances", error="RequestLimitExceeded", times=10_000)
     said = line(UP, "-o json")
@@ -150,6 +152,7 @@ def test_a_denied_action_is_named_and_nothing_was_made(line, action):
     nothing_runs(line)
 
 
+@pytest.mark.soak
 def test_an_end_that_is_denied_is_no_end(line):
     assert line(UP).code == 0
     line.aws.faults.deny("TerminateInstances")
@@ -222,6 +225,7 @@ def _silence(line, action, phase):
     return "drop"
 
 
+@pytest.mark.soak
 def test_an_end_in_a_region_that_is_silent_is_not_called_one(line, ahead):
     assert line(UP, "--region us-east-1").code == 0
     line.aws.faults.offline("us-east-1")
@@ -254,6 +258,7 @@ def disk(aws, tmp_path):
     made.close()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kib", [120])
 def test_a_launch_on_a_full_disk_leaves_nothing_running(aws, disk, kib):
     disk.leave_free(kib)
@@ -262,6 +267,7 @@ def test_a_launch_on_a_full_disk_leaves_nothing_running(aws, disk, kib):
     assert client().describe_volumes()["Volumes"] == []
 
 
+@pytest.mark.soak
 def test_down_on_a_full_disk_ends_what_is_parked_too(aws, disk):
     disk.leave_free(ROOMY_K)
     assert disk.program(*UP.split()).code == 0

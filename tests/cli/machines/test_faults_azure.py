@@ -67,6 +67,7 @@ def test_no_capacity_in_the_first_region_is_told_and_the_next_is_launched(line, 
     assert {name for _, name in line.azure.billable() if not name.startswith(made.group)} == set()
 
 
+@pytest.mark.soak
 def test_no_capacity_anywhere_tries_every_offer_once_and_leaves_nothing_that_a_failed_create_left(line):
     line.azure.stockout()
     error = refused(line(UP, "--spot --or-on-demand -o json"), 4)
@@ -88,6 +89,7 @@ def test_what_a_failed_create_left_and_would_not_go_stops_the_next_offer(line):
     nothing_left(line)
 
 
+@pytest.mark.soak
 def test_a_deallocated_machine_that_finds_no_capacity_stays_and_says_so(line):
     assert line(UP, "--name otter").code == 0
     assert line("stop otter --yes").code == 0
@@ -162,6 +164,7 @@ def test_a_token_that_expires_on_the_way_is_named(line):
     nothing_left(line)
 
 
+@pytest.mark.soak
 def test_an_end_that_is_denied_is_no_end(line):
     assert line(UP).code == 0
     line.azure.faults.deny("ResourceGroups.Delete")
@@ -216,6 +219,7 @@ def test_a_lost_reply_of_an_end_is_settled_by_looking(line, action):
     assert [kind for kind, _ in line.azure.billable()] == ([] if verb == "down" else ["address", "disk"])
 
 
+@pytest.mark.soak
 def test_an_operation_that_does_not_end_is_not_taken_for_a_launch_and_is_settled_later(line):
     line.azure.dwell(creating=math.inf)
     said = line(UP, "--region eastus -o json")
@@ -230,6 +234,7 @@ def test_an_operation_that_does_not_end_is_not_taken_for_a_launch_and_is_settled
     assert line("ls --refresh -o json").json["machines"][0]["state"] == "running"
 
 
+@pytest.mark.soak
 def test_a_slow_end_is_proved_before_it_is_said(line, waited):
     assert line(UP).code == 0
     line.azure.dwell(deleting=60, group=150)
@@ -241,6 +246,7 @@ def test_a_slow_end_is_proved_before_it_is_said(line, waited):
     nothing_left(line)
 
 
+@pytest.mark.soak
 def test_the_network_is_made_and_the_machine_is_not(line):
     line.azure.faults.add(PUT, error="InternalServerError", times=FOREVER)
     said = line(UP, "--region eastus -o json")

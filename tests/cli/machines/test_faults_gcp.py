@@ -53,6 +53,7 @@ def zones_tried(gcp):
     return [call.where["zone"] for call in gcp.called(INSERT)]
 
 
+@pytest.mark.soak
 def test_no_capacity_anywhere_tries_every_zone_once_and_ends_with_4(line, gcp):
     gcp.stockout()
     error = refused(line(ONE_KIND, "--spot --or-on-demand -o json"), 4)
@@ -71,6 +72,7 @@ def test_no_capacity_in_the_first_zone_is_told_and_the_next_is_launched(line, gc
     assert len(doors(gcp)) == 1
 
 
+@pytest.mark.soak
 def test_spot_that_is_not_there_becomes_on_demand_only_where_that_was_allowed(line, gcp):
     gcp.stockout(market="spot", code="ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS")
     words = f"{ONE_KIND} --zone us-central1-a --spot"
@@ -125,6 +127,7 @@ def test_throttling_is_waited_out_as_long_as_google_says(line, gcp, waited, stat
     assert waited.seconds >= 22
 
 
+@pytest.mark.soak
 def test_throttling_without_end_is_said_and_the_same_up_goes_on(line, gcp, waited):
     fault = gcp.faults.add(INSERT, error="rateLimitExceeded", times=10_000)
     said = line(UP, "-o json")
@@ -159,6 +162,7 @@ def test_an_internal_error_is_sent_again_with_the_same_id(line, gcp):
     assert len(gcp.instances()) == 1
 
 
+@pytest.mark.soak
 def test_a_slow_operation_is_waited_for(line, gcp, waited):
     gcp.dwell(insert=20)
     assert line(UP, "--region us-central1").code == 0
@@ -166,6 +170,7 @@ def test_a_slow_operation_is_waited_for(line, gcp, waited):
     assert gcp.status(*gcp.instances()) == "RUNNING"
 
 
+@pytest.mark.soak
 def test_an_operation_that_does_not_end_is_not_called_a_failure_and_the_same_up_finds_its_machine(line, gcp):
     gcp.dwell(**{"instances.insert": math.inf})
     error = refused(line(UP, "--region us-central1 -o json"), 8)
@@ -222,6 +227,7 @@ def test_a_denied_action_is_named_and_nothing_was_made(line, gcp, action):
     nothing_runs(line)
 
 
+@pytest.mark.soak
 def test_an_end_that_is_denied_is_no_end(line, gcp):
     assert line(UP).code == 0
     gcp.faults.deny("compute.instances.delete")
@@ -262,6 +268,7 @@ def test_a_machine_that_is_slow_to_stop_is_waited_for_and_proved(line, gcp, wait
     assert gcp.status(*gcp.instances()) == "TERMINATED"
 
 
+@pytest.mark.soak
 def test_a_start_without_capacity_says_so_and_the_machine_stays_stopped(line, gcp):
     assert line(UP).code == 0
     assert line("stop --yes").code == 0

@@ -24,6 +24,7 @@ def total(line):
     return float(line("cost -o json").json["total"]["usd"])
 
 
+@pytest.mark.soak
 def test_a_volume_in_a_silent_zone_goes_on_costing(line, gcp):
     assert line(UP, "--volume data:500").code == 0
     assert line("down otter --yes").code == 0
@@ -44,6 +45,7 @@ def elsewhere(line):
     return lambda: line.config(f'{CONFIG}project = "another-lab"\n')
 
 
+@pytest.mark.soak
 def test_what_is_kept_in_a_project_that_the_account_left_goes_on_costing(line, gcp, elsewhere):
     assert line(UP, "--volume data:500").code == 0
     assert line("down otter --yes").code == 0
@@ -85,6 +87,7 @@ def test_what_google_accepts_and_does_not_do_is_asked_for_again(line, gcp, verb,
 GET = "compute.instances.get"
 
 
+@pytest.mark.soak
 def test_an_end_is_asked_though_the_first_reads_do_not_find_the_machine(line, gcp):
     assert line(UP).code == 0
     gcp.faults.add(GET, error="notFound", times=2)

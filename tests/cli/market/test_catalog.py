@@ -95,6 +95,7 @@ def test_a_refresh_asks_all_three_and_what_they_say_is_what_offers_answer(line, 
     assert json.loads(line("gpus --provider azure --region eastus -o json").out)["offers"]
 
 
+@pytest.mark.soak
 def test_another_process_reads_what_was_refreshed(on_azure, cloudgpu, azure_prices):
     cloudgpu.home = on_azure.home
     azure_prices.items = [machine(T4[1], 0.777, "eastus")]
@@ -405,6 +406,7 @@ def test_the_page_names_every_key_of_the_documents(line, azure_prices):
     assert written["A price of it"] == set(thing["prices"][0])
 
 
+@pytest.mark.soak
 def test_the_library_gives_the_same_documents(on_azure, azure_prices):
     with connect() as cloud:
         assert cloud.advice.price_changes("azure") == on_azure("catalog diff --provider azure -o json").json

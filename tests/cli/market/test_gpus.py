@@ -76,6 +76,7 @@ def test_memory_is_that_of_the_share(offers):
     assert min(one["share"] for one in offers("--gpu", "l4")) == 0.125
 
 
+@pytest.mark.soak
 def test_the_most_work_per_dollar_is_first_when_asked(offers):
     figures = [one["h100_hours_per_dollar"] for one in offers("--sort", "speed-per-dollar")]
     assert figures == sorted(figures, reverse=True)

@@ -57,6 +57,7 @@ def near(found, wanted):
     return abs(Decimal(found) - wanted) < Decimal("0.05") + wanted / 25
 
 
+@pytest.mark.soak
 def test_a_machine_that_shut_itself_down_costs_as_if_it_ran_until_a_pass_deallocates_it(line):
     made, id_ = launched(line)
     price = Decimal(made["price"]["usd_per_hour"])
@@ -78,6 +79,7 @@ def test_a_machine_that_shut_itself_down_costs_as_if_it_ran_until_a_pass_dealloc
     assert near(Decimal(shown(line)["spent_usd"]) - before, kept_usd(machine, 10 * DAY))
 
 
+@pytest.mark.soak
 def test_an_eviction_ends_the_bill_of_the_machine_and_not_that_of_its_disk(line):
     made, id_ = launched(line, "--spot")
     line.azure.advance(3 * HOUR)
@@ -121,6 +123,7 @@ def test_without_an_identity_the_agent_is_told_as_no_layer(line):
     assert shown(line)["guards"]["agent"] is None
 
 
+@pytest.mark.soak
 def test_a_machine_may_deallocate_and_tag_itself_and_nobody_else(guarded):
     _, id_ = launched(guarded)
     assert "the agent in " in guarded("ls -v").out
@@ -143,6 +146,7 @@ def test_a_machine_may_deallocate_and_tag_itself_and_nobody_else(guarded):
     assert (azure.resources(), azure.model.assignments) == ([], {})
 
 
+@pytest.mark.soak
 def test_a_role_that_could_not_be_given_loses_no_machine(guarded):
     guarded.azure.faults.deny("RoleAssignments.Create")
     _, id_ = launched(guarded)
@@ -152,6 +156,7 @@ def test_a_role_that_could_not_be_given_loses_no_machine(guarded):
     assert guarded.azure.resources() == []
 
 
+@pytest.mark.soak
 def test_with_agent_and_reaper_dead_a_machine_is_deallocated_at_its_renew_until(guarded):
     made, id_ = launched(guarded, "--lease 2h --renew-until 5h")
     until = from_iso(made["renew_until"])
@@ -178,6 +183,7 @@ def test_the_plan_of_a_prepared_account_names_every_layer(guarded):
     assert not any("does not end what it costs" in remark for remark in plan["notes"])
 
 
+@pytest.mark.soak
 def test_a_size_that_was_changed_while_it_ran_costs_either_price_since_the_last_look(line):
     """Azure restarts the machine and tells no time; a size without a price is unpriced, never at the old price."""
     made, id_ = launched(line)

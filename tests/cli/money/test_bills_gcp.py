@@ -51,6 +51,7 @@ def near(found, wanted):
     return abs(Decimal(found) - wanted) < Decimal("0.05") + wanted / 25
 
 
+@pytest.mark.soak
 def test_a_machine_that_shut_itself_down_costs_its_disk_and_nothing_else(line, gcp):
     made, id_ = launched(line, T4)
     gcp.advance(2 * HOUR)
@@ -81,6 +82,7 @@ def test_a_spot_machine_that_is_taken_in_its_first_minute_is_free(line, gcp, sec
         assert Decimal(interrupted["usd"]) >= Decimal(made["price"]["usd_per_hour"]) * seconds / HOUR / 2
 
 
+@pytest.mark.soak
 def test_a_spot_machine_that_was_taken_is_started_again_on_its_disk(line, gcp):
     _, id_ = launched(line, T4, "--spot")
     gcp.advance(HOUR)
@@ -141,6 +143,7 @@ def test_a_machine_with_local_ssd_is_stopped_with_its_data_said_lost_and_not_bil
     assert near(Decimal(machine["spent_usd"]) - before, disk_usd(machine, 10 * DAY))
 
 
+@pytest.mark.soak
 def test_a_machine_that_nobody_looked_at_is_billed_to_its_end_by_googles_own_word(line, gcp):
     made, id_ = launched(line, T4)
     began = gcp.clock.now()
@@ -153,6 +156,7 @@ def test_a_machine_that_nobody_looked_at_is_billed_to_its_end_by_googles_own_wor
     assert gcp.clock.now() - began > timedelta(days=2)
 
 
+@pytest.mark.soak
 def test_a_machine_that_was_made_smaller_at_google_is_billed_as_what_it_is(line, gcp):
     made, id_ = launched(line, f"{UP} --instance-type g2-standard-8 --region us-central1 --disk 100")
     gcp.advance(HOUR)

@@ -33,6 +33,7 @@ def narrow(text):
     return all(len(line) <= 80 or len(line.split()) == 1 for line in text.splitlines())
 
 
+@pytest.mark.soak
 def test_a_budget_from_its_setting_to_its_end(line):
     scope = "--scope=project=a-project-with-a-name-of-many-words-and-more,provider=local,owner=ada,account=local"
     done = line(
@@ -70,6 +71,7 @@ def test_what_would_be_left_out_silently_is_refused(line, words, field, says):
     assert line("budget ls -o json").json["budgets"] == []
 
 
+@pytest.mark.soak
 def test_a_launch_past_it_exits_with_3_and_says_the_way_out(line):
     line("budget set tight --amount 0.05 --period month --no-override")
     done = line("up --dry-run --lease 1h")

@@ -28,6 +28,7 @@ def test_the_page_shows_what_the_published_example_prints(compare, tmp_path):
     assert not (tmp_path / "home").exists()  # no ledger is made, or read
 
 
+@pytest.mark.soak
 def test_the_document_is_that_of_the_library(compare, tmp_path):
     done = compare(*PUBLISHED, "-o", "json")
     with cloudgpu.connect(home=tmp_path / "home") as gpu:

@@ -19,6 +19,7 @@ def line(own_home, capsys, aws):
     return Line(own_home, capsys, aws)
 
 
+@pytest.mark.soak
 def test_the_plan_and_the_ledger_have_the_agreed_price(line):
     listed = listed_price("aws", "p3.2xlarge", "us-east-1", Market.ON_DEMAND)
     line.config(CONFIG + AGREED)
@@ -59,6 +60,7 @@ def test_a_price_of_free_stops_the_command(line):
     assert said.json["error"]["value"] == "free"
 
 
+@pytest.mark.soak
 def test_a_list_that_is_renewed_while_the_machine_runs_is_discounted_too(line, aws):
     line.config(CONFIG + AGREED)
     assert line(f"{UP} --name otter --no-wait --yes").code == 0

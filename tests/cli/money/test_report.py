@@ -29,6 +29,7 @@ def home(tmp_path, monkeypatch):
     return home
 
 
+@pytest.mark.soak
 def test_a_page_is_written_for_its_owner_alone_and_its_sentences_said(home, many, tmp_path):
     file = tmp_path / "mine.html"
     program = QuickProgram(home, many=many)

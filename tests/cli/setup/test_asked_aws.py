@@ -36,6 +36,7 @@ def stranger(bare, monkeypatch, tmp_path):
     return bare
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("verb", ["ls --refresh", "reap --dry-run"])  # all regions are asked: seconds each
 def test_a_cloud_whose_credentials_are_found_is_asked_without_a_config(bare, verb):
     said = bare(verb)

@@ -99,6 +99,7 @@ def test_a_signal_whose_interrupt_is_lost_in_a_finalizer_ends_it_at_the_next_ste
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="what was left is looked for in /proc")
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("end", ["its terminal is closed", "it is told to end"])

@@ -28,6 +28,7 @@ def model(aws, own_home):  # noqa: F811
         yield aws
 
 
+@pytest.mark.soak
 def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(model, capsys):
     assert run([*LIVE, "--yes", "-o", "json"]) == 0
     told, document = capsys.readouterr()
@@ -43,6 +44,7 @@ def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(model, capsys)
     assert "leaves nothing: the machine is ended" in " ".join(document.split())
 
 
+@pytest.mark.soak
 def test_on_a_terminal_each_check_has_its_line(model):
     seen = Terminal.of([sys.executable, "-m", "cloudgpu", *LIVE, "--yes"], dict(os.environ) | {"TERM": "xterm"})
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", seen.text).splitlines()]
@@ -51,6 +53,7 @@ def test_on_a_terminal_each_check_has_its_line(model):
     assert "All of it works here, and nothing is left." in seen.text
 
 
+@pytest.mark.soak
 def test_it_shows_the_ceiling_and_launches_nothing_unasked(model, capsys):
     assert run([*LIVE, "--gpu", "t4"]) == 2
     said = capsys.readouterr().err
@@ -61,6 +64,7 @@ def test_it_shows_the_ceiling_and_launches_nothing_unasked(model, capsys):
     assert model.instances() == []
 
 
+@pytest.mark.soak
 def test_a_stop_that_is_denied_is_found_before_it_is_needed_and_the_machine_is_ended(model, capsys):
     model.faults.deny("StopInstances")
     assert run([*LIVE, "--yes"]) == 6
@@ -69,6 +73,7 @@ def test_a_stop_that_is_denied_is_found_before_it_is_needed_and_the_machine_is_e
     assert [machine.state for machine in model.instances()] == ["terminated"]
 
 
+@pytest.mark.soak
 def test_an_end_that_is_denied_says_what_is_left_and_how_to_end_it(model, capsys):
     model.faults.deny("TerminateInstances")
     assert run([*LIVE, "--yes"]) == 6
@@ -88,6 +93,7 @@ def test_a_fault_of_a_check_keeps_everything_from_being_launched(model, capsys):
     assert model.instances() == []
 
 
+@pytest.mark.soak
 def test_what_can_be_done_without_is_a_note(model, capsys):
     model.faults.deny("GetServiceQuota", service="servicequotas")
     assert run(["doctor", "--provider", "aws"]) == 0
@@ -104,6 +110,7 @@ def test_expired_credentials_are_one_fault(model, capsys):
     assert said.splitlines()[1].startswith("  FAIL "), "and then what failed"
 
 
+@pytest.mark.soak
 def test_doctor_without_trouble_is_short_and_verbose_shows_every_check(model, capsys):
     assert run(["doctor", "--provider", "aws"]) == 0
     said = capsys.readouterr().out
@@ -114,6 +121,7 @@ def test_doctor_without_trouble_is_short_and_verbose_shows_every_check(model, ca
     assert "  ok   python" in capsys.readouterr().out
 
 
+@pytest.mark.soak
 def test_an_account_that_is_not_in_the_settings_is_the_usual_one(aws, own_home, capsys):  # noqa: F811
     assert run(["doctor", "--provider", "aws", "-o", "json"]) == 0
     names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]]

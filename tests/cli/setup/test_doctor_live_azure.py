@@ -33,6 +33,7 @@ def account(line):
     return tomllib.loads((line.home / "config.toml").read_text())["accounts"]["azure"]
 
 
+@pytest.mark.soak
 def test_a_prepared_account_is_tried_by_a_machine_s_whole_life_and_nothing_is_left(line, azure_arm):
     made, calls = line.calls("init azure --yes -o json")
     assert made.code == 0, made.err

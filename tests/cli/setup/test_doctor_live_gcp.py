@@ -30,6 +30,7 @@ def checks(said):
     return {check["name"]: check for check in said.json["checks"]}
 
 
+@pytest.mark.soak
 def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(line, gcp):
     said = line(f"{LIVE} --yes -o json")
     assert said.code == 0, said.out + said.err

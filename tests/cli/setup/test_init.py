@@ -136,6 +136,7 @@ def test_credentials_are_named_and_never_shown(cloudgpu):
     assert {one["provider"] for one in cloudgpu("init", "--yes", "-o", "json").json["credentials"]} == {"aws", "azure"}
 
 
+@pytest.mark.soak
 def test_on_a_terminal_it_asks_says_what_is_wrong_and_asks_again(cloudgpu):
     answers = ["ada", "thesis", "loacl", "local", "soon", "2h", "", "0.31", "", "y"]
     status, shown = on_terminal(cloudgpu, ["init"], answers)
@@ -156,6 +157,7 @@ def test_on_a_terminal_it_asks_says_what_is_wrong_and_asks_again(cloudgpu):
     assert "Nothing to change" in shown
 
 
+@pytest.mark.soak
 def test_who_says_no_changes_nothing(cloudgpu):
     status, shown = on_terminal(cloudgpu, ["init"], ["ada", "", "", "", "", "", "", "n"])
     assert status == 0
@@ -183,6 +185,7 @@ def test_a_host_is_taken_up_with_the_key_whose_fingerprint_was_given(cloudgpu, s
     assert cloudgpu("init", "--yes", *host, "-o", "json").json["written"] is False  # its key is known by now
 
 
+@pytest.mark.soak
 def test_the_key_that_logs_in_to_a_host_is_set_changed_and_taken_out(cloudgpu, server, tmp_path):
     host = ("init", "--yes", "--host", f"bigbox=ada@127.0.0.1:{server.port}")
     known = fingerprint(server.host_key.public_line)
@@ -197,6 +200,7 @@ def test_the_key_that_logs_in_to_a_host_is_set_changed_and_taken_out(cloudgpu, s
         assert (error["field"], says in error["message"]) == ("--key", True)
 
 
+@pytest.mark.soak
 def test_a_host_is_confirmed_on_a_terminal_and_another_one_beside_it(cloudgpu, server):
     cloudgpu.config('[accounts.lab]\nprovider = "ssh"\nhosts = [{name = "old", host = "10.0.0.9", watts = 450}]\n')
     known = fingerprint(server.host_key.public_line)
@@ -248,6 +252,7 @@ def test_a_host_that_does_not_answer_is_unreachable(cloudgpu):
     assert "connection refused" in error["message"]
 
 
+@pytest.mark.soak
 def test_what_is_no_ssh_server_is_unreachable(cloudgpu):
     with socket.create_server(("127.0.0.1", 0)) as other:
         process = cloudgpu.start(*FIRST, "--host", f"box=127.0.0.1:{other.getsockname()[1]}", "-o", "json")

@@ -207,6 +207,7 @@ def test_it_makes_the_clouds_own_budget_with_its_three_mails(aws, budgets, confi
     assert told == [[{"SubscriptionType": "EMAIL", "Address": "ada@example.org"}]] * 3
 
 
+@pytest.mark.soak
 def test_the_budget_is_made_once_and_shown_before(aws, budgets, config, capsys):  # noqa: F811
     assert run(["init", "aws", *BUDGET]) == 2
     said = capsys.readouterr().err
@@ -219,6 +220,7 @@ def test_the_budget_is_made_once_and_shown_before(aws, budgets, config, capsys):
     assert run(["init", "aws", *BUDGET]) == 0  # nothing to ask about
 
 
+@pytest.mark.soak
 def test_another_amount_replaces_it_and_says_what_stood_before(aws, budgets, config, capsys):  # noqa: F811
     run(["init", "aws", *BUDGET, "--yes"])
     capsys.readouterr()
@@ -237,6 +239,7 @@ def test_a_budget_that_somebody_changed_is_put_right(aws, budgets, config):  # n
     assert len(budgets.describe_notifications_for_budget(**which)["Notifications"]) == 3
 
 
+@pytest.mark.soak
 def test_remove_takes_the_budget_away_too(aws, budgets, config, capsys):  # noqa: F811
     run(["init", "aws", *BUDGET, "--yes"])
     capsys.readouterr()

@@ -22,6 +22,7 @@ def used(tmp_path: Path) -> Program:
     return program
 
 
+@pytest.mark.soak
 def test_a_backup_and_its_return(used: Program, tmp_path: Path) -> None:
     file = tmp_path / "copy"
     made = used("ledger", "backup", str(file), "-o", "json")
@@ -55,6 +56,7 @@ def test_bad_input_is_told_and_changes_nothing(used: Program, tmp_path: Path) ->
     assert used("ls", "-o", "json").json == before
 
 
+@pytest.mark.soak
 def test_two_laptops_share_a_ledger_in_postgresql(postgres: Server, tmp_path: Path) -> None:
     environ = {"CLOUDGPU_LEDGER": postgres.schema()}
     ada, bob = (QuickProgram(tmp_path / name / "home", environ, shared()) for name in ("ada", "bob"))
@@ -73,6 +75,7 @@ def test_two_laptops_share_a_ledger_in_postgresql(postgres: Server, tmp_path: Pa
     assert PASSWORD not in wrong.out + wrong.err
 
 
+@pytest.mark.soak
 def test_a_ledger_moves_to_postgresql_and_a_second_home_follows(
     used: Program, postgres: Server, tmp_path: Path
 ) -> None:
@@ -112,6 +115,7 @@ def test_a_ledger_moves_to_postgresql_and_a_second_home_follows(
     assert bob("cost", "--verify").code == 0
 
 
+@pytest.mark.soak
 def test_a_ledger_is_not_moved_under_a_command_that_is_at_work(used: Program, tmp_path: Path) -> None:
     assert used("up", "--yes", "--name", "otter", "--no-wait").code == 0
     session = open_session({"CLOUDGPU_HOME": str(used.home)})
@@ -160,6 +164,7 @@ def test_a_home_that_has_a_ledger_takes_no_empty_one_for_it(used: Program, postg
     assert used("reap").code == 0
 
 
+@pytest.mark.soak
 def test_where_there_never_was_a_ledger_no_answer_says_that_all_is_well(tmp_path: Path) -> None:
     program = QuickProgram(tmp_path / "typo", many=shared())
     elsewhere = QuickProgram(tmp_path / "new", {"CLOUDGPU_LEDGER": f"sqlite://{tmp_path}/typo.db"}, shared())

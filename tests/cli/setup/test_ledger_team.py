@@ -57,6 +57,7 @@ def home(url: str, mark: str, tmp_path: Path) -> Home:
     return make
 
 
+@pytest.mark.soak
 def test_a_lab_from_zero(admin: psycopg.Connection, home: Home, mark: str) -> None:
     words = ["ledger", "init", "--team", "--member", f"{mark}bo", "--payer", f"{mark}eve"]
     words += ["--members-role", f"{mark}members", "--payers-role", f"{mark}payers"]
@@ -80,6 +81,7 @@ def test_a_lab_from_zero(admin: psycopg.Connection, home: Home, mark: str) -> No
     assert bo("cost", "--verify", "-o", "json").code == 0
 
 
+@pytest.mark.soak
 def test_a_stranger_is_told_the_role_by_every_verb_and_launches_nothing(
     admin: psycopg.Connection, home: Home, mark: str
 ) -> None:

@@ -33,6 +33,7 @@ def told_of(program, name):
     return [line["kind"] for line in program("show", name, "--history", "-o", "json").json["history"]]
 
 
+@pytest.mark.soak
 def test_a_stranger_says_nothing_of_a_local_machine_and_is_told_whose_computer_it_runs_on(homes):
     ada, bob = homes
     launched(ada, "amber-fox")
@@ -75,6 +76,7 @@ def test_a_stranger_says_nothing_of_a_local_machine_and_is_told_whose_computer_i
     assert ada("down", "amber-fox", "--yes").code == 0
 
 
+@pytest.mark.soak
 def test_a_strangers_look_frees_no_money_of_a_budget(homes):
     """The reservation of the first machine stays, so that a second one does not fit beside it."""
     ada, bob = homes
@@ -95,6 +97,7 @@ def test_a_restored_ledger_is_settled_without_a_word_about_others_machines(homes
     assert told_of(ada, "amber-fox") == before
 
 
+@pytest.mark.soak
 def test_a_moved_home_goes_on_with_its_machines(homes):
     ada, _ = homes
     launched(ada, "amber-fox")

@@ -35,6 +35,7 @@ def launched(line):
     line("ls --refresh")
 
 
+@pytest.mark.soak
 def test_a_spot_machine_is_parked_shown_started_and_ended(line, aws):
     launched(line)
     assert line("stop").code == 2  # nobody said yes
@@ -62,6 +63,7 @@ def test_a_spot_machine_is_parked_shown_started_and_ended(line, aws):
     assert (ended.code, left(aws)) == (0, []), ended.err
 
 
+@pytest.mark.soak
 def test_a_stopped_machine_is_not_called_free_while_its_disk_is_billed(line, aws):
     up = "up --gpu t4 --name otter --volume data:50 --ssh-from 203.0.113.7 --yes --no-wait"
     assert line(up).code == 0
@@ -78,6 +80,7 @@ def test_a_stopped_machine_is_not_called_free_while_its_disk_is_billed(line, aws
     assert "stopped machines $0.0" in line("cost").out  # $9.12 a month, by the hour
 
 
+@pytest.mark.soak
 def test_machines_of_another_ledger_are_named_while_they_live_and_no_longer(line, aws):
     launched(line)
     (machine,) = aws.instances(live=True)
@@ -101,6 +104,7 @@ def test_what_an_interruption_leaves_is_shown_with_its_price_and_taken_away(line
     assert left(aws) == []
 
 
+@pytest.mark.soak
 def test_an_image_is_saved_listed_launched_from_and_removed(line, aws):
     launched(line)
     saved = line("image save otter --name keras --no-restart --yes -o json")
@@ -120,6 +124,7 @@ def test_an_image_is_saved_listed_launched_from_and_removed(line, aws):
     assert (line("image rm keras --yes").code, left(aws)) == (0, [])
 
 
+@pytest.mark.soak
 def test_a_volume_is_named_by_down_and_removed_by_its_own_verb(line, aws):
     assert line(f"{UP} --volume data:20").code == 0
     assert "used by the machine otter" in line("volume rm data --yes").err
@@ -140,6 +145,7 @@ def test_a_silent_region_is_named_and_exits_with_8(line, aws):
     assert "us-west-2" in listed.err
 
 
+@pytest.mark.soak
 def test_without_capacity_a_start_says_so_and_what_is_kept_stays(line, aws):
     launched(line)
     line("stop --yes")
@@ -150,6 +156,7 @@ def test_without_capacity_a_start_says_so_and_what_is_kept_stays(line, aws):
     assert left(aws) == ["image", "snapshot"]
 
 
+@pytest.mark.soak
 def test_an_image_is_found_after_its_machine_where_no_account_is_configured(line, aws):
     alone = 'owner = "ada"\naddress_services = []\n'
     line.config(f'{alone}[accounts.aws]\nprovider = "aws"\nregions = ["us-east-1"]\n')

@@ -41,6 +41,7 @@ def disks(gcp):
     return sorted(key.name for key in gcp.model.of("disks"))
 
 
+@pytest.mark.soak
 def test_an_image_is_saved_listed_launched_from_and_removed(line, gcp):
     assert line(f"{UP} --name otter").code == 0
     saved = line("image save otter --name ready --yes -o json")
@@ -58,6 +59,7 @@ def test_an_image_is_saved_listed_launched_from_and_removed(line, gcp):
     assert gcp.billable() == []
 
 
+@pytest.mark.soak
 def test_a_volume_outlives_its_machine_and_ties_the_next_one_to_its_zone(line, gcp):
     assert line(f"{UP} --name otter --volume data:20").code == 0
     (name,) = (one for one in disks(gcp) if one.startswith("cg-data-"))
@@ -75,6 +77,7 @@ def test_a_volume_outlives_its_machine_and_ties_the_next_one_to_its_zone(line, g
     assert gcp.billable() == []
 
 
+@pytest.mark.soak
 def test_what_others_left_of_a_machine_is_shown_with_what_it_costs_and_removed(line, gcp):
     assert line(f"{UP} --name otter").code == 0
     (id_,) = gcp.instances()
@@ -92,6 +95,7 @@ def test_what_others_left_of_a_machine_is_shown_with_what_it_costs_and_removed(l
     assert [name for name in gcp.firewalls() if not name.startswith("cloudgpu-shut-")] == []
 
 
+@pytest.mark.soak
 def test_an_image_is_made_of_a_disk_before_it_goes(line, gcp):
     assert line(f"{UP} --name otter").code == 0
     (id_,) = gcp.instances()

@@ -31,6 +31,7 @@ def snapshots():
     ]
 
 
+@pytest.mark.soak
 def test_the_snapshot_of_a_removed_image_is_not_left_when_its_removal_is_not_answered(line, aws):
     assert line(UP).code == 0
     assert line("ls --refresh").code == 0
@@ -55,6 +56,7 @@ def test_a_snapshot_that_a_killed_removal_left_is_listed_as_its_image_and_remove
     assert snapshots() == []
 
 
+@pytest.mark.soak
 def test_a_parked_machine_outside_the_regions_of_the_settings_is_not_taken_for_gone(line):
     assert line(UP, "--spot").code == 0
     assert line("stop otter --yes").code == 0
@@ -68,6 +70,7 @@ def test_a_parked_machine_outside_the_regions_of_the_settings_is_not_taken_for_g
     assert snapshots() == []
 
 
+@pytest.mark.soak
 def test_a_persistent_request_whose_machine_others_ended_is_cancelled_by_the_next_look(line, aws):
     assert line(UP, "--spot --persistent").code == 0
     (machine,) = aws.instances(live=True)
@@ -93,6 +96,7 @@ def test_a_disk_left_for_14_days_becomes_an_image_and_nothing_is_counted_twice_o
     assert snapshots() == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("parked", [False, True])
 def test_credentials_of_another_account_prove_no_end(line, aws, monkeypatch, parked):
     assert line(UP, "--spot").code == 0
@@ -114,6 +118,7 @@ def test_credentials_of_another_account_prove_no_end(line, aws, monkeypatch, par
     assert (aws.instances(live=True), snapshots()) == ([], [])
 
 
+@pytest.mark.soak
 def test_a_volume_that_another_machine_uses_is_refused_before_anything_is_launched(line, aws):
     made = line(UP, "--spot --volume data:10")
     assert made.code == 0, made.err

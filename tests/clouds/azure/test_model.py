@@ -35,6 +35,7 @@ def power(sdk, name="box"):
 # A machine and its bill.
 
 
+@pytest.mark.soak
 def test_one_put_makes_disk_interface_and_address_and_their_groups_end_takes_all(azure_arm, sdk, box):
     assert azure_arm.billable() == [("address", "box-ip"), ("disk", "box-os"), ("machine", "box")]
     assert box.identity.principal_id

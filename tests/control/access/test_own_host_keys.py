@@ -57,6 +57,7 @@ def own(tmp_path, monkeypatch):
     made.server.kill()
 
 
+@pytest.mark.soak
 def test_a_launch_gives_no_key_and_pins_none(own):
     row = own.machine()
     attempt = saved.load(own.session.home.attempts, row.token)

@@ -59,6 +59,7 @@ def test_a_word_of_now_makes_ssh_needless(quiet, agents):
     assert from_iso(quiet.machine().last_active) == at
 
 
+@pytest.mark.soak
 def test_only_machines_that_could_be_idle_are_asked_and_each_once(quiet, agents):
     for name in ("fox", "owl", "elk", "ant"):
         quiet.up(name=name, key=name)
@@ -121,6 +122,7 @@ def test_a_word_of_a_clock_that_is_ahead_says_nothing(quiet, agents, ahead):
     assert quiet.machine().last_active is None
 
 
+@pytest.mark.soak
 def test_an_idle_machine_is_stopped_by_its_samples_whatever_it_wrote_long_ago(quiet):
     quiet.up(name="fox")
     quiet.later(hours=1)

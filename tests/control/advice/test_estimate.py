@@ -180,6 +180,7 @@ def test_the_cheapest_region_is_that_of_machine_disk_and_address_together():
     assert Decimal(one["month"]["usd"]) <= min(Decimal(other["month"]["usd"]) for other in every)
 
 
+@pytest.mark.soak
 def test_the_parts_add_up_to_the_last_digit():
     for one in estimated(all=True, hours_per_day="7.3", number=3)["estimates"]:
         for name in ("day", "month", "year"):
@@ -369,6 +370,7 @@ def test_a_faster_gpu_takes_less_and_several_count_as_so_many(face):
     assert decoding["times_as_fast"] == {"ratio": 1.7333, "low": 1.7333, "high": 1.7333, "basis": "memory bandwidth"}
 
 
+@pytest.mark.soak
 def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):
     document = face.advice.estimate(like="fox")
     fits = [one["fits"] for one in document["estimates"]]
@@ -384,6 +386,7 @@ def test_the_document_of_a_past_run_fits_its_schema(face):
     assert faults_under("estimate", document) == []
 
 
+@pytest.mark.soak
 def test_a_past_run_as_text_says_what_its_figures_rest_on(face):
     text = estimate_text(face.advice.estimate(like="fox"), None)
     assert max(map(len, text.splitlines())) <= 80

@@ -95,6 +95,7 @@ def test_a_card_of_48_gib_holds_the_work_of_40(gpu):
     assert gpu.advice.compare(gpu="a100-40gb", hours_per_day=3, purchase=3000)["desktop"]["name"] == "rtx3090"
 
 
+@pytest.mark.soak
 def test_a_gpu_that_no_cloud_sells_has_a_substitute(gpu):
     document = gpu.advice.compare(gpu="rtx3090", hours_per_day=3)
     cloud = document["cloud"]
@@ -146,6 +147,7 @@ def test_a_number_that_is_cut_is_no_gpu(typed):
         meant_by(typed, catalog.gpus())
 
 
+@pytest.mark.soak
 def test_terms_of_zero_change_nothing_and_others_are_counted_by_hand(gpu):
     plain = gpu.advice.compare(**PUBLISHED)
     assert gpu.advice.compare(**PUBLISHED, interest="0%", price_drift="0%", vat=0) == plain
@@ -248,6 +250,7 @@ def test_a_cards_price_can_be_given(gpu):
         assert refused.value.next
 
 
+@pytest.mark.soak
 def test_free_hours_are_named_where_the_work_fits_them(gpu):
     fits = gpu.advice.recommend("kaggle", hours_per_week=30)["free_hours"]
     assert (fits["gpu"], fits["gpus_needed"], fits["hours_per_week"], fits["session_hours"]) == ("T4", 1, 30, 12)

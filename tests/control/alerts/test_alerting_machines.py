@@ -178,6 +178,7 @@ def test_a_pass_that_breaks_off_tells_it_so_and_ends_as_it_would_have(make_lab, 
     assert paths(web) == ["/uuid/fail"]
 
 
+@pytest.mark.soak
 def test_a_pass_whose_alert_nobody_takes_tells_it_so(make_lab, web):
     lab = make_lab(f'[alerts]\nto = ["json://127.0.0.1:1/x"]\ndeadman = "http://{web.place}/uuid"\n')
     lab.up(name="fox")

@@ -50,6 +50,7 @@ def kinds(lab):
     return [line.kind for line in lab.session.ledger.events("alerts")]
 
 
+@pytest.mark.soak
 def test_a_mail_has_a_subject_the_amounts_and_every_letter_as_it_was(lab_to, mail):
     lab = lab_to(f"mailto://lab.example:{mail.port}/?smtp=127.0.0.1&to=boss@lab.example&from=gpu@lab.example")
     found = deliver(lab.session, [LAB80])
@@ -178,6 +179,7 @@ print(send([(sys.stdin.read(), Message("a", "b", urgent=False))], wait_s=0.3))
 """
 
 
+@pytest.mark.soak
 def test_a_receiver_that_hangs_does_not_keep_the_command_from_ending(web):
     web.answer = HANG
     address = json_of(web, "?rto=25")
@@ -215,6 +217,7 @@ def test_services_whose_host_can_be_named_get_it_in_their_own_form(lab_to, web):
     assert not any(b"github" in body for _, path, body in web.got if "path" not in path)  # no icons from elsewhere
 
 
+@pytest.mark.soak
 def test_no_secret_is_in_text_log_ledger_output_or_repr(lab_to, web, mail, logged, capfd, tmp_path):
     load()  # it says how many plug-ins it has
     logged.names.clear()

@@ -170,6 +170,7 @@ def test_a_plan_says_what_would_happen_and_begins_nothing(desk):
     assert desk.gpu.jobs.list(ended=True) == before
 
 
+@pytest.mark.soak
 def test_the_documents_and_errors_are_those_of_the_command_line(desk, program):
     desk.run("true", name="shown")
     assert program("jobs", "--all", "-o", "json").json == desk.gpu.jobs.list(ended=True, mine=True)

@@ -201,6 +201,7 @@ def _all_processes(gang):
     return list(found.values())
 
 
+@pytest.mark.soak
 def test_no_port_of_a_cluster_is_open_to_other_computers_where_slurm_can_be_told(gang, busy):
     """It can where the host's name means the address at which the nodes reach each other, as it does on a cloud."""
     assert {"slurmctld", "slurmd", "srun"} < set(busy.values()), busy  # and the SSH servers of the machines
@@ -213,6 +214,7 @@ def test_no_port_of_a_cluster_is_open_to_other_computers_where_slurm_can_be_told
         assert is_open_elsewhere(port) == ((kind, address, port) in wide), (port, busy)
 
 
+@pytest.mark.soak
 def test_whoever_has_another_munge_key_gets_nothing_from_slurm(gang, busy, tmp_path):
     """Somebody who knows every port and slurm.conf itself: neither the controller nor a node's daemon takes a word."""
     _, conf, _ = gang.sh(f'cat "$HOME/{gang.files.conf}"')

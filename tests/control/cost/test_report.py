@@ -92,6 +92,7 @@ def test_a_day_by_hand(lab):
     assert said in document["summary"]
 
 
+@pytest.mark.soak
 def test_an_end_by_a_rule_is_counted_and_one_by_a_person_is_not(fleet):
     """Idle from the start, at $3 an hour, it is stopped by a pass; five hours later all of the time since counts."""
     fleet.up(name="fox")

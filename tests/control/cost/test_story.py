@@ -46,6 +46,7 @@ def figures(found, *names):
     return {name: Decimal(found[name]) for name in names}
 
 
+@pytest.mark.soak
 def test_what_happened_stands_in_the_ledger(story):
     assert story.lines("start_requested") == [("fox", "2026-09-01T08:00")]
     assert story.lines("stop_requested") == [("fox", "2026-08-04T09:00"), ("fox", "2026-09-01T18:00")]

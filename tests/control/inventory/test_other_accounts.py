@@ -315,6 +315,7 @@ def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
     assert two.machine().timer == before
 
 
+@pytest.mark.soak
 def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_called_here(two):
     two.ada = two.home("ada", more="image_s = 3600\n")
     two.bob = two.home("bob", cloud="ada", account="shared", more="image_s = 3600\n")

@@ -40,6 +40,7 @@ def lines(session, kind):
     return [one for one in session.ledger.events() if one.kind == kind]
 
 
+@pytest.mark.soak
 def test_a_launch_line_has_the_price_of_the_disk_and_the_address_by_their_units(line, session):
     assert line(f"{UP} --spot --volume data:20").code == 0
     (intent,) = lines(session, "launch_intended")
@@ -54,6 +55,7 @@ def test_a_launch_line_has_the_price_of_the_disk_and_the_address_by_their_units(
     assert thing.body["owner"] == "ada"
 
 
+@pytest.mark.soak
 def test_spot_prices_are_pinned_by_one_call_per_region_with_spot_machines(line, session, aws):
     assert line(f"{UP} --spot").code == 0
     (row,) = session.ledger.machines()
@@ -85,6 +87,7 @@ def test_a_machine_on_demand_costs_no_call_for_its_price(line, aws):
     assert asked(aws, before, "GetProducts") == []
 
 
+@pytest.mark.soak
 def test_a_stray_on_aws_has_its_disk_and_says_what_is_not_known(line, session, aws):
     assert line(f"{UP} --spot").code == 0
     (row,) = session.ledger.machines()
@@ -101,6 +104,7 @@ def test_a_stray_on_aws_has_its_disk_and_says_what_is_not_known(line, session, a
     assert stray.id != row.id
 
 
+@pytest.mark.soak
 def test_what_prices_were_before_the_end_is_told_by_the_history_of_ninety_days(line, session, aws):
     """A machine that was taken while nobody looked has its own prices, not those of the day when it is seen."""
     assert line(f"{UP} --spot").code == 0
@@ -123,6 +127,7 @@ def test_what_prices_were_before_the_end_is_told_by_the_history_of_ninety_days(l
     assert Machine.of(json.loads(json.dumps(record_of(row)))) == row
 
 
+@pytest.mark.soak
 def test_a_machine_that_was_resized_in_the_console_is_billed_as_what_it_is(line, session, aws, capsys):
     """Stopped, made four times as large, started: by somebody else, between two of our looks."""
     assert line(f"{UP} --gpu t4").code == 0

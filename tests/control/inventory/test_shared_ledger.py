@@ -83,6 +83,7 @@ def attempts(laptop: Laptop) -> list[str]:
     return [row.launch_status for row in laptop.session.ledger.machines()]
 
 
+@pytest.mark.soak
 def test_a_launch_that_goes_on_elsewhere_is_left_alone_and_ends_as_it_does(
     laptop: Callable[[str], Laptop], ada_launches: subprocess.Popen[str]
 ) -> None:

@@ -53,6 +53,7 @@ def run_of(use):
     return from_iso(use.end) - from_iso(use.begin)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("shown", [True, False])
 def test_what_aws_took_at_59_minutes_is_free_though_the_look_came_hours_later(taken, aws, shown):
     use, found = taken(timedelta(minutes=59), shown=shown)
@@ -75,6 +76,7 @@ def test_what_aws_took_at_61_minutes_is_paid_to_the_second_though_the_look_came_
     assert abs(money(found.amount).nanos * 3600 - price * seconds) < 3600  # less than a nano-dollar
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("shown", [True, False])
 def test_without_an_answer_it_is_a_range_up_to_the_look(taken, aws, monkeypatch, shown):
     impatient(monkeypatch)

@@ -106,6 +106,7 @@ def until(holds, most_s=60):
 # -- data
 
 
+@pytest.mark.soak
 def test_data_of_a_bucket_is_found_at_its_place_and_fetched_once_for_all_jobs(desk, s3, server):
     big = os.urandom(3_000_000)
     s3.put_object(Bucket="lab", Key="set/a b/ü+1.bin", Body=big)
@@ -143,6 +144,7 @@ def test_a_download_that_is_cut_goes_on_where_it_was(desk, s3, server):
     assert all(one.startswith("bytes=") and one != "bytes=0-" for one in ranges[1:]), ranges
 
 
+@pytest.mark.soak
 def test_addresses_that_have_expired_are_signed_anew(desk, s3, server, monkeypatch):
     monkeypatch.setattr(data_of_jobs, "PRESIGNED_URL_TTL_S", 0)
     put(s3, **{"set/one": "1\n"})
@@ -153,6 +155,7 @@ def test_addresses_that_have_expired_are_signed_anew(desk, s3, server, monkeypat
     assert [one.why for one in job.attempts] == ["the addresses of its data have expired", ""]
 
 
+@pytest.mark.soak
 def test_data_that_is_gone_or_was_changed_ends_the_job_with_the_reason(desk, s3, server):
     put(s3, **{"set/one": "1\n"})
     changed = iter([True])
@@ -168,6 +171,7 @@ def test_data_that_is_gone_or_was_changed_ends_the_job_with_the_reason(desk, s3,
 # -- results
 
 
+@pytest.mark.soak
 def test_results_are_whole_in_the_bucket_and_the_machine_ends_without_a_fetch(world, s3):
     job = world.asked(results_to=TO, every="1s")
     world.child(job)
@@ -230,6 +234,7 @@ def test_an_uploader_that_is_killed_leaves_nothing_that_is_taken_as_whole_and_an
     world.nothing_left()
 
 
+@pytest.mark.soak
 def test_a_machine_that_disappears_in_the_middle_of_its_upload_is_followed_by_another(world, s3, server):
     stalled = Stalled(server, "results/answer")
     job = world.asked(results_to=TO)
@@ -248,6 +253,7 @@ def test_a_machine_that_disappears_in_the_middle_of_its_upload_is_followed_by_an
     world.nothing_left()
 
 
+@pytest.mark.soak
 def test_a_job_that_ends_while_nobody_watches_is_known_from_its_bucket(world, s3):
     job = world.asked(results_to=TO, status=7)
     world.child(job, until=runs)
@@ -262,6 +268,7 @@ def test_a_job_that_ends_while_nobody_watches_is_known_from_its_bucket(world, s3
     world.nothing_left()
 
 
+@pytest.mark.soak
 def test_a_bucket_that_does_not_answer_is_no_reason_to_run_a_command_again(world, s3, server):
     job = world.asked(results_to=TO)
     world.child(job, until=runs)
@@ -281,6 +288,7 @@ def trained(world, **options):
     return world.begun(sys.executable, "train.py", results_to=TO, **options)
 
 
+@pytest.mark.soak
 def test_the_next_machine_takes_the_checkpoint_from_the_bucket(world, s3, monkeypatch):
     monkeypatch.setattr(lists, "PART_BYTES", 50_000)  # weights are made of several objects
     job = trained(world, every="1s", env={"PAUSE": "0.15"})
@@ -350,6 +358,7 @@ def test_a_machine_with_python_3_8_fetches_and_uploads(older, world, s3):
     assert in_bucket(s3, job)["output/1/out"].startswith(older.encode())
 
 
+@pytest.mark.soak
 def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, server, monkeypatch):
     monkeypatch.setattr(results_of_jobs, "PRESIGNED_POST_TTL_S", 20)
     monkeypatch.setattr("cloudgpu.control.jobs.remote_results.RENEWED_S", 18)
@@ -374,6 +383,7 @@ def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, se
     assert world.now(job).fetched.whole
 
 
+@pytest.mark.soak
 def test_uploads_end_when_nobody_renews_their_form_and_go_on_when_somebody_does(world, s3, server):
     job = world.asked(results_to=TO, pause=4, every="1s")
     world.child(job, until=lambda found: found.remote is not None and found.remote.storing is not None)
@@ -411,6 +421,7 @@ def test_a_form_allows_objects_of_its_own_job_and_nothing_else(s3, server):
     assert form.fields["policy"] not in repr(form)
 
 
+@pytest.mark.soak
 def test_no_address_form_or_key_is_in_a_file_a_command_line_an_environment_or_the_ledger(world, s3):
     put(s3, **{"set/one": "1\n"})
     job = world.asked(results_to=TO, data=["s3://lab/set:in"], pause=5, every="1s")

@@ -82,6 +82,7 @@ def test_it_says_since_when_and_until_when_it_waits_and_tells_people_once(lab, i
     assert alerts(lab) == ["alert_raised"]
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_to_be_had_again_ends_the_wait(lab, interrupted):
     carry(lab, interrupted)
     for zone in ZONES:

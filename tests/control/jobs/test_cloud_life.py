@@ -74,6 +74,7 @@ def again(world, job, times=1):
     return found
 
 
+@pytest.mark.soak
 def test_a_restart_waits_for_capacity_and_then_goes_on(world):
     job = world.asked(pause=1)
     world.child(job, until=runs)
@@ -90,6 +91,7 @@ def test_a_restart_waits_for_capacity_and_then_goes_on(world):
     assert len(world.now(job).attempts) == 2
 
 
+@pytest.mark.soak
 def test_a_budget_that_refuses_the_restart_ends_the_job_with_its_words(world):
     job = world.asked(pause=1)
     world.child(job, until=runs)
@@ -105,6 +107,7 @@ def test_a_budget_that_refuses_the_restart_ends_the_job_with_its_words(world):
     world.nothing_left()
 
 
+@pytest.mark.soak
 def test_a_job_lives_until_the_end_of_its_machine_is_proved(world):
     job = world.asked()
     world.cloud.deny("terminate")
@@ -122,6 +125,7 @@ def test_a_launch_whose_answer_is_lost_makes_one_machine(world):
     assert len(json.loads(world.machines.state.read_text())["machines"]) == 1
 
 
+@pytest.mark.soak
 def test_a_cloud_that_is_away_is_asked_again_for_the_first_machine(world):
     job = world.asked()
     world.cloud.fail_next("launch", ProviderUnavailable("the fake cloud is away"), times=3)
@@ -139,6 +143,7 @@ def test_two_watchers_at_once_do_nothing_twice(world):
     world.is_over(job)
 
 
+@pytest.mark.soak
 def test_a_watcher_that_wakes_long_after_the_end_fetches_what_is_there(world):
     job = world.asked(pause=0.2)
     world.child(job, until=runs)
@@ -153,6 +158,7 @@ def test_a_watcher_that_wakes_long_after_the_end_fetches_what_is_there(world):
     world.nothing_left()
 
 
+@pytest.mark.soak
 def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with_its_results(world):
     job = world.asked()
     for at in range(1, 100):
@@ -169,6 +175,7 @@ def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with
     assert world.machine_of(job).state == "stopped"
 
 
+@pytest.mark.soak
 def test_a_start_for_its_results_that_no_run_guards_is_tried_until_one_does(worlds, tmp_path, monkeypatch):
     (tmp_path / "power").mkdir()
     monkeypatch.setattr(guarding, "POWER_SUPPLY", tmp_path / "power")
@@ -208,6 +215,7 @@ def test_a_notice_brings_a_copy_at_once_although_the_next_one_is_due_in_an_hour(
 NEITHER = 'lacks = ["Pausable", "Imageable"]\n'
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_machine_that_can_neither_stop_nor_park_is_ended_when_its_results_were_waited_for_long_enough(worlds, silent):
     world = worlds(NEITHER)
@@ -246,6 +254,7 @@ def watched_to_the_end(world, job):
             return
 
 
+@pytest.mark.soak
 def test_a_machine_that_its_user_ends_is_not_replaced(world):
     job = world.asked(pause=20)
     world.child(job, until=runs)

@@ -71,6 +71,7 @@ def test_a_move_takes_the_checkpoint_from_the_bucket_whoever_of_its_watchers_is_
     assert (begins(world), job.attempts[0].moved, job.saved.checkpoint) == ([0, 19], True, "19")
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_taken_while_nobody_watches_leaves_the_work_that_its_bucket_holds(world, s3):
     job = held(world, s3)
     assert world.now(job).saved is None
@@ -86,6 +87,7 @@ def test_a_machine_that_is_taken_while_nobody_watches_leaves_the_work_that_its_b
     assert begins(world) == [0, 19]
 
 
+@pytest.mark.soak
 def test_a_watcher_notes_what_was_uploaded_while_the_command_runs(world, s3):
     job = held(world, s3)
     world.carry(job)
@@ -96,6 +98,7 @@ def test_a_watcher_notes_what_was_uploaded_while_the_command_runs(world, s3):
     is_whole(world, s3, job, 1)
 
 
+@pytest.mark.soak
 def test_a_last_upload_that_does_not_arrive_is_given_up_in_the_time_that_the_net_keeps(world, s3, server):
     job = held(world, s3, spot_policy="greedy", deadline="4h")
     server.hook = lambda method, key: "cut" if method == "POST" else None

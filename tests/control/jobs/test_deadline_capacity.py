@@ -75,6 +75,7 @@ def test_a_day_after_the_deadline_it_is_given_up_with_a_clear_sentence(lab, job)
     assert lab.machines() == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("hours", [3, 20, 72])
 def test_a_machine_that_is_to_be_had_in_one_of_the_zones_ends_the_wait(lab, job, hours):
     carry(lab, job)

@@ -136,6 +136,7 @@ def world(tmp_path, monkeypatch):
     made.machines.end()
 
 
+@pytest.mark.soak
 def test_a_job_with_time_to_spare_runs_on_spot_alone(world):
     job = world.due()
     world.child(job)
@@ -144,6 +145,7 @@ def test_a_job_with_time_to_spare_runs_on_spot_alone(world):
     assert [one.market for one in job.attempts] == ["spot"]
 
 
+@pytest.mark.soak
 def test_a_job_without_time_to_spare_runs_on_demand_alone(world):
     # its command is done in a second, so its progress soon leaves hours to spare, which adaptive uses for spot
     world.child(job := world.due(work="7h40m", spot_policy="uniform-progress"))
@@ -151,6 +153,7 @@ def test_a_job_without_time_to_spare_runs_on_demand_alone(world):
     assert [market for market, _ in world.markets()] == ["on_demand"]
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_taken_is_replaced_in_another_zone_where_its_own_has_no_capacity(world):
     world.hold()
     job = world.due()
@@ -177,6 +180,7 @@ def test_a_machine_that_is_taken_is_replaced_in_another_zone_where_its_own_has_n
     assert kinds.count("made") == 2
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_gone_without_a_word_is_replaced_and_written_down(world):
     world.hold()
     job = world.due()
@@ -209,6 +213,7 @@ def test_a_notice_brings_a_last_copy_at_once_and_is_written_down(world):
     assert world.record.read_text().splitlines()[1] == "begin 19"
 
 
+@pytest.mark.soak
 def test_spot_that_cannot_be_had_is_waited_for_until_the_net_takes_on_demand(world):
     world.no_spot(*ZONES)
     job = world.due(spot_policy="greedy")
@@ -225,6 +230,7 @@ def test_spot_that_cannot_be_had_is_waited_for_until_the_net_takes_on_demand(wor
     assert (len(job.attempts), job.attempts[0].turn) == (1, 1)
 
 
+@pytest.mark.soak
 def test_a_machine_that_falls_silent_is_left_in_time(world):
     world.hold()
     job = world.due(spot_policy="greedy", deadline="4h")
@@ -281,6 +287,7 @@ def test_a_move_whose_watchers_are_killed_at_every_step_is_one_move(world):
     world.is_done(job)
 
 
+@pytest.mark.soak
 def test_the_plan_reserves_what_the_job_may_take_on_demand(world):
     job = world.due(deadline="10h")
     hours = 10 + 1 + 2  # to the deadline, for a job that is late, for its results

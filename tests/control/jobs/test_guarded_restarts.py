@@ -64,6 +64,7 @@ def launched(lab, found):
     return len(rows)
 
 
+@pytest.mark.soak
 def test_a_job_that_restarts_by_itself_gets_no_other_machine_while_no_run_would_end_it_and_says_so(lab, tmp_path):
     job = lost_its_machine(lab, tmp_path)
     for _ in range(3):

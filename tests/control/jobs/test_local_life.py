@@ -273,6 +273,7 @@ def test_whatever_dies_the_training_ends_with_the_same_answer(bench, fault):
     is_right(bench, job)
 
 
+@pytest.mark.soak
 def test_a_job_with_a_deadline_whose_spot_machine_is_taken_ends_with_the_same_answer(bench):
     job = bench.begun(name="train", env=["PAUSE=0.15"], deadline="3h", work="1m", spot_policy="uniform-progress")
     bench.running(job)

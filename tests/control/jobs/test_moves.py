@@ -106,6 +106,7 @@ def neighbour(zone):
     return {"a": zone[:-1] + "b", "b": zone[:-1] + "a"}[zone[-1]]
 
 
+@pytest.mark.soak
 def test_a_zone_that_gets_much_cheaper_is_moved_to_once_and_the_work_goes_with_it(world):
     job = world.begins()
     first = world.machine(job)
@@ -145,6 +146,7 @@ def test_prices_that_alternate_move_nothing(world):
     assert world.markets() == [("spot", first.zone)]
 
 
+@pytest.mark.soak
 def test_a_job_that_names_its_zone_stays_there(world):
     job = world.begins(zone="north-b")
     first = world.machine(job)

@@ -67,6 +67,7 @@ def delivered(world, job):
     return world.home / "jobs" / job.id / "delivered" / "answer"
 
 
+@pytest.mark.soak
 def test_another_computer_brings_a_job_to_its_end_where_the_first_one_has_gone(ada, lab, monkeypatch):
     job = ada.asked(pause=3)
     ada.child(job, until=runs)
@@ -97,6 +98,7 @@ def test_two_computers_that_follow_a_job_at_once_do_nothing_twice(ada, lab):
     ada.nothing_left()
 
 
+@pytest.mark.soak
 def test_a_restart_waits_for_the_computer_that_has_the_files(ada, lab):
     job = ada.asked(pause=3)
     ada.child(job, until=runs)
@@ -110,6 +112,7 @@ def test_a_restart_waits_for_the_computer_that_has_the_files(ada, lab):
     ada.ends(job, begun=2)
 
 
+@pytest.mark.soak
 def test_a_computer_without_the_files_launches_nothing_for_an_attempt_that_another_one_has_placed(ada, lab):
     job = ada.asked()
     line = job_placed(job.id, 1, ada.clock(), key=f"{job.id}-1", machine=None)

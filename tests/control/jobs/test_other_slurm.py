@@ -70,6 +70,7 @@ def login(homes, slurm):
     assert host.clean_up() == []
 
 
+@pytest.mark.soak
 def test_a_job_is_submitted_there_and_is_free(login, slurm):
     one = "echo in $SLURM_JOB_PARTITION; cp train.py $CLOUDGPU_RESULTS; exit 3"
     failing = login.begun("sh", "-c", one, on="login", timeout="5m", partition="all", name="failing")
@@ -144,6 +145,7 @@ def submitted(homes, slurm, number, script, more, secret):
     return place, subprocess.run(words, env=environ, capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.soak
 def test_nodes_that_do_not_see_the_files_are_sent_them_and_their_results_come_back(homes, slurm):
     if not can_hide():
         pytest.skip("Processes here may not have mounts of their own.")
@@ -157,6 +159,7 @@ def test_nodes_that_do_not_see_the_files_are_sent_them_and_their_results_come_ba
     assert list(homes.rglob("*secrets*")) == []
 
 
+@pytest.mark.soak
 def test_results_of_the_other_ranks_come_from_their_nodes_each_in_a_directory_of_its_own(homes, slurm):
     if not can_hide():
         pytest.skip("Processes here may not have mounts of their own.")

@@ -116,6 +116,7 @@ def done(train):
     return {name: bench.now(job) for name, job in jobs.items()}
 
 
+@pytest.mark.soak
 def test_the_status_is_that_of_the_rank_that_failed_first(train, done):
     job = done["ranks"]
     assert (job.state, exit_code(job)) == (State.FAILED, 7), (job.why, train.err(job))
@@ -240,6 +241,7 @@ until test -e "$CLOUDGPU_RESULTS/go"; do sleep 0.1; done
 """
 
 
+@pytest.mark.soak
 def test_secrets_reach_every_rank_and_stand_in_no_file_and_no_command_line(train, done):
     (train.work.parent / "job.env").write_text(f"TOKEN={IN_FILE}\n")
     train.environ = {**train.environ, "PIN": SECRET}

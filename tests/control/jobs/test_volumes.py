@@ -43,6 +43,7 @@ def test_results_stay_on_their_volume_and_the_machine_ends(world):
     assert world.billed() == []
 
 
+@pytest.mark.soak
 def test_the_next_machine_finds_the_checkpoint_on_the_volume(world):
     (world.work / "train.py").write_text(TRAIN)
     options = {"provider": "fake", "gpu": "v100", "name": "train", "policy": "default", "env": {"PAUSE": "0.1"}}
@@ -61,6 +62,7 @@ def test_the_next_machine_finds_the_checkpoint_on_the_volume(world):
     assert (place(world, job) / "results" / "answer.txt").read_text() == answer()
 
 
+@pytest.mark.soak
 def test_data_of_a_volume_is_found_at_its_place_and_its_volume_is_attached_unasked(world):
     made = world.asked(results_to="volume:keep", volume="keep:1")
     world.child(made)

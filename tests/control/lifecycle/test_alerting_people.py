@@ -41,6 +41,7 @@ def without_lease(lab, name):
     return row
 
 
+@pytest.mark.soak
 def test_an_owner_hears_of_their_machine_and_the_lab_of_everybody_elses(lab, web):
     lab.up(name="amber-fox", owner="ada@lab.example")
     lab.up(name="blue-owl", owner="bob")

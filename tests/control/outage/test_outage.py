@@ -123,6 +123,7 @@ def test_what_was_done_is_told_although_the_database_has_another_name_now(laptop
     assert not session.ledger.has_outbox
 
 
+@pytest.mark.soak
 def test_down_ends_by_tags_what_this_home_launched_and_what_another_did(laptop, killed):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")
@@ -174,6 +175,7 @@ def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id
     assert len([row for row in ada.opened().ledger.machines() if row.terminated_at]) == 1
 
 
+@pytest.mark.soak
 def test_all_is_what_this_home_launched_under_any_name_where_nobody_shares_the_ledger(laptop, killed):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")
@@ -195,6 +197,7 @@ def test_all_is_what_this_home_launched_under_any_name_where_nobody_shares_the_l
         assert len(ada.machines()) == 2
 
 
+@pytest.mark.soak
 def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, killed):
     bo = team["bo"]
     bo.url = bo.url.replace(f"{team['pia'].user}:", f"{bo.user}:")
@@ -227,6 +230,7 @@ def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listi
     assert row.launch_status == "made", "nothing was settled behind the ledger's back"
 
 
+@pytest.mark.soak
 def test_a_machine_whose_id_somebody_has_taken_away_or_copied_keeps_no_other_on(laptop, killed):
     ada = laptop("ada")
     fox, _, elk, hen = (ada.up(name=name, new=True).machine for name in ("fox", "owl", "elk", "hen"))

@@ -112,6 +112,7 @@ def own(bo, latest):
     return bo
 
 
+@pytest.mark.soak
 def test_what_the_database_refuses_a_member_keeps_no_stop_back(team):  # noqa: F811
     bo = own(team["bo"], team["pia"])
     lines = stopped(bo, "bos")

@@ -72,6 +72,7 @@ def ends(found):
     return [(one.name, one.do, one.rule) for one in found.ended]
 
 
+@pytest.mark.soak
 def test_one_instance_in_the_wrong_state_makes_the_whole_stop_batch_fail(fleet):
     """cloud-custodian, `Stop`: nothing was stopped then."""
     for name in ("fox", "owl", "hen"):
@@ -139,6 +140,7 @@ def test_off_hours_match_only_when_now_hour_is_the_hour(fleet):
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.SCHEDULE)]
 
 
+@pytest.mark.soak
 def test_a_manual_start_after_the_off_survives_until_the_next_off(fleet):
     """AWS instance-scheduler keeps what it did last; here the latest start says it."""
     evening(fleet)
@@ -154,6 +156,7 @@ def test_a_manual_start_after_the_off_survives_until_the_next_off(fleet):
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.SCHEDULE)]
 
 
+@pytest.mark.soak
 def test_missing_metrics_read_as_zero_so_that_a_dead_agent_looks_idle(fleet, agents):
     """cloud-custodian, `missing-value: 0`."""
     fleet.up(name="fox")

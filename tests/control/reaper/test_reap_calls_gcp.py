@@ -109,6 +109,7 @@ def prepared(account):
     return over, busy
 
 
+@pytest.mark.soak
 def test_a_look_is_a_page_per_500_machines_and_a_word_of_each_that_could_be_idle(account):
     over, busy = prepared(account)
     account.fill_a_page()

@@ -108,6 +108,7 @@ def one_decision(found):
     return decision
 
 
+@pytest.mark.soak
 def test_an_idle_cluster_is_warned_once_and_ended_whole_node_0_last(fleet, train):
     found = fleet.idle(hours=2)
     assert [(one.name, one.rule) for one in found.warned] == [("train", Rule.IDLE)]
@@ -119,6 +120,7 @@ def test_an_idle_cluster_is_warned_once_and_ended_whole_node_0_last(fleet, train
     assert fleet.machines() == []
 
 
+@pytest.mark.soak
 def test_a_job_that_waits_with_a_chance_keeps_a_cluster_that_its_nodes_say_is_idle(fleet, train, slurm):
     slurm.says(QUEUE["waits"])
     found = fleet.idle(hours=2)
@@ -128,6 +130,7 @@ def test_a_job_that_waits_with_a_chance_keeps_a_cluster_that_its_nodes_say_is_id
     assert why(fleet)["why"] == expected
 
 
+@pytest.mark.soak
 def test_a_job_that_is_held_or_impossible_keeps_nothing(fleet, train, slurm):
     slurm.says(QUEUE["held"] + QUEUE["impossible"])
     found = fleet.idle(hours=2)
@@ -153,6 +156,7 @@ def test_one_silent_node_makes_all_unknown(fleet, train, agents):
     assert "is not known to be idle: its agent does not answer" in explained(found)["train-0"][1]
 
 
+@pytest.mark.soak
 def test_a_node_that_falls_silent_at_the_last_look_spares_all(fleet, train, agents):
     fleet.idle(hours=2)
     fleet.later(minutes=10)
@@ -167,6 +171,7 @@ def test_a_node_that_falls_silent_at_the_last_look_spares_all(fleet, train, agen
     assert len(fleet.machines()) == 4
 
 
+@pytest.mark.soak
 def test_a_dead_engine_makes_a_quiet_cluster_unknown(fleet, train, slurm):
     slurm.dies()
     found = fleet.idle(hours=2)
@@ -175,6 +180,7 @@ def test_a_dead_engine_makes_a_quiet_cluster_unknown(fleet, train, slurm):
     assert why(fleet)["activity"] == "UNKNOWN"
 
 
+@pytest.mark.soak
 def test_without_an_engine_the_nodes_alone_say_what_a_cluster_does(fleet, slurm):
     gang(fleet, slurm, engine="none")
     assert [one.name for one in fleet.idle(hours=2).warned] == ["train"]
@@ -233,6 +239,7 @@ def test_renew_until_ends_all_nodes_in_use(fleet, train, slurm):
     }
 
 
+@pytest.mark.soak
 def test_a_part_of_a_launch_is_ended_once_its_grace_is_over_and_nobody_works_on_it(tmp_path, monkeypatch, agents):
     one_by_one = f'{agents.options}timer = "moves"\nlacks = ["LaunchesTogether"]\n'
     fleet = Fleet(tmp_path, monkeypatch, one_by_one, agents)

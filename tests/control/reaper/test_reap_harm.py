@@ -102,6 +102,7 @@ def test_a_second_look_that_took_minutes_is_made_once_more_of_what_use_takes_bac
     assert len(fleet.machines()) == 1
 
 
+@pytest.mark.soak
 def test_a_machine_whose_tags_somebody_has_taken_away_is_stopped_and_keeps_no_other_on(fleet):
     for name in ("fox", "owl"):
         fleet.up(name=name, key=name)

@@ -28,6 +28,7 @@ def named(found):
     return sorted(one.name for one in found)
 
 
+@pytest.mark.soak
 def test_both_are_stopped_in_one_call_and_proved_in_one(due):
     before = due.cloud.calls
     found = due.pass_()
@@ -44,12 +45,14 @@ def test_a_reply_that_is_lost_is_settled_by_the_look_that_follows(due):
     assert due.cloud.calls["stop_many"] - before == 1, "what has stopped is not asked again"
 
 
+@pytest.mark.soak
 def test_a_stop_that_did_not_arrive_is_asked_again(due):
     due.cloud.fail_next("stop_many", ProviderUnavailable("the cloud is down"), times=3)
     found = due.pass_()
     assert (named(found.ended), found.unproved, found.exit_code) == (["fox", "owl"], (), 0)
 
 
+@pytest.mark.soak
 def test_a_stop_that_is_not_permitted_is_said_and_is_exit_code_9(due):
     due.cloud.deny("stop_many")
     found = due.pass_()
@@ -60,6 +63,7 @@ def test_a_stop_that_is_not_permitted_is_said_and_is_exit_code_9(due):
     assert named(due.pass_().ended) == ["fox", "owl"]
 
 
+@pytest.mark.soak
 def test_a_stop_that_cannot_be_proved_is_exit_code_9_before_8_and_the_next_pass_proves_it(due):
     due.cloud.fail_next("stop_many", lambda: due.cloud.deny("get_many"))
     due.cloud.hide("south")
@@ -75,6 +79,7 @@ def test_a_stop_that_cannot_be_proved_is_exit_code_9_before_8_and_the_next_pass_
     assert due.machine("fox").state == "stopped"
 
 
+@pytest.mark.soak
 def test_a_second_look_that_is_not_answered_stops_nothing(due):
     due.cloud.deny("get_many")
     found = due.pass_()

@@ -53,6 +53,7 @@ def test_while_one_computer_makes_a_pass_another_makes_none(shared):
     assert shared.kinds().count("stop_requested") == 1
 
 
+@pytest.mark.soak
 def test_a_pass_from_another_account_leaves_the_warnings_and_the_end_of_a_machine_as_they_are(shared):
     """Both make passes, each for the own account: the stranger's word must not lift the warning before the end."""
     other = shared.elsewhere(account="other.json")
@@ -64,6 +65,7 @@ def test_a_pass_from_another_account_leaves_the_warnings_and_the_end_of_a_machin
     assert [one.name for one in shared.pass_().ended] == ["fox"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_pass_whose_lock_the_server_has_forgotten_stops_nothing(shared, postgres, silent):
     """Where a region was silent, each other one's machines are ended in a thread of their own."""

@@ -50,6 +50,7 @@ def test_the_watcher_hears_of_a_pass_that_was_not_whole_and_of_one_that_broke_of
     assert [path for method, path, _ in web.got if method == "GET"] == ["/alive/fail", "/alive/fail"]
 
 
+@pytest.mark.soak
 def test_a_receiver_that_takes_nothing_keeps_no_machine_running(told, web):
     web.end()
     told.up(name="fox")
@@ -104,6 +105,7 @@ def test_a_budget_that_is_passed_warns_a_held_machine_twice_before_it_stops_it(f
     assert [one.rule for one in fleet.idle(minutes=10).ended] == [Rule.BUDGET]
 
 
+@pytest.mark.soak
 def test_a_rehearsal_changes_nothing_anywhere(told, web):
     told.up(name="fox")
     told.idle(hours=2)
@@ -136,6 +138,7 @@ def state(fleet):
     return files, cloud, fleet.session.ledger.head()
 
 
+@pytest.mark.soak
 def test_ls_says_of_which_machines_nobody_can_tell_whether_they_are_idle(fleet, agents):
     """Its owner was told of it; the list says it, too, until its agent is heard again."""
     fleet.up(name="fox")

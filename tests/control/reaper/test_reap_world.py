@@ -27,6 +27,7 @@ def test_a_machine_whose_hold_ends_with_the_last_pass_is_ended_by_those_after_it
     lab.somebody_holds(lab.first, hours=5, releases=False)
 
 
+@pytest.mark.soak
 def test_a_machine_whose_hold_was_released_by_a_clock_that_went_back_is_ended(lab):
     lab.somebody_holds(lab.first, hours=9, releases=False)
     lab.some_passes_come(2)

@@ -113,6 +113,7 @@ def test_a_machine_that_says_by_itself_that_it_is_in_use_is_not_asked(fleet, age
     assert (found.decisions[0].activity, agents.asked) == ("ACTIVE", 0)
 
 
+@pytest.mark.soak
 def test_a_lease_of_a_machine_in_use_is_renewed_by_the_hour_up_to_renew_until(fleet, agents):
     fleet.policy("short", "lease: 2h\nrenew_until: 5h\n")
     fleet.up(name="fox", policy="short")
@@ -134,6 +135,7 @@ def test_renew_until_ends_a_machine_in_use(fleet, agents):
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.RENEW_UNTIL, "stopped")]
 
 
+@pytest.mark.soak
 def test_a_lease_that_is_over_ends_an_idle_machine_and_one_that_is_silent_goes_on(fleet, agents):
     fleet.policy("strict", "lease: 2h\nrenew_until: 9h\nidle:\n  do: off\n")
     fleet.up(name="fox", policy="strict")
@@ -156,6 +158,7 @@ def test_a_machine_that_its_user_stopped_meanwhile_is_not_asked_again(fleet, age
     assert fleet.kinds().count("stop_requested") == 0
 
 
+@pytest.mark.soak
 def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, agents):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -195,6 +198,7 @@ def test_a_pass_that_has_lost_its_lock_stops_nothing(fleet, agents):
     assert "stop_requested" not in fleet.kinds()
 
 
+@pytest.mark.soak
 def test_at_most_so_many_are_stopped_for_idle_time_and_the_rest_wait(fleet):
     for number in range(3):
         fleet.up(name=f"fox-{number}", key=f"k{number}")
@@ -214,6 +218,7 @@ def test_a_policy_may_be_named_for_all_machines(fleet):
     assert fleet.pass_(policy="never").ended == ()
 
 
+@pytest.mark.soak
 def test_a_spot_machine_is_parked_and_its_image_is_made_by_the_looks_that_follow(fleet):
     fleet.up(name="fox", spot=True)
     fleet.idle(hours=2)
@@ -225,6 +230,7 @@ def test_a_spot_machine_is_parked_and_its_image_is_made_by_the_looks_that_follow
     assert [(one.kind, one.ready) for one in fleet.machine().retained] == [("image", True)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "rule", ["idle:\n  after: 30m\n", "idle:\n  do: off\nschedule:\n  - off: '12:00'\n    tz: UTC\n"]
 )
@@ -240,6 +246,7 @@ def test_unpausable_warn_only_warns_a_spot_machine(fleet, rule):
     assert len(fleet.machines()) == 1
 
 
+@pytest.mark.soak
 def test_a_schedule_is_told_before_and_ends_a_machine_in_use(fleet, agents):
     fleet.policy("evening", "lease: 20h\nrenew_until: 72h\nschedule:\n  - off: '19:00'\n    tz: UTC\n")
     fleet.up(name="fox", policy="evening")
@@ -261,6 +268,7 @@ def test_scratch_disks_that_are_not_empty_make_an_idle_stop_a_warning(fleet, age
     assert "/scratch (5.0 GB)" in found.decisions[0].why
 
 
+@pytest.mark.soak
 def test_an_unanswered_region_is_named_its_machines_unknown_and_the_others_served(fleet):
     fleet.up(name="fox", region="north", key="a")
     fleet.up(name="owl", region="south", key="b")
@@ -312,6 +320,7 @@ def test_a_wish_that_cannot_be_is_refused(fleet, wish):
         fleet.pass_(**wish)
 
 
+@pytest.mark.soak
 def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_after(fleet):
     fleet.policy("default", "lease: 8h\nrenew_until: 96h\nimages:\n  after: 1h\n  do: remove\n")
     fleet.up(name="fox")
@@ -329,6 +338,7 @@ def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_af
     assert [one.kind for one in fleet.cloud.resources().items] == ["disk"]
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back_by_start(fleet):
     fleet.policy("default", "lease: 8h\nrenew_until: 99d\nstopped:\n  after: 7d\n  do: image\n")
     fleet.up(name="fox")

@@ -328,6 +328,7 @@ def test_runs_terminate_such_a_machine_with_its_lease_and_at_renew_until(poor):
     assert poor.machines() == []
 
 
+@pytest.mark.soak
 def test_the_usual_policy_only_warns_at_the_lease_and_terminates_at_renew_until(poor):
     passed(poor)
     row = poor.up(name="hen").machine
@@ -389,6 +390,7 @@ def test_a_busy_one_whose_agent_renews_its_lease_itself_is_renewed_in_the_ledger
     assert fleet.machine().expires > "2026-11-20T12:30"
 
 
+@pytest.mark.soak
 def test_a_busy_one_is_renewed_by_the_ledger_alone_and_an_idle_one_is_terminated_as_the_policy_says(
     tmp_path,
     monkeypatch,

@@ -120,6 +120,7 @@ def test_planning_launches_and_writes_nothing(lab):
     assert lab.session.ledger.machines() == []
 
 
+@pytest.mark.soak
 def test_an_unreachable_machine_is_ended_all_the_same(lab):
     """The fake's machines have no address."""
     trial = tried(lab.session, small(lab))
@@ -169,6 +170,7 @@ def test_a_stop_that_is_not_proved_is_the_gravest_and_the_machine_is_ended(reach
     assert reachable.machines() == []
 
 
+@pytest.mark.soak
 def test_an_end_that_is_not_proved_names_the_machine_and_the_command(lab):
     lab.cloud.fail_next("terminate", silence, times=1_000)
     trial = tried(lab.session, small(lab))
@@ -224,6 +226,7 @@ def test_what_is_denied_is_found_once_there_is_a_machine(reachable):
     assert code(trial) == 6
 
 
+@pytest.mark.soak
 def test_silence_about_what_is_left_is_not_taken_for_nothing(lab):
     prepared = small(lab)
     lab.cloud.fail_next("resources", lambda: None)  # that of `down`

@@ -49,6 +49,7 @@ def names(trial):
     return [(stage.name, stage.ok) for stage in trial.stages]
 
 
+@pytest.mark.soak
 def test_a_machine_lives_its_whole_life_and_nothing_is_left(lambdalabs, session):
     (prepared,) = planned(guarded(session))
     trial = tried(session, prepared)

@@ -117,6 +117,7 @@ def test_a_launch_whose_answer_was_lost_is_sent_once_and_ended(lab):
     assert len(lab.cloud.called(RENTS[lab.kind])) == 1
 
 
+@pytest.mark.soak
 def test_a_container_that_never_says_its_host_key_is_ended(lab):
     if lab.kind == "runpod":
         lab.cloud.model.boot = lambda pod: None

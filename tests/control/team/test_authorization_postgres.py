@@ -72,6 +72,7 @@ def team(postgres: Server, tmp_path, monkeypatch):
             raw.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(sql.Identifier(user)))
 
 
+@pytest.mark.soak
 def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     ada, bo, pia = team.values()
     for ask in (

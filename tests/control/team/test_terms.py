@@ -33,6 +33,7 @@ def kinds(person, name="work"):
     return [line.kind for line in person.session.ledger.events(person.machine(name).id)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["nights", "default"])
 def test_a_colleagues_pass_judges_by_the_launchers_own_policy_file(team, name):
     """Also where it has the name of a shipped one, or of one in the colleague's home, and for payers too."""
@@ -65,6 +66,7 @@ def test_the_limits_of_the_launchers_home_hold_in_every_home(team):
     assert (idle(ada), idle(bo)) == (30 * MIN, 30 * MIN)
 
 
+@pytest.mark.soak
 def test_an_edit_counts_for_every_pass_once_the_home_where_it_lies_has_read_it(team):
     ada, bo, _ = team.values()
     file = ada.write("nights", LONG)

@@ -191,6 +191,7 @@ def test_scratch_that_fills_after_a_warning_takes_the_end_back_and_says_so() -> 
     assert (what(decision), decision.warnings[0].due) == (("warn", "idle"), None)
 
 
+@pytest.mark.soak
 def test_a_policy_that_only_warns_never_stops_and_tells_again_a_day_later() -> None:
     policy = replace(DEFAULT, idle=Idle(do=Act.WARN), lease=timedelta(days=30))
     machine = Machine(policy=policy, expires=iso(minute(90_000)), renew_until=iso(minute(99_000)))

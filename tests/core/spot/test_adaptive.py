@@ -135,6 +135,7 @@ def test_it_is_never_late_in_2000_runs():
     assert late == []
 
 
+@pytest.mark.soak
 def test_it_costs_less_than_uniform_progress_where_its_models_are_true():
     """Zones that are drawn from one of its models; the mean of 12 runs, with the same zones for both."""
     job = SpotJob(24.0, 32.0, 1 / 6, 0.1)

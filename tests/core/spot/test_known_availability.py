@@ -110,6 +110,7 @@ def test_what_the_adaptive_policy_is_told_again_of_a_moment_replaces_what_it_was
     assert one._belief.chances() == other._belief.chances()
 
 
+@pytest.mark.soak
 def test_the_adaptive_policy_costs_less_than_uniform_progress_in_live_jobs_too():
     job, draws = SpotJob(18, 26, 1 / 6, 0.1), Draws(11)
     zones = [generated(SHIPPED[number % 3], job.tick_h, 160, draws) for number in range(30)]

@@ -79,6 +79,7 @@ class EveryPair(set[str]):
         return str(name).count("-") == 1 or super().__contains__(name)
 
 
+@pytest.mark.soak
 def test_there_is_a_name_for_more_machines_than_there_are_pairs_at_hand() -> None:
     taken = EveryPair()
     for _ in range(200):

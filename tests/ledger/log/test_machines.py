@@ -50,6 +50,7 @@ def a_line(chance, number):
     return Draft(kind, subject, kinds[kind], at, f"{kind}:{number}")
 
 
+@pytest.mark.soak
 def test_who_has_read_before_finds_what_one_finds_who_reads_all(tmp_path):
     chance = random.Random(7)
     reader, writer = opened(tmp_path), opened(tmp_path)

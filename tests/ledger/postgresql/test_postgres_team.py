@@ -324,6 +324,7 @@ def test_what_is_given_beyond_the_roles_is_taken_back(team: tuple[str, str], ope
     assert rights == (False,)
 
 
+@pytest.mark.soak
 def test_a_restore_keeps_the_team_and_the_names_of_the_lines(
     team: tuple[str, str], opened: Open, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def home(aws, tmp_path):
     return tmp_path
 
 
+@pytest.mark.soak
 def test_a_pass_asks_once_a_day_which_regions_there_are(aws, home):
     for later, asked in ((0, 0), (23, 0), (25, 1), (26, 0), (10, 1)):  # at last by a clock that went back
         _, sent, found = listed(provider(home, later=timedelta(hours=later)), aws)
@@ -54,6 +55,7 @@ def test_a_pass_asks_once_a_day_which_regions_there_are(aws, home):
         assert found.regions == set(remembered(home)[1])
 
 
+@pytest.mark.soak
 def test_who_is_no_pass_asks_anew_and_renews_what_is_remembered(aws, home):
     every = remembered(home)[1]
     only(home, "us-east-1")
@@ -64,6 +66,7 @@ def test_who_is_no_pass_asks_anew_and_renews_what_is_remembered(aws, home):
     assert listed(provider(home), aws)[0] == {"us-west-2"}
 
 
+@pytest.mark.soak
 def test_a_region_of_the_ledgers_machines_is_asked_whatever_is_remembered(aws, home):
     only(home, "us-east-1")
     machine("us-west-2")
@@ -72,6 +75,7 @@ def test_a_region_of_the_ledgers_machines_is_asked_whatever_is_remembered(aws, h
     assert sorted(sent) == [("DescribeInstances", "us-east-1"), ("DescribeInstances", "us-west-2")]
 
 
+@pytest.mark.soak
 def test_a_remembered_region_that_does_not_answer_is_looked_up_anew(aws, home, monkeypatch):
     impatient(monkeypatch)
     only(home, "us-east-1", "xx-gone-1")
@@ -84,6 +88,7 @@ def test_a_remembered_region_that_does_not_answer_is_looked_up_anew(aws, home, m
     assert "xx-gone-1" not in remembered(home)[1]
 
 
+@pytest.mark.soak
 def test_a_region_that_is_silent_is_named_though_it_is_remembered(aws, home, monkeypatch):
     impatient(monkeypatch)
     machine("us-east-1")
@@ -93,12 +98,14 @@ def test_a_region_that_is_silent_is_named_though_it_is_remembered(aws, home, mon
     assert [gap.scope for gap in found.unanswered] == ["us-west-2"]
 
 
+@pytest.mark.soak
 def test_what_is_remembered_is_of_one_key(aws, home, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAANOTHERKEY000000")
     other = AwsProvider(ProviderSettings("lab", {}, home, lambda: NOW, regions_in_use=lambda: ()))
     assert known_regions.read(other._aws) is None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"at": 1e99, "regions": ["us-east-1"]}', '{"at": "x", "regions": 1}']
 )
@@ -113,12 +120,14 @@ def test_a_wrong_name_in_it_is_asked_anew(aws, home):
     assert known_regions.read(provider(home)._aws) is None
 
 
+@pytest.mark.soak
 def test_the_users_own_choice_of_regions_holds(aws, home):
     chosen = provider(home, in_use=["us-west-2"], exclude_regions=["us-west-2"])
     assert "us-west-2" not in listed(chosen, aws)[2].regions
     assert listed(provider(home, regions=["us-east-1"]), aws)[2].regions == {"us-east-1"}
 
 
+@pytest.mark.soak
 def test_where_nobody_answers_it_is_an_error_as_ever(aws, home, monkeypatch):
     impatient(monkeypatch)
     for region in remembered(home)[1]:

@@ -23,6 +23,7 @@ from tests.providers.local.cloud import PATIENCE_S, now, processes_under, words_
 AT_ONCE_DEAD = "raise SystemExit(1)\n"
 
 
+@pytest.mark.soak
 def test_the_timer_ends_a_machine_whose_agent_does_nothing(cloud):
     machine = cloud.running(lease=timedelta(seconds=4), renew=timedelta(seconds=5))  # time to be seen to run
     fires = cloud.provider.timer(machine.id)
@@ -45,6 +46,7 @@ def test_a_machine_without_a_timer_says_so(cloud):
     assert cloud.provider.get(machine.id).state is State.RUNNING
 
 
+@pytest.mark.soak
 def test_the_lease_is_enforced_without_the_agent_when_it_cannot_be_kept_alive(cloud):
     machine = cloud.running(agent_source=AT_ONCE_DEAD, lease=timedelta(seconds=4))
     assert cloud.wait(machine.id, State.STOPPED).reason == "lease"
@@ -154,6 +156,7 @@ def test_a_machine_that_never_answers_is_given_up(cloud):
     assert processes_under(cloud.home) == []
 
 
+@pytest.mark.soak
 def test_a_machine_outlives_the_process_that_launched_it(cloud):
     script = (
         "import sys, pathlib\n"

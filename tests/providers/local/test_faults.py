@@ -50,6 +50,7 @@ def test_a_disk_that_fills_up_later_does_not_hide_the_machine(cloud, full_disk):
     assert cloud.provider.get(machine.id).tags == machine.tags
 
 
+@pytest.mark.soak
 def test_a_full_disk_keeps_no_machine_on(cloud, full_disk):
     one, two = cloud.running("one"), cloud.running("two")
     full_disk()
@@ -118,6 +119,7 @@ def test_a_machine_that_is_ending_cannot_be_started(cloud):
     os.kill(number, signal.SIGCONT)
 
 
+@pytest.mark.soak
 def test_what_a_dead_machine_process_left_is_ended_from_inside_too(cloud):
     machine = cloud.running(script="touch begun; sleep 1000")
     layout = cloud.layout(machine.id)

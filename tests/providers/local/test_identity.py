@@ -117,6 +117,7 @@ def test_a_root_directory_of_layers_is_a_container(tmp_path, monkeypatch):
     assert computer._is_container() is True
 
 
+@pytest.mark.soak
 def test_a_moved_home_still_reaches_its_machines(moved):
     cloud, machine, found = moved
     assert [one.state for one in cloud.provider.list().instances] == [State.RUNNING]

@@ -74,6 +74,7 @@ def test_a_stopped_machine_has_no_process_and_keeps_its_files_and_port(cloud):
     cloud.provider.start(before.id)  # twice is fine
 
 
+@pytest.mark.soak
 def test_a_port_taken_meanwhile_is_replaced(cloud):
     before = cloud.running()
     cloud.provider.stop(before.id)
@@ -121,6 +122,7 @@ def test_a_frozen_machine_process_is_ended_too(cloud):
     assert processes_under(cloud.home) == []
 
 
+@pytest.mark.soak
 def test_a_process_of_another_machine_or_of_nobody_is_left_alone(cloud):
     one, two = cloud.running("one"), cloud.running("two")
     cloud.provider.terminate(one.id)

@@ -75,6 +75,7 @@ def test_a_command_runs_at_home_with_its_own_status_and_streams(box):
     assert done.stderr == b"oops\n"
 
 
+@pytest.mark.soak
 @needs_ssh
 def test_binary_input_comes_back_whole(box):
     data = os.urandom(5_000_000)

@@ -107,6 +107,7 @@ def test_docker_and_nvidias_toolkit_are_installed_where_they_are_missing(tmp_pat
     assert listed.read_text().startswith(f"deb [signed-by={tmp_path}/keys/")
 
 
+@pytest.mark.soak
 def test_a_registry_that_is_silent_for_a_while_is_asked_again(host):
     (host.root / "state" / "failures").write_text("2")
     host.boots()
@@ -150,6 +151,7 @@ def test_a_command_that_the_image_lacks_is_127_as_in_a_shell(booted):
     assert done.returncode == 127
 
 
+@pytest.mark.soak
 def test_the_usual_kernel_of_jupyter_is_the_containers_python(tmp_path):
     host = Host(tmp_path, jupyter="jupyterlab>=4.4,<5")
     host.has_docker()

@@ -141,6 +141,7 @@ def test_jupyterlab_is_started_when_it_is_asked_for_and_shows_what_lasts(running
         assert jupyter.stop(connection)
 
 
+@pytest.mark.soak
 def test_a_dead_agent_is_started_again(running):
     container, attempt = running
     wait_for(lambda: heard(container), WITHIN)

@@ -230,6 +230,7 @@ def test_what_azure_does_not_release_stays_on_for_half_an_hour_and_asks_each_min
     assert azure_machine.tick() == OFF, "powered off all the same: those outside release it"
 
 
+@pytest.mark.soak
 def test_what_azure_releases_at_last_is_powered_off_gently(azure_machine):
     azure_machine.launched(deallocates="yes")
     azure_machine.imds.manager = 503

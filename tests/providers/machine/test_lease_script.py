@@ -209,6 +209,7 @@ def test_a_shutdown_that_is_refused_is_not_the_end_of_it(machine):
     assert said == ["shutdown -h now", "systemctl poweroff --force", "poweroff -f"]
 
 
+@pytest.mark.soak
 def test_a_shutdown_that_hangs_is_forced_after_five_minutes(machine):
     machine.now += HOUR
     assert [machine.tick() for _ in range(5)] == [OFF] * 5

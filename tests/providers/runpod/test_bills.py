@@ -103,6 +103,7 @@ def test_credit_that_is_gone_deletes_pods_and_ends_the_bill_once_that_is_proved(
     assert runpod.pods() == []
 
 
+@pytest.mark.soak
 def test_a_pod_of_which_a_proxy_says_404_is_not_gone_and_is_billed_on(lab, runpod):
     up(lab)
     runpod.advance(HOUR / 4)

@@ -41,6 +41,7 @@ def config(host, **changes):
     return f'provider = "ssh"\n[accounts.lab]\nprovider = "ssh"\nhosts = [{{{table}}}]\n'
 
 
+@pytest.mark.soak
 def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
     host.keys.write_bytes(host.keys.read_bytes() + b"# caf\xe9, and no newline at the end")
     furnish(host.home)
@@ -66,6 +67,7 @@ def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
 OF_A_CLOUD = ("billed", "on-demand", "market", "the cloud", "cloud id", "bigbox/bigbox")
 
 
+@pytest.mark.soak
 def test_a_shared_key_goes_with_the_machine_of_which_no_word_is_a_clouds(cloudgpu, host, tmp_path):
     before = host.files()
     up = cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90)
@@ -88,6 +90,7 @@ def test_a_second_machine_on_a_busy_host_is_refused_with_its_name(cloudgpu, host
     assert "cloudgpu down amber-fox" in second.json["error"]["next"]
 
 
+@pytest.mark.soak
 def test_whose_machine_keeps_a_host_busy_is_said_to_another_person_on_the_same_login(cloudgpu, host, tmp_path):
     assert cloudgpu("up", "--yes", "--name", "fox", "--owner", "ada", "--template", "bare", timeout=90).code == 0
     bob = QuickProgram(tmp_path / "bob", cloudgpu.environ, shared())
@@ -112,6 +115,7 @@ def test_an_up_that_was_killed_is_settled_by_the_next(cloudgpu, host):
     assert host.keys.read_bytes().count(b"cloudgpu:cg-") == 1
 
 
+@pytest.mark.soak
 def test_a_host_that_does_not_answer_is_said(cloudgpu, host):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
     host.off()
@@ -155,6 +159,7 @@ def test_another_host_key_than_the_confirmed_one_is_refused(cloudgpu, own, host)
     assert said.json["error"]["kind"] == "wrong_host_key"
 
 
+@pytest.mark.soak
 def test_a_changed_host_key_is_confirmed_by_the_command_that_is_named_and_the_machine_goes_on(cloudgpu, host):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
     host.off()
@@ -172,6 +177,7 @@ def test_a_changed_host_key_is_confirmed_by_the_command_that_is_named_and_the_ma
     assert cloudgpu("ls", "--refresh").code == 0
 
 
+@pytest.mark.soak
 def test_a_confirmed_key_is_pinned_for_no_machine_of_another_computer(cloudgpu, own, host):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
     other, before = own("other"), (cloudgpu.home / "known_hosts").read_bytes()
@@ -184,6 +190,7 @@ def test_a_confirmed_key_is_pinned_for_no_machine_of_another_computer(cloudgpu, 
     cloudgpu.config(config(host))
 
 
+@pytest.mark.soak
 def test_the_users_known_hosts_confirms_a_host(cloudgpu, host):
     ssh = cloudgpu.home.parent / ".ssh"
     ssh.mkdir()
@@ -194,6 +201,7 @@ def test_the_users_known_hosts_confirms_a_host(cloudgpu, host):
     assert host.files()[".ssh/authorized_keys"].count(b"cloudgpu:cg-") == 1
 
 
+@pytest.mark.soak
 def test_down_names_what_still_runs_there_and_ends_it(cloudgpu, host):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
     job = "nohup sleep 1000 >/dev/null 2>&1 & echo $!"
@@ -212,6 +220,7 @@ def test_down_names_what_still_runs_there_and_ends_it(cloudgpu, host):
     assert (said["name"], said["error"], process["pid"], process["command"]) == ("amber-fox", None, pid, "sleep 1000")
 
 
+@pytest.mark.soak
 def test_where_the_host_does_not_answer_down_says_that_it_is_not_known(cloudgpu, host):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
     host.off()

@@ -77,6 +77,7 @@ def up(session, host):
     ).machine
 
 
+@pytest.mark.soak
 def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):
     made = lab.launch()
     (found,) = list_accounts(session, ["lab"])
@@ -105,6 +106,7 @@ def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, visit
     assert (visits.count("frozen"), gap.scope) == (1, "frozen")
 
 
+@pytest.mark.soak
 def test_a_frozen_host_alone_is_unknown_where_machines_are_asked_for_by_their_ids(session):
     time = now().isoformat()
     known = RecordedIdentity.of(session.provider("lab").identity("bigbox").to_json())
@@ -155,6 +157,7 @@ def test_hosts_that_say_nothing_are_asked_who_they_are_side_by_side(lab, opened,
     assert meeting.met.is_set()
 
 
+@pytest.mark.soak
 def test_a_host_that_is_listed_is_known_where_it_was_not_told_in_time_who_it_is(lab, session, monkeypatch):
     released = threading.Event()
     row = up(session, "bigbox")
@@ -184,6 +187,7 @@ def off(own, opened):
 SILENT = ["lab/h0", "lab/h1"]
 
 
+@pytest.mark.soak
 def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off, visits):
     ids = {row.name: row.id for row in off.ledger.machines()}
     look = sync_all(off)

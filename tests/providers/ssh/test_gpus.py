@@ -80,6 +80,7 @@ def record(lab):
     return json.loads((lab.hosts[0].place / "record.json").read_text())
 
 
+@pytest.mark.soak
 def test_two_of_eight_are_the_two_that_are_used_least_and_stay_the_machines(lab, cards):
     for number in (0, 3, 4, 5):
         cards.use(number, ME)
@@ -96,6 +97,7 @@ def test_two_of_eight_are_the_two_that_are_used_least_and_stay_the_machines(lab,
     assert record(lab)["devices"] == ["GPU-2", "GPU-6"]
 
 
+@pytest.mark.soak
 def test_one_is_taken_where_no_number_was_said_and_all_where_no_gpu_was(lab):
     (one,) = offered(lab, Requirements(gpu="a100"))
     assert [(gpu.count, gpu.of) for gpu in one.accelerators] == [(1, 8)]
@@ -109,6 +111,7 @@ def test_one_is_taken_where_no_number_was_said_and_all_where_no_gpu_was(lab):
     assert [(gpu.name, gpu.count, gpu.of) for gpu in named.accelerators] == [("mine", 3, 8)]
 
 
+@pytest.mark.soak
 def test_a_launch_with_fewer_free_than_asked_for_is_refused_with_who_uses_them(lab, cards):
     attempt = wanted(lab)
     for number in range(7):
@@ -124,6 +127,7 @@ def test_a_launch_with_fewer_free_than_asked_for_is_refused_with_who_uses_them(l
     assert lab.hosts[0].files() == before
 
 
+@pytest.mark.soak
 def test_a_start_whose_gpus_others_took_meanwhile_is_refused_with_who_uses_them(lab, cards):
     made = lab.send(wanted(lab))
     lab.provider.stop(made.id)
@@ -137,6 +141,7 @@ def test_a_start_whose_gpus_others_took_meanwhile_is_refused_with_who_uses_them(
     lab.provider.start(made.id)
 
 
+@pytest.mark.soak
 def test_the_machine_and_its_agent_see_its_gpus_alone(lab, cards):
     made = lab.send(wanted(lab))
     settings = json.loads((lab.hosts[0].place / "agent.json").read_text())
@@ -159,6 +164,7 @@ def test_the_agent_counts_the_gpus_that_work_and_not_all_of_them(of_module, card
     assert found == [None, None, 0.0, 10.0, 20.0]
 
 
+@pytest.mark.soak
 def test_an_offer_and_a_look_say_who_uses_the_gpus(lab, cards):
     (free,) = offered(lab, Requirements())
     assert (free.gpus_now, free.after) == (("nobody uses them",), ())
@@ -175,6 +181,7 @@ def test_an_offer_and_a_look_say_who_uses_the_gpus(lab, cards):
     assert "bigbox is in use by one (running)" in held.after[0]
 
 
+@pytest.mark.soak
 def test_what_nvidia_smi_does_not_say_is_not_known(lab, cards):
     cards.answer("#!/bin/sh\nexit 9\n")
     (item,) = offered(lab, Requirements(gpu="a100", gpu_count=8), gpu="a100", gpu_count=8)
@@ -185,6 +192,7 @@ def test_what_nvidia_smi_does_not_say_is_not_known(lab, cards):
 # -- prices
 
 
+@pytest.mark.soak
 def test_gpus_whose_processes_nvidia_smi_does_not_tell_are_not_taken_for_free(lab, cards):
     cards.answer((cards.path / "nvidia-smi").read_text().replace('elif kind == "query-compute-apps"', "elif not kind"))
     attempt = wanted(lab)
@@ -193,6 +201,7 @@ def test_gpus_whose_processes_nvidia_smi_does_not_tell_are_not_taken_for_free(la
         lab.send(attempt)
 
 
+@pytest.mark.soak
 def test_a_part_of_a_host_costs_its_part(lab):
     two = Requirements(gpu="a100", gpu_count=2)
     whole = price(lab, Requirements(), watts=4000, usd_per_kwh=0.2)
@@ -217,6 +226,7 @@ def test_what_its_gpus_drew_makes_the_price_where_the_settings_leave_that_open(l
     assert provider(lab, {"usd_per_kwh": 0.2}).metered_price(replace(item, accelerators=()), *measured[1:]) is None
 
 
+@pytest.mark.soak
 def test_a_host_whose_draw_nobody_knows_is_neither_free_nor_the_first(lab, tmp_path):
     odd = {"name": "odd", "gpu": "wonder9000", "gpu_count": 8}
     hosts = [odd, {"name": "even", "watts": 9000, "usd_per_kwh": 0.5}]
@@ -230,6 +240,7 @@ def test_a_host_whose_draw_nobody_knows_is_neither_free_nor_the_first(lab, tmp_p
     assert "what the GPUs of odd draw is not known" in last.available.after[0]
 
 
+@pytest.mark.soak
 def test_a_busy_host_comes_after_a_free_one_that_is_dearer(lab, cards):
     cards.use(0, ME)
     account = provider(lab, {"name": "cheap", "watts": 10, "usd_per_kwh": 0.1})

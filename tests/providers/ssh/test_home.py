@@ -39,6 +39,7 @@ def ended(host, status="0"):
     assert file.read_text().strip() == status, (host.place / "on_start.log").read_text()
 
 
+@pytest.mark.soak
 def test_what_a_template_makes_is_shown_in_a_directory_of_its_own(lab, host):
     made = launched(lab, host, parts_of("jupyter"))
     shown = host.home / "cloudgpu-one-2"  # cloudgpu-one is the owner's
@@ -49,6 +50,7 @@ def test_what_a_template_makes_is_shown_in_a_directory_of_its_own(lab, host):
     assert not shown.exists()
 
 
+@pytest.mark.soak
 def test_what_the_owner_changed_or_added_stays_and_is_named(lab, host):
     script = "mkdir -p book/empty; for one in a b c; do echo $one > book/$one.ipynb; done; echo top > top.txt"
     made = launched(lab, host, [Part("on_start", script)])
@@ -73,6 +75,7 @@ def git(*words, cwd):
     return subprocess.run(["git", *who, *words], cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("worked", [True, False])
 def test_a_clone_that_the_owner_committed_to_stays_whole(lab, host, worked):
     before = everything(host.home)
@@ -94,6 +97,7 @@ def test_a_clone_that_the_owner_committed_to_stays_whole(lab, host, worked):
         assert everything(host.home) == before
 
 
+@pytest.mark.soak
 def test_a_clone_that_the_owner_made_there_keeps_what_is_staged(lab, host):
     made = launched(lab, host, [Part("on_start", "mkdir book; echo 1 > book/one")])
     mine = host.home / "cloudgpu-one-2" / "mine"
@@ -106,6 +110,7 @@ def test_a_clone_that_the_owner_made_there_keeps_what_is_staged(lab, host):
     assert provider.remains(made.id).files == ("mine/",)
 
 
+@pytest.mark.soak
 def test_a_script_runs_again_after_the_owner_moved_away_what_it_had_made(lab, host):
     script = "[ -e book ] || { mkdir part; echo 1 > part/one; mv part book; }"
     made = launched(lab, host, [Part("on_start", script)])

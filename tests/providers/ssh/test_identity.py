@@ -37,6 +37,7 @@ def called(host, name):
     return make(replace(Lab(host.root.parent, host).settings, options={"hosts": [{**host.options, "name": name}]}))
 
 
+@pytest.mark.soak
 def test_a_look_says_which_computer_it_was_without_asking_again(lab, host, monkeypatch):
     visits = []
     monkeypatch.setattr(client, "visit", lambda *a, visit=client.visit, **k: visits.append(a) or visit(*a, **k))
@@ -83,12 +84,14 @@ def test_a_host_that_does_not_answer_has_no_identity(lab, host):
         lab.provider.identity("another")
 
 
+@pytest.mark.soak
 def test_two_computers_of_one_name_are_told_apart(lab, host, own):
     other = own("bigger")
     (other.home / "machine-id").write_text(f"{OTHER_ID}\n")
     assert called(other, "bigbox").identity("bigbox").id != lab.provider.identity("bigbox").id
 
 
+@pytest.mark.soak
 def test_two_users_of_one_computer_are_told_apart(lab, host, own):
     other = own("eve")
     (other.home / "machine-id").write_text(f"{ID}\n")
@@ -97,6 +100,7 @@ def test_two_users_of_one_computer_are_told_apart(lab, host, own):
     assert theirs.id.startswith(f"{ID}/")
 
 
+@pytest.mark.soak
 def test_one_computer_under_two_names_is_one_and_its_machine_is_reached_by_both(lab, host):
     made = lab.launch()
     provider = called(host, "gpu1")
@@ -109,6 +113,7 @@ def test_one_computer_under_two_names_is_one_and_its_machine_is_reached_by_both(
         provider.get(made.id)
 
 
+@pytest.mark.soak
 def test_containers_of_one_image_are_told_apart(lab, host):
     plain = lab.provider.identity("bigbox").id
     (host.home / "container").touch()
@@ -119,6 +124,7 @@ def test_containers_of_one_image_are_told_apart(lab, host):
     assert without.partition(":")[2]  # the host key, and the name
 
 
+@pytest.mark.soak
 def test_a_host_that_was_installed_anew_is_another_computer_and_nothing_is_said_of_the_old_one(lab, host):
     made = lab.launch()
     provider = lab.provider
@@ -133,6 +139,7 @@ def test_a_host_that_was_installed_anew_is_another_computer_and_nothing_is_said_
     assert (found.instances, found.unanswered) == ((), ())
 
 
+@pytest.mark.soak
 def test_a_home_that_two_computers_share_has_its_machine_at_one_of_them(lab, host):
     made = lab.launch(agent_source=source())
     (host.home / "machine-id").write_text(f"{OTHER_ID}\n")

@@ -40,6 +40,7 @@ def by_the_user(host, *words, **environ):
     return subprocess.Popen(words, cwd=host.home, env={"HOME": str(host.home), "PATH": host.path, **environ})
 
 
+@pytest.mark.soak
 def test_terminate_leaves_no_process_and_no_file_and_every_byte_of_the_users(lab, host):
     host.keys.write_bytes(b"# my keys\r\n" + host.keys.read_bytes() + b"\n \xff\xfe no newline at the end")
     host.keys.chmod(0o640)
@@ -53,6 +54,7 @@ def test_terminate_leaves_no_process_and_no_file_and_every_byte_of_the_users(lab
     assert stat.S_IMODE(host.keys.stat().st_mode) == 0o640
 
 
+@pytest.mark.soak
 def test_a_host_that_reads_what_it_is_sent_itself_does_the_same(own, tmp_path):
     lab = Lab(tmp_path, own(compiles=True))  # the others run it compiled: tests/guard/compiled.py
     for name in ("json", "shutil", "signal", "site"):  # of Python's own modules, as a user may have called theirs
@@ -65,6 +67,7 @@ def test_a_host_that_reads_what_it_is_sent_itself_does_the_same(own, tmp_path):
     assert lab.hosts[0].files() == before
 
 
+@pytest.mark.soak
 def test_the_next_machine_of_a_host_is_another_one(lab):
     first = lab.launch("one")
     lab.provider.terminate(first.id)
@@ -74,6 +77,7 @@ def test_the_next_machine_of_a_host_is_another_one(lab):
         lab.provider.get(first.id)
 
 
+@pytest.mark.soak
 def test_a_process_of_the_users_own_is_never_ended(lab, host):
     made = lab.launch(agent_source=source())
     (mark,) = {agent_of(host).environ()[MARKED]}
@@ -88,6 +92,7 @@ def test_a_process_of_the_users_own_is_never_ended(lab, host):
             process.wait()
 
 
+@pytest.mark.soak
 def test_the_users_own_logins_are_no_sign_of_the_machines_life(lab, host):
     """A tmux of last week has SSH_CONNECTION in its environment; as root one sees everybody's."""
     older = by_the_user(host, "sleep", "1000", SSH_CONNECTION="127.0.0.1 1 127.0.0.1 2")
@@ -103,6 +108,7 @@ def test_the_users_own_logins_are_no_sign_of_the_machines_life(lab, host):
             process.wait()
 
 
+@pytest.mark.soak
 def test_authorized_keys_that_did_not_exist_goes_again(lab, host):
     """The user may log in by another way than that file; here the server has been told."""
     made = lab.launch()
@@ -127,6 +133,7 @@ def run_there(host, verb, body):
     return json.loads(done.stdout.split(b"cloudgpu-answer: ")[1])
 
 
+@pytest.mark.soak
 def test_a_link_to_authorized_keys_stays_one(lab, host):
     real = host.home / "dotfiles"
     host.keys.rename(real)
@@ -163,6 +170,7 @@ def test_an_agent_that_is_killed_is_started_again_at_the_next_look(lab, host):
     assert agent_of(host).pid != killed.pid
 
 
+@pytest.mark.soak
 def test_an_agent_that_dies_again_and_again_is_given_up(lab, host):
     made = lab.launch(agent_source="raise SystemExit(1)")
     seen = wait_for(lambda: (look := lab.provider.get(made.id)).state is State.STOPPED and look)
@@ -186,6 +194,7 @@ def test_a_host_that_was_rebooted_has_a_machine_that_died(lab, host):
     assert lab.provider.get(made.id).state is State.RUNNING
 
 
+@pytest.mark.soak
 def test_the_agent_ends_its_own_processes_when_the_lease_is_over_and_nothing_more(lab, host):
     kept = by_the_user(host, "sleep", "1000")
     try:
@@ -200,6 +209,7 @@ def test_the_agent_ends_its_own_processes_when_the_lease_is_over_and_nothing_mor
         kept.wait()
 
 
+@pytest.mark.soak
 def test_the_agent_hears_of_a_longer_lease(lab, host):
     made = lab.launch(agent_source=source())
     later = str(int(made.launched_at.timestamp()) + 5400)  # before renew-until, which no lease outlives
@@ -210,6 +220,7 @@ def test_the_agent_hears_of_a_longer_lease(lab, host):
     assert from_epoch(later) > made.launched_at
 
 
+@pytest.mark.soak
 def test_what_on_start_fails_with_is_said(lab):
     made = lab.launch(parts=[Part("on_start", "exit 3")])
     seen = wait_for(lambda: (look := lab.provider.get(made.id)).reason and look)
@@ -217,6 +228,7 @@ def test_what_on_start_fails_with_is_said(lab):
     assert seen.state is State.RUNNING
 
 
+@pytest.mark.soak
 def test_an_on_start_that_runs_says_so_and_is_no_reason(lab, host):
     made = lab.launch(parts=[Part("on_start", "until [ -e go ]; do sleep 0.1; done")])
     status = host.place / "on_start.status"
@@ -225,6 +237,7 @@ def test_an_on_start_that_runs_says_so_and_is_no_reason(lab, host):
     wait_for(lambda: status.read_text() == "0\n")
 
 
+@pytest.mark.soak
 def test_a_foreign_directory_is_never_taken_or_removed(lab, host):
     host.place.mkdir()
     (host.place / "mine").write_text("keep")
@@ -234,6 +247,7 @@ def test_a_foreign_directory_is_never_taken_or_removed(lab, host):
     assert (host.place / "mine").read_text() == "keep"
 
 
+@pytest.mark.soak
 def test_a_host_that_is_off_is_unanswered_and_nothing_is_known_of_its_machine(lab, host):
     made = lab.launch()
     attempt = lab.attempt()
@@ -250,6 +264,7 @@ def test_a_host_that_is_off_is_unanswered_and_nothing_is_known_of_its_machine(la
     assert lab.provider.get(made.id).state is State.RUNNING
 
 
+@pytest.mark.soak
 def test_a_changed_host_key_is_refused_by_every_call(lab, own, host):
     made = lab.launch()
     mended = host.host_key
@@ -262,12 +277,14 @@ def test_a_changed_host_key_is_refused_by_every_call(lab, own, host):
     host.host_key = mended
 
 
+@pytest.mark.soak
 def test_a_host_that_left_the_settings_is_not_taken_for_gone(lab, own, tmp_path):
     made = lab.launch()
     with pytest.raises(ProviderUnavailable, match="not in the settings"):
         Lab(tmp_path, own("other")).provider.get(made.id)
 
 
+@pytest.mark.soak
 def test_one_of_two_hosts_that_does_not_answer_is_left_out(own, tmp_path, lab):
     off = own("other")
     off.off()
@@ -277,6 +294,7 @@ def test_one_of_two_hosts_that_does_not_answer_is_left_out(own, tmp_path, lab):
     assert [item.zone for item in both.provider.available(Requirements()).items] == ["bigbox"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("cut", [0.05, 0.5, 0.9, 0.999])
 def test_a_request_that_was_cut_short_does_nothing(lab, host, cut):
     from cloudgpu.providers.ssh.client import _request

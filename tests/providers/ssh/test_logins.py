@@ -159,6 +159,7 @@ def test_what_a_login_left_behind_ends_with_the_machine_and_the_users_own_does_n
         users.kill()
 
 
+@pytest.mark.soak
 def test_what_still_runs_is_listed_with_its_age_and_without_the_agent_and_the_users_own(box):
     assert box.lab.provider.processes(box.id) == ()
     pids = []

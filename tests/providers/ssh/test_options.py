@@ -134,6 +134,7 @@ def test_what_the_settings_do_not_say_is_assumed_and_marked_and_never_zero(lab, 
     assert price.source.endswith(f"(accounts.lab.hosts[0] {lacks})")
 
 
+@pytest.mark.soak
 def test_the_gpus_of_the_settings_win_and_nvidia_smi_fills_in(lab, tmp_path, own):
     named = account(tmp_path, {**lab.hosts[0].options, "gpu": "rtx3090", "gpu_count": 2, "gpu_memory_gib": 24})
     (item,) = named.available(Requirements(gpu="rtx3090", gpu_count=2)).items

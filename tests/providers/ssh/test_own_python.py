@@ -117,6 +117,7 @@ def how_far(host):
     return status.read_text().strip() if status.exists() else ""
 
 
+@pytest.mark.soak
 def test_jupyterlab_that_is_missing_is_installed_in_a_place_of_its_own(lab, host, index):
     take_from(host, index)
     before = everything(host.home)

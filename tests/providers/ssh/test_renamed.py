@@ -31,6 +31,7 @@ def up(ada):
     assert done.code == 0, done.err
 
 
+@pytest.mark.soak
 def test_a_machine_whose_host_left_the_settings_is_unknown_until_the_host_has_its_new_name(ada, own):
     bigbox, tower = own("bigbox"), own("tower")
     configure(ada, bigbox=bigbox, tower=tower)

@@ -61,6 +61,7 @@ def test_a_host_of_the_same_name_says_nothing_and_the_same_host_under_another_na
     assert ada("ls", "--refresh", "-o", "json").json["machines"] == []
 
 
+@pytest.mark.soak
 def test_a_host_that_is_not_configured_here_is_no_host_of_this_account_once_all_have_answered(homes, own):
     ada, bob = homes
     host, other = own(), own("other")

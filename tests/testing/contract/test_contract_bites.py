@@ -467,6 +467,7 @@ def test_every_wrong_provider_is_found(pytester: pytest.Pytester) -> None:
     assert {tests[test] for test, outcome in found.items() if outcome == "failed" and test in tests} == set(FAULTS)
 
 
+@pytest.mark.soak
 def test_the_right_provider_passes_where_the_wrong_ones_fail(pytester: pytest.Pytester) -> None:
     tests = {test for _, test in FAULTS.values()}
     found = outcomes(pytester, {"Right": "pass"}, " or ".join(tests))

@@ -30,6 +30,7 @@ def cloudgpu(tmp_path, own_home):
     return run
 
 
+@pytest.mark.soak
 def test_every_command_sees_the_same_fake_cloud(cloudgpu):
     up = ("up", "--provider", "fake", "--account", "lab", "--gpu", "v100", "--name", "quiet-owl", "--yes", "--no-wait")
     assert cloudgpu(*up)[0] == 0

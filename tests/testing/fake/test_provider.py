@@ -384,6 +384,7 @@ for _ in range(40):
 """
 
 
+@pytest.mark.soak
 def test_processes_that_share_a_state_file_lose_nothing(build, tmp_path):
     state = tmp_path / "cloud.json"
     running = [subprocess.Popen([sys.executable, "-c", COUNT, str(state)]) for _ in range(3)]

@@ -41,6 +41,7 @@ def axe():
     return files("axe_core_python").joinpath("axe.min.js").read_text()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("width", "scheme"), SIZES[::3])  # the others: tests/soak/test_report_page.py
 def test_the_page_fits_and_is_accessible(browser, file, axe, width, scheme):
     complaints, fetched = browser.show(file("three_months"), width=width, scheme=scheme)
@@ -62,6 +63,7 @@ def test_what_scrolls_is_reached_by_keyboard_and_has_a_name(browser, file):
     assert all(index == 0 and label for index, label in found)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("width", "scheme"), SIZES[::3])
 def test_harmful_names_do_nothing_and_are_shown(browser, file, width, scheme):
     complaints, fetched = browser.show(file("hostile"), width=width, scheme=scheme)
@@ -73,6 +75,7 @@ def test_harmful_names_do_nothing_and_are_shown(browser, file, width, scheme):
         assert name.isprintable() is (name in shown)
 
 
+@pytest.mark.soak
 def test_the_page_prints_in_light_with_every_machine_and_no_chart_is_cut(browser, file):
     browser.show(file("three_months"), width=700, scheme="dark", media="print")
     assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -99,6 +99,7 @@ def test_a_percentile_is_interpolated():
     assert [percentile([0, 10, 20], share) for share in (0, 0.25, 0.95, 1)] == pytest.approx([0, 5, 19, 20])
 
 
+@pytest.mark.soak
 def test_a_fit_finds_the_rates_that_a_trace_was_made_with():
     model = Hazards("made", 1, 0.5, (2.0, 1.0, 0.5, 0.2), (1.5, 1.0, 0.4, 0.3))
     found = fit_rates("found", [generated_trace(model, 60, 200_000, 1)])
@@ -115,6 +116,7 @@ def test_the_shipped_models_make_traces_of_their_share():
     assert [sum(pick_model(draws) is one for _ in range(1100)) > 100 for one in SHIPPED] == [True] * 3
 
 
+@pytest.mark.soak
 def test_a_quotation_lies_between_spot_and_on_demand():
     found = quote(SpotJob(18, 24, 1 / 60, 0.2, 0.92, 3.06))
     assert 18.2 * 0.92 - 0.01 <= found.low < found.mean < found.high <= 18.2 * 3.06 * 1.1
@@ -137,6 +139,7 @@ def test_a_quotation_uses_the_history_where_it_is_long_enough():
     assert not quote(job, [short]).from_history
 
 
+@pytest.mark.soak
 def test_the_adaptive_policy_is_quoted_as_what_it_does():
     job = SpotJob(6, 9, 1 / 60, 0.2, 0.92, 3.06)
     found, other = quote(job, policy="adaptive"), quote(job, policy="uniform-progress", runs=48)

@@ -34,6 +34,7 @@ def changed(aws):
     return [call.action for call in aws.calls if call.action in CALLED and not call.parameters.get("DryRun")]
 
 
+@pytest.mark.soak
 def test_every_action_is_asked_and_nothing_is_changed(aws, provider):
     found = asked(provider)
     assert set(found) == ALL
@@ -95,6 +96,7 @@ def test_credentials_that_do_not_work_are_one_sentence(aws, provider):
         provider.permissions()
 
 
+@pytest.mark.soak
 def test_the_role_is_asked_for_where_the_settings_name_one(aws, tmp_path):
     own = account(tmp_path, instance_profile="cloudgpu-machine")
     own.make_machine_role((data_dir("policies") / "permissions" / "aws-machine.json").read_text())

@@ -149,6 +149,7 @@ def test_a_machine_that_is_just_starting_is_stopped_once_it_runs(aws, tmp_path):
     assert provider.get(made).state is State.STOPPED
 
 
+@pytest.mark.soak
 def test_a_machine_that_never_comes_up_is_said_so(aws, provider):
     aws.dwell(pending=math.inf)
     with pytest.raises(InvalidRequest, match="still starting"):

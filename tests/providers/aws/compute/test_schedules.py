@@ -281,6 +281,7 @@ def test_a_machine_that_has_ended_gets_no_timer(aws, provider, at):
 # Which there are
 
 
+@pytest.mark.soak
 def test_the_timers_of_all_regions_are_listed_page_by_page_and_nobody_elses(aws, provider, tmp_path, at, monkeypatch):
     monkeypatch.setattr(timer, "PAGE", 2)
     ours = [machine() for _ in range(3)] + [machine("us-west-2")]

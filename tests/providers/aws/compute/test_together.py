@@ -115,6 +115,7 @@ def test_only_members_reach_each_other_and_from_outside_only_the_caller_reaches_
     assert sorted(ways, key=str) == [(CALLER, 22, 22), (True, "-1")]
 
 
+@pytest.mark.soak
 def test_another_cluster_of_the_same_person_is_in_another_group(provider):
     first, second = cluster(provider, count=2), cluster(provider, count=2, key="another")
     inside = []
@@ -221,6 +222,7 @@ def test_a_node_that_aws_does_not_show_any_more_leaves_a_replay_uncertain(aws, p
     assert len(aws.instances(live=True)) == 3
 
 
+@pytest.mark.soak
 def test_what_the_nodes_share_is_in_use_until_the_last_has_shut_down(aws, provider):
     attempts = cluster(provider, count=2)
     made = launch(provider, attempts)

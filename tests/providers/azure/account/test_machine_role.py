@@ -32,6 +32,7 @@ def give(azure, server, id_=ID):
     identity.assign(azure, machine.id, machine.body["identity"]["principalId"])
 
 
+@pytest.mark.soak
 def test_the_role_is_made_once_as_its_document_says_and_taken_away(account, azure_arm):
     azure = account()
     (before,) = role.look(azure, DOCUMENT).parts
@@ -67,6 +68,7 @@ def test_somebody_elses_role_of_this_name_is_never_touched(account, sdk):
         role.make(azure, DOCUMENT)
 
 
+@pytest.mark.soak
 def test_a_machine_may_deallocate_and_tag_itself_and_nobody_else(account, azure_arm, sdk):
     azure = with_role(account)
     launch(sdk, identity=IDENTITY)

@@ -173,6 +173,7 @@ def trusted(server):
     server.model.get(disk).facts["securityProfile"] = {"securityType": "TrustedLaunch"}
 
 
+@pytest.mark.soak
 def test_a_disk_of_trusted_launch_makes_an_image_of_a_gallery(account, azure_arm, sdk):
     azure = account()
     launch(sdk)

@@ -106,6 +106,7 @@ def test_a_group_with_the_disk_of_a_failed_launch_goes_with_that(account, azure_
     assert azure_arm.resources() == []
 
 
+@pytest.mark.soak
 def test_a_group_in_which_something_of_somebodys_lies_stays(account, azure_arm, sdk):
     azure = account()
     without_machine(azure_arm, sdk)
