@@ -24,7 +24,7 @@ from cloudgpu.core.catalog.catalog import (
     ListedQuota,
     meant_by,
 )
-from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, speed_ratio
+from cloudgpu.core.catalog.gpus import EQUAL, GpuDriver, PublicImage, SpeedRatio, Work, speed_ratio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Accelerator, Basis, Market, Price, Trust
 from cloudgpu.core.values.money import Money
@@ -350,12 +350,12 @@ def knows_gpus(machine: Machine) -> bool:
     return machine.accelerators is not None or gpu_of(machine) is not None
 
 
-def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:
+def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], SpeedRatio]:
     """Return what says how many hours of a GPU an hour of one of the desktop's does: the same where nobody knows."""
     its = gpu_named(desktop.gpu)
 
     @cache
-    def speed(name: str, memory_gib: float | None) -> Faster:
+    def speed(name: str, memory_gib: float | None) -> SpeedRatio:
         other = spec_of(name, memory_gib)
         found = speed_ratio(its, other, work) if its and other else None
         return found or EQUAL

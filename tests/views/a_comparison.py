@@ -11,7 +11,7 @@ from cloudgpu.core.advice.desktop import YEAR, Desktop
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.catalog.catalog import CatalogOffer, InstanceType, ListedPrice
-from cloudgpu.core.catalog.gpus import Faster, Rests, Work
+from cloudgpu.core.catalog.gpus import RatioBasis, SpeedRatio, Work
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
@@ -41,7 +41,7 @@ DESKTOP = Desktop(
 
 
 def _machine() -> RentedMachine:
-    speed = Faster(Fraction(1, 2), Fraction(1, 4), Fraction(1), Rests.BANDWIDTH)
+    speed = SpeedRatio(Fraction(1, 2), Fraction(1, 4), Fraction(1), RatioBasis.BANDWIDTH)
     days = {day: Seconds(36_000, 3600, 3600, 3600) for day in DAYS}
     return RentedMachine("big", "A100-80GB", 1.0, 80.0, speed, True, days)
 

@@ -23,7 +23,7 @@ from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import Daily, add_sums, daily
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work, speed_ratio
+from cloudgpu.core.catalog.gpus import EQUAL, SpeedRatio, Work, speed_ratio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Accelerator, Basis, Market
 from cloudgpu.core.values.money import ZERO, Money
@@ -147,7 +147,7 @@ def _machine(
     machine: Machine,
     hours: Sequence[Hour],
     days: Mapping[datetime, Any],
-    speed: Callable[[Accelerator], Faster],
+    speed: Callable[[Accelerator], SpeedRatio],
 ) -> RentedMachine:
     gpu = gpu_of(machine)
     return RentedMachine(

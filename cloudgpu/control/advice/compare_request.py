@@ -13,9 +13,18 @@ from cloudgpu.control.advice.desktop_choice import FACTS, command_text, is_chose
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.advice.desktop import Desktop, years
-from cloudgpu.core.advice.numbers import MAX_PRICE, Number, Rates, change_of, money_of, number_of, share_of, use_of
+from cloudgpu.core.advice.numbers import (
+    MAX_PRICE,
+    Number,
+    RateLookup,
+    parse_money,
+    parse_number,
+    parse_share,
+    parse_utilization,
+    parse_yearly_change,
+)
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms
-from cloudgpu.core.advice.rent_or_buy import Use
+from cloudgpu.core.advice.rent_or_buy import Utilization
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
@@ -64,7 +73,7 @@ class Rented:
     count: int
     price: Money | None
     spot: bool
-    use: Use
+    use: Utilization
     horizon: timedelta
     terms: Terms = NO_TERMS
 
@@ -157,7 +166,7 @@ def _check_mode(given: CompareOptions) -> None:
         raise InvalidRequest(says, field=option, value=str(value), next=way)
 
 
-def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: Rates) -> Rented:
+def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: RateLookup) -> Rented:
     gpu, price = given.get("gpu"), given.get("price")
     if gpu is None and price is None:
         raise _missing("--gpu", "Neither a GPU nor a price was given.", "Add --gpu v100, or --price 2.14, or both.")
@@ -167,24 +176,24 @@ def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: R
         message = "--spot asks the catalogue for a spot price, and --price says one."
         raise InvalidRequest(message, field="--spot", value=None, next="Keep one of the two.")
     model, count = parse_gpu(gpu)
-    horizon = given.get("years")
+    span = given.get("years")
     return Rented(
         model=model,
         count=count or 1,
-        price=None if price is None else money_of(price, "--price", most=MAX_PRICE, above_zero=True, rates=rates),
+        price=None if price is None else parse_money(price, "--price", most=MAX_PRICE, above_zero=True, rates=rates),
         spot=bool(given.get("spot")),
-        use=use_of(given.get("utilization"), given.get("hours_per_day")),
+        use=parse_utilization(given.get("utilization"), given.get("hours_per_day")),
         terms=_terms(given),
-        horizon=desktop.life if horizon is None else years(number_of(horizon, "--years", least="0.1", most=MAX_YEARS)),
+        horizon=desktop.life if span is None else years(parse_number(span, "--years", least="0.1", most=MAX_YEARS)),
     )
 
 
 def _terms(given: CompareOptions) -> Terms:
     interest, drift, vat = given.get("interest"), given.get("price_drift"), given.get("vat")
     return Terms(
-        interest=Fraction(0) if interest is None else share_of(interest, "--interest"),
-        drift=Fraction(0) if drift is None else change_of(drift, "--price-drift"),
-        vat=Fraction(0) if vat is None else share_of(vat, "--vat"),
+        interest=Fraction(0) if interest is None else parse_share(interest, "--interest"),
+        drift=Fraction(0) if drift is None else parse_yearly_change(drift, "--price-drift"),
+        vat=Fraction(0) if vat is None else parse_share(vat, "--vat"),
     )
 
 

@@ -14,7 +14,7 @@ from cloudgpu.config.desktops.desktops import MAX_PUE, MAX_WATTS, MAX_YEARS, des
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
-from cloudgpu.core.advice.numbers import Rates, amount_of, money_of, number_of, share_of
+from cloudgpu.core.advice.numbers import RateLookup, parse_amount, parse_money, parse_number, parse_share
 from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.core.values.typed import parse_member
 from cloudgpu.core.values.units import Power, Tariff
@@ -110,7 +110,7 @@ def command_text(verb: str, given: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def rates_for(session: Session, currency: Currency | None, verb: str, given: Mapping[str, Any]) -> Rates:
+def rates_for(session: Session, currency: Currency | None, verb: str, given: Mapping[str, Any]) -> RateLookup:
     """Return how a verb finds the rate of an amount's currency; a refusal has the line and the command to type."""
 
     def known(code: str) -> Currency:
@@ -143,19 +143,19 @@ def rate_known(session: Session, currency: Currency | None, code: str) -> Curren
     )
 
 
-def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:
+def _fact(name: str, value: object, rates: RateLookup) -> dict[str, Any]:
     """Return the desktop's fields that a typed figure stands for."""
     option = _option(name)
     if name == "resale":
-        return {"resale": money_of(value, option, rates=rates), "resale_known": True}
+        return {"resale": parse_money(value, option, rates=rates), "resale_known": True}
     if name == "purchase":
-        return dict(zip(("purchase", "quoted"), amount_of(value, option, rates=rates), strict=True))
+        return dict(zip(("purchase", "quoted"), parse_amount(value, option, rates=rates), strict=True))
     field, read = _READERS[name]
     return {field: read(value, option, rates)}
 
 
-def _watts(value: object, option: str, _rates: Rates) -> Power:
-    return Power.of(number_of(value, option, most=MAX_WATTS, unit="watts"))
+def _watts(value: object, option: str, _rates: RateLookup) -> Power:
+    return Power.of(parse_number(value, option, most=MAX_WATTS, unit="watts"))
 
 
 def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
@@ -189,15 +189,15 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-_READERS: dict[str, tuple[str, Callable[[object, str, Rates], object]]] = {
+_READERS: dict[str, tuple[str, Callable[[object, str, RateLookup], object]]] = {
     "watts": ("gpu_power", _watts),
     "rest_watts": ("rest_power", _watts),
     "idle_watts": ("idle_power", _watts),
-    "tariff": ("tariff", lambda value, option, rates: Tariff(money_of(value, option, most=100, rates=rates))),
-    "maintenance": ("maintenance", lambda value, option, rates: money_of(value, option, rates=rates)),
-    "pue": ("pue", lambda value, option, _rates: Fraction(number_of(value, option, least=1, most=MAX_PUE))),
-    "life": ("life", lambda value, option, _rates: years(number_of(value, option, least="0.1", most=MAX_YEARS))),
-    "yearly_loss": ("yearly_loss", lambda value, option, _rates: share_of(value, option)),
+    "tariff": ("tariff", lambda value, option, rates: Tariff(parse_money(value, option, most=100, rates=rates))),
+    "maintenance": ("maintenance", lambda value, option, rates: parse_money(value, option, rates=rates)),
+    "pue": ("pue", lambda value, option, _rates: Fraction(parse_number(value, option, least=1, most=MAX_PUE))),
+    "life": ("life", lambda value, option, _rates: years(parse_number(value, option, least="0.1", most=MAX_YEARS))),
+    "yearly_loss": ("yearly_loss", lambda value, option, _rates: parse_share(value, option)),
     "depreciation": (
         "depreciation",
         lambda value, _option, _rates: parse_member(Depreciation, str(value), "way to depreciate", "--depreciation"),

@@ -41,18 +41,18 @@ from cloudgpu.core.advice.estimate import (
     Buy,
     CostParts,
     Estimate,
-    Job,
     Precision,
     PricedTime,
+    WorkHours,
     average_use,
-    best,
+    cheapest_each,
+    compute_hours,
     cost_parts,
     has_bf16,
-    hours_for,
     is_recalled,
     peak_tflops,
     piece_of_work,
-    whole_first,
+    whole_gpus_first,
 )
 from cloudgpu.core.catalog.catalog import (
     OLD_AFTER,
@@ -73,7 +73,7 @@ from cloudgpu.core.clusters.scaling import (
 )
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, without_value
+from cloudgpu.views.advice.estimate import DisplayOptions, GpuSpeeds, estimates_value, obstacles_value
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -124,24 +124,24 @@ def estimate(
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
     """
     request, wished = with_resolved_type(request), requested_disks(request.disks)
-    offers, speeds = offers_of(request), Speeds()
-    found = best(
+    offers, speeds = offers_of(request), GpuSpeeds()
+    found = cheapest_each(
         list(_estimates(request, past, offers, wished, speeds, now)), each_type=request.each_type or bool(request.type)
     )
     if request.filters.gpu_count is not None:
-        found = whole_first(found)
-    whole = [replace(one, splits=_splits(request, one.buy, one.job)) for one in found]
+        found = whole_gpus_first(found)
+    whole = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in found]
     named = request.filters.gpu
     return {
         "as_of": iso(now),
         "request": _asked(request),
         "past_run": None if past is None else past_value(past),
         "currency": None if request.currency is None else request.currency.value(),
-        "estimates": estimates_value(whole, Shown(now, request.currency, _factor(settings)), speeds),
+        "estimates": estimates_value(whole, DisplayOptions(now, request.currency, _factor(settings)), speeds),
         "nodes": None if request.nodes is None else nodes_value(request, request.nodes, whole, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "matching_gpus": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
-        "without": [] if offers else without_value(relaxations(request)),
+        "without": [] if offers else obstacles_value(relaxations(request)),
         "precisions": [] if whole or request.flops is None else precisions(offers),
         "marketplaces": marketplace_notes(one.buy.offer for one in whole),
         "withheld": discontinued_types(request, offers),
@@ -159,7 +159,7 @@ def _free(request: EstimateQuery, found: Sequence[Estimate]) -> str | None:
     same = [one for one in found if _is_kaggles(one)]
     if not same or request.number > 1:
         return None
-    taken = same[0].job.hours if same[0].job is not None else request.hours.a_day * request.hours.days
+    taken = same[0].work_hours.hours if same[0].work_hours is not None else request.hours.a_day * request.hours.days
     if taken > hours:
         return None
     often = f"{float(taken):.3g} hours" + ("" if request.is_finite else " a week")
@@ -184,7 +184,7 @@ def _estimates(
     past: PastMachine | None,
     offers: Iterable[CatalogOffer],
     wished: dict[str, str],
-    speeds: Speeds,
+    speeds: GpuSpeeds,
     now: datetime,
 ) -> Iterator[Estimate]:
     """Yield what each offer would cost by the span that ranks it; what nothing is known of is left out, and named."""
@@ -207,11 +207,11 @@ def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], ra
     return Buy(offer, paid, resources, request.number, committed=off is not None)
 
 
-def _splits(request: EstimateQuery, buy: Buy, job: Job | None) -> dict[str, CostParts]:
+def _splits(request: EstimateQuery, buy: Buy, job: WorkHours | None) -> dict[str, CostParts]:
     return {name: cost_parts(buy, span) for name, span in _spans(request, job)}
 
 
-def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, PricedTime]]:
+def _spans(request: EstimateQuery, job: WorkHours | None) -> Iterator[tuple[str, PricedTime]]:
     if job is None:
         yield from ((name, average_use(request.hours, length)) for name, length in PERIODS.items())
     else:
@@ -221,7 +221,7 @@ def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, Price
         )
 
 
-def _job(request: EstimateQuery, past: PastMachine | None, offer: CatalogOffer, speeds: Speeds) -> Job | None:
+def _job(request: EstimateQuery, past: PastMachine | None, offer: CatalogOffer, speeds: GpuSpeeds) -> WorkHours | None:
     """Return for how long these machines are busy with the work; None where nothing is known of their GPU."""
     gpu = offer.type.gpu
     if request.flops is None and past is None:
@@ -236,7 +236,7 @@ def _job(request: EstimateQuery, past: PastMachine | None, offer: CatalogOffer, 
     )
 
 
-def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Job | None:
+def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds) -> WorkHours | None:
     peak = peak_tflops(spec, flops.precision)
     if peak is None:
         cannot = flops.precision is Precision.BF16 and not has_bf16(spec)
@@ -246,12 +246,12 @@ def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Jo
     speeds.peaks[spec.name] = peak
     if is_recalled(spec, flops.precision):
         speeds.recalled.add(spec.name)
-    return Job(*(hours_for(flops.number, peak, gpus, one) for one in flops.efficiency))
+    return WorkHours(*(compute_hours(flops.number, peak, gpus, one) for one in flops.efficiency))
 
 
 def _of_past(
-    request: EstimateQuery, past: PastMachine | None, spec: GpuSpec, gpus: Fraction, speeds: Speeds
-) -> Job | None:
+    request: EstimateQuery, past: PastMachine | None, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds
+) -> WorkHours | None:
 
     if past is None:
         return None

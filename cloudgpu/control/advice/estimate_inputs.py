@@ -19,7 +19,7 @@ from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
 from cloudgpu.control.pricing.attached_costs import address_kind, rate
 from cloudgpu.control.session.session import Session, find_any, one_of
-from cloudgpu.core.advice.estimate import AttachedCostEstimate, Job, Precision, While, peak_tflops
+from cloudgpu.core.advice.estimate import AttachedCostEstimate, PaidWhen, Precision, WorkHours, peak_tflops
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, meant_by
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
@@ -29,7 +29,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.core.billing.rates import Rate
-    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.market.estimate import PastRun
 
@@ -110,12 +110,12 @@ def attached_costs(
     kind = disk_at(offer, wished) if request.disk_gb else ""
     if kind:
         stored_as = tier(AZURE[kind], request.disk_gb) if provider == "azure" else kind
-        yield AttachedCostEstimate("disk", rates.of(provider, region, stored_as, request.disk_gb), While.KEPT)
+        yield AttachedCostEstimate("disk", rates.of(provider, region, stored_as, request.disk_gb), PaidWhen.KEPT)
     for name, paid in address_parts(provider, offer.listed.market, request.address):
         yield AttachedCostEstimate("address", rates.of(provider, region, name, 1), paid)
 
 
-def address_parts(provider: str, market: Market, address: Address) -> Iterator[tuple[str, While]]:
+def address_parts(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidWhen]]:
     """Yield each price that an address has, and when it is paid.
 
     Azure's are static whatever is asked for: a Standard address stays until it is removed.
@@ -124,11 +124,11 @@ def address_parts(provider: str, market: Market, address: Address) -> Iterator[t
     if address is Address.NONE or kind is None:
         return
     if provider == "azure" or (provider == "aws" and address is Address.STATIC):
-        yield kind, While.KEPT
+        yield kind, PaidWhen.KEPT
         return
-    yield kind, While.RUNNING
+    yield kind, PaidWhen.RUNNING
     if address is Address.STATIC:
-        yield _UNUSED_IP, While.IDLE
+        yield _UNUSED_IP, PaidWhen.IDLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +146,14 @@ class PastMachine:
     unknown_hours: Fraction
 
     @property
-    def work(self) -> Job:
+    def work(self) -> WorkHours:
         """The hours that count: in use; at least while the GPU was busy, at most with all that is not known.
 
         Where nothing is known of its use, every hour counts; where no GPU was read, all use is the GPU's.
         """
         known = self.gpu_hours + self.used_hours
         most = known + self.unknown_hours
-        return Job(self.gpu_hours or known or most, known or most, most)
+        return WorkHours(self.gpu_hours or known or most, known or most, most)
 
 
 def past_run(session: Session, name: str) -> PastMachine:
@@ -242,14 +242,14 @@ def _never_used(past: PastMachine) -> InvalidRequest:
     )
 
 
-def on_other(past: PastMachine, ratio: Faster, gpus: Fraction) -> Job:
+def on_other(past: PastMachine, ratio: SpeedRatio, gpus: Fraction) -> WorkHours:
     """Return the hours of the same work on so many GPUs, of which one is so many times as fast; linear in their number.
 
     At least: the GPU's hours alone, and the best reading of the speeds; at most: all that is not known, and the worst.
     """
     work = past.work
     low, hours, high = ((work.low, ratio.high), (work.hours, ratio.ratio), (work.high, ratio.low))
-    return Job(*(time * past.gpus / gpus / speed for time, speed in (low, hours, high)))
+    return WorkHours(*(time * past.gpus / gpus / speed for time, speed in (low, hours, high)))
 
 
 def with_resolved_type(request: EstimateQuery) -> EstimateQuery:

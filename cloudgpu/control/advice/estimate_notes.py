@@ -103,7 +103,7 @@ def _disk(request: EstimateQuery, wished: dict[str, str], found: Sequence[Estima
     for one in found:
         shape = one.buy.offer.type
         kind = disk_at(one.buy.offer, wished)
-        billed = next((f" (billed as {it.rate.stored_as})" for it in one.buy.beside if it.part == "disk"), "")
+        billed = next((f" (billed as {it.rate.stored_as})" for it in one.buy.attached if it.part == "disk"), "")
         wanted = wished.get(shape.provider)
         if wanted and wanted != kind:
             others[f"{shape.name} takes no {wanted}"] = None

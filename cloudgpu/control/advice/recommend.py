@@ -16,7 +16,7 @@ from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, possible_builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
-from cloudgpu.core.advice.recommend import Machine, WorkNeeds, fitting_machines, left_out, why_not
+from cloudgpu.core.advice.recommend import Machine, WorkNeeds, exclusion, fitting_machines, left_out
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Figures, Rules
 from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
@@ -91,7 +91,7 @@ def _priced(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now: datetime
 def _free(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int | None:
     """Return on how many of Kaggle's free T4s the work fits within its free hours; None where it does not."""
     spec, hours = catalog.named_gpu(KAGGLE_GPU), request.bounds.hours
-    if spec is None or why_not(spec, need, figures) or (hours is not None and hours > figures.kaggle_hours.value):
+    if spec is None or exclusion(spec, need, figures) or (hours is not None and hours > figures.kaggle_hours.value):
         return None
     return need.gpus(spec.memory_gib, KAGGLE_GPUS)
 
@@ -129,7 +129,7 @@ def _unpriced(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> It
     """Yield the cards for desktops that hold the work on one of them, and whose price nobody has listed."""
     for spec in specs:
         is_card = spec.name.startswith(("RTX", "GTX", "A4000", "A5000", "A6000", "Quadro"))
-        if is_card and spec.card is None and not why_not(spec, need, figures) and need.gpus(spec.memory_gib, 1):
+        if is_card and spec.card is None and not exclusion(spec, need, figures) and need.gpus(spec.memory_gib, 1):
             yield spec.name
 
 

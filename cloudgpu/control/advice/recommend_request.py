@@ -13,7 +13,7 @@ from cloudgpu import catalog
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
-from cloudgpu.core.advice.numbers import Rates, money_of, number_of
+from cloudgpu.core.advice.numbers import RateLookup, parse_money, parse_number
 from cloudgpu.core.advice.recommendation import Bounds, Model
 from cloudgpu.core.advice.workloads import Kind, Rules, Source, SourceQuality
 from cloudgpu.core.catalog.catalog import meant_by
@@ -75,7 +75,7 @@ class RecommendRequest:
 
 
 def parse_recommend(
-    rules: Rules, work: str | None, rates: Rates | None = None, /, **given: Unpack[RecommendOptions]
+    rules: Rules, work: str | None, rates: RateLookup | None = None, /, **given: Unpack[RecommendOptions]
 ) -> RecommendRequest:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be.
 
@@ -83,8 +83,8 @@ def parse_recommend(
     """
     check_keywords("recommend", given, RecommendOptions.__annotations__)
     kind = _kind(rules, work, given)
-    gib = given.get("memory")
-    memory = None if gib is None else Fraction(number_of(_gib(gib), "--memory", least="0.1", most=MAX_GIB, unit="GiB"))
+    typed = given.get("memory")
+    gib = None if typed is None else parse_number(_gib(typed), "--memory", least="0.1", most=MAX_GIB, unit="GiB")
     spot = bool(given.get("spot", False))
     filters = parse_filters(
         None,
@@ -100,23 +100,23 @@ def parse_recommend(
     return RecommendRequest(
         kind=kind,
         model=_model(kind, given),
-        gib=memory,
+        gib=None if gib is None else Fraction(gib),
         cards=_whole(given.get("cards"), "--cards", MAX_CARDS),
         bounds=Bounds(
             max_price=filters.max_price,
-            budget=None if budget is None else money_of(budget, "--budget", rates=rates),
+            budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
             hours=_hours(given.get("hours_per_week")),
             provider=filters.provider,
             region=filters.region,
             spot=spot,
         ),
         filters=filters,
-        tariff=None if tariff is None else Tariff(money_of(tariff, "--tariff", most=100, rates=rates)),
+        tariff=None if tariff is None else Tariff(parse_money(tariff, "--tariff", most=100, rates=rates)),
         cards_priced=_cards_priced(given.get("card_price"), rates),
     )
 
 
-def _cards_priced(given: str | Sequence[str] | None, rates: Rates | None) -> dict[str, Money]:
+def _cards_priced(given: str | Sequence[str] | None, rates: RateLookup | None) -> dict[str, Money]:
     """Return the user's prices of cards by the catalogue's names: `3090=650`, `rtx4090=1500 EUR`."""
     found: dict[str, Money] = {}
     for text in [given] if isinstance(given, str) else given or ():
@@ -129,7 +129,7 @@ def _cards_priced(given: str | Sequence[str] | None, rates: Rates | None) -> dic
                 next="Write it like --card-price 3090=650",
             )
         spec = meant_by(name.strip(), catalog.gpus())[0]
-        found[spec.name] = money_of(amount.strip(), "--card-price", rates=rates)
+        found[spec.name] = parse_money(amount.strip(), "--card-price", rates=rates)
     return found
 
 
@@ -140,13 +140,13 @@ def _gib(value: Number) -> Number:
 def _hours(value: Number | None) -> Fraction | None:
     if value is None:
         return None
-    return Fraction(number_of(value, "--hours-per-week", least="0.1", most=WEEK, unit="hours"))
+    return Fraction(parse_number(value, "--hours-per-week", least="0.1", most=WEEK, unit="hours"))
 
 
 def _whole(value: Number | None, option: str, most: int) -> int | None:
     if value is None:
         return None
-    number = number_of(value, option, least=1, most=most)
+    number = parse_number(value, option, least=1, most=most)
     if number != int(number):
         raise InvalidRequest(
             f"{str(value)!r} is not a whole number.", field=option, value=str(value), next=f"Write it like {option} 2"

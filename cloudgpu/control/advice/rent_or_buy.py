@@ -47,8 +47,8 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
     work, terms = request.work or Work.TRAINING, rented.terms
     rent = _rent(rented, work, session.clock())
     desktop, chosen_for = request.desktop, None
-    if not request.is_chosen and rent.instead_of is not None:
-        desktop = _with_its_card(session, request, rent.instead_of)
+    if not request.is_chosen and rent.substitute_for is not None:
+        desktop = _with_its_card(session, request, rent.substitute_for)
     elif not request.is_chosen and rent.spec is not None:
         found = _that_holds(session, request, rent, work)
         if found is not None:
@@ -58,19 +58,19 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
     if request.work is not None and fast is None:
         raise _unknown_speed(desktop.gpu, rent, request.work)
     _check_number(desktop, rent, min(one.low for one in (fast, EQUAL) if one is not None))
-    by_speed = request.work is not None or chosen_for is not None or rent.instead_of is not None
+    by_speed = request.work is not None or chosen_for is not None or rent.substitute_for is not None
     counted = by_speed and fast is not None
     main = fast if counted and fast is not None else EQUAL
     return Calculation(
         desktop=with_terms(desktop, terms.interest, terms.vat),
         rent=replace(rent, per_hour=rent.per_hour.scaled(1 + terms.vat)),
-        own=own,
-        main=main,
-        beside=None if counted or fast == EQUAL else fast,
+        desktop_gpu=own,
+        speed_ratio=main,
+        known_ratio=None if counted or fast == EQUAL else fast,
         work=work if counted else None,
         terms=terms,
-        chosen_for=chosen_for,
-        sells=request.sells,
+        matched_memory_gib=chosen_for,
+        counts_resale=request.sells,
     )
 
 
@@ -116,7 +116,7 @@ def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
         raise InvalidRequest(
             f"This much use would take {math.ceil(number):,} desktops; compare handles at most {MAX_DESKTOPS:,}.",
             field="--utilization",
-            value=rent.use.asked,
+            value=rent.use.text,
             next="Name fewer GPUs, or less use.",
         )
 

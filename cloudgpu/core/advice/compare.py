@@ -30,7 +30,7 @@ from cloudgpu.core.advice.desktop import Desktop, OwnershipCost, desktops_needed
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums
 from cloudgpu.core.catalog.catalog import CatalogOffer
-from cloudgpu.core.catalog.gpus import Faster
+from cloudgpu.core.catalog.gpus import SpeedRatio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.periods import midnight
@@ -75,7 +75,7 @@ class RentedMachine:
     gpu: str
     gpus: float
     memory_gib: float | None
-    speed: Faster
+    speed: SpeedRatio
     read: bool
     days: Mapping[date, Seconds]
 

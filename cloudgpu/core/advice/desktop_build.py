@@ -21,18 +21,18 @@ from cloudgpu.core.advice.break_even import (
     costlier_again,
 )
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, desktops_needed, sold_by_age
-from cloudgpu.core.advice.recommend import Machine, WorkNeeds, why_not
+from cloudgpu.core.advice.recommend import Machine, WorkNeeds, exclusion
 from cloudgpu.core.advice.rent_or_buy import LifetimeCosts, RentOrBuyCase, lifetime_costs
 from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
-from cloudgpu.core.catalog.gpus import Faster, Work, speed_ratio
+from cloudgpu.core.catalog.gpus import SpeedRatio, Work, speed_ratio
 from cloudgpu.core.values.money import NANO, ZERO, Money
 from cloudgpu.core.values.units import Power
 
 WEEK = 168  # hours
 
 
-class Paid(StrEnum):
+class PriceKind(StrEnum):
     """Which price of a card is meant."""
 
     USED = "used"
@@ -51,11 +51,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A desktop with so many cards, each bought for `price`; `per_dollar` is its speed (in H100s) by its price."""
+    """A desktop with so many cards, each bought for `price`; `per_dollar` is its speed (in H100s) per dollar."""
 
     spec: GpuSpec
     cards: int
-    paid: Paid
+    price_kind: PriceKind
     price: Money
     dated: str
     desktop: Desktop
@@ -66,22 +66,22 @@ class Build:
 class BreakEven:
     """When a desktop and a machine have cost the same, where the machine is used for so many hours a week.
 
-    `speed` is how many of the machine's hours an hour of the desktop does; `low` and `high` are its range. `after` is
-    None for never, `desktops` how many the hours take; the desktop is never sold. The range of `after` is from
-    `soonest` to `latest`. `weekly` is from how many hours a week on the desktop is cheaper over its life, sold at its
-    end as `compare` counts it; None where it never is. `life` is what either costs over that life.
+    `speed` is how many of the machine's hours an hour of the desktop does, `speed_ratio` the same for one GPU, with its
+    range. `after` is None for never, `desktops` how many the hours take; the desktop is never sold. The range of
+    `after` is from `soonest` to `latest`. From `weekly_hours` on, the desktop is cheaper over its life, sold at its end
+    as `compare` counts it; None where it never is. `over_life` is what either costs over that life.
     """
 
-    faster: Faster
+    speed_ratio: SpeedRatio
     speed: Fraction
-    weekly: Fraction | None
+    weekly_hours: Fraction | None
     hours: Fraction | None = None
     after: timedelta | None = None
     soonest: timedelta | None = None
     latest: timedelta | None = None
     desktops: int = 1
-    again: CostlierInterval | None = None
-    life: LifetimeCosts | None = None
+    costlier: CostlierInterval | None = None
+    over_life: LifetimeCosts | None = None
 
 
 def possible_builds(specs: Iterable[GpuSpec], need: WorkNeeds, base: Desktop, figures: Figures) -> list[Build]:
@@ -107,7 +107,7 @@ def _paced(build: Build, pace: Speed | None) -> Build:
 def _of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) -> Iterator[Build]:
     most = int(figures.most_cards.value)
     number = need.gpus(spec.memory_gib, most)
-    if spec.card is None or number is None or spec.watts is None or why_not(spec, need, figures):
+    if spec.card is None or number is None or spec.watts is None or exclusion(spec, need, figures):
         return
     rest = Money(round(figures.base_machine_usd.value * NANO))
     for paid, price in _prices(spec.card):
@@ -128,16 +128,17 @@ def _of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) ->
         yield Build(spec, number, paid, price, spec.card.dated, desktop)
 
 
-def _prices(card: CardPrices) -> list[tuple[Paid, Money]]:
+def _prices(card: CardPrices) -> list[tuple[PriceKind, Money]]:
     """Return the user's price; else the street prices that are known, and that of the launch where none is."""
     if card.yours is not None:
-        return [(Paid.YOURS, card.yours)]
-    street = [(paid, price) for paid, price in ((Paid.USED, card.used), (Paid.NEW, card.new)) if price is not None]
-    return street or ([] if card.launch is None else [(Paid.LAUNCH, card.launch)])
+        return [(PriceKind.YOURS, card.yours)]
+    street = ((PriceKind.USED, card.used), (PriceKind.NEW, card.new), (PriceKind.LAUNCH, card.launch))
+    known = [(kind, price) for kind, price in street if price is not None]
+    return [one for one in known if one[0] is not PriceKind.LAUNCH] or known
 
 
 def break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction | None) -> BreakEven | None:
-    """Return when both have cost the same; None where no figure says how fast one is beside the other."""
+    """Return when desktop and machine have cost the same; None if their relative speed is not known."""
     ratio = speed_ratio(build.spec, machine.spec, need.work)
     if ratio is None:
         return None
@@ -149,24 +150,24 @@ def break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction 
     if hours is None:
         return found
     after, soonest, latest = (
-        break_even_after(build.desktop, pace_of(machine, one * scale, hours))
+        break_even_after(build.desktop, spend_rate(machine, one * scale, hours))
         for one in (ratio.ratio, ratio.high, ratio.low)
     )
-    pace = pace_of(machine, speed, hours)
+    pace = spend_rate(machine, speed, hours)
     again = None if after is None else costlier_again(build.desktop, pace, after)
     number = desktops_needed(DAY, pace.worked)
     costs = lifetime_costs(RentOrBuyCase(sold, machine.price, hours / WEEK, speed), sold.life)
-    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, again=again, life=costs)
+    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, costlier=again, over_life=costs)
 
 
-def pace_of(machine: Machine, speed: Fraction, hours: Fraction) -> SpendRate:
+def spend_rate(machine: Machine, speed: Fraction, hours: Fraction) -> SpendRate:
     """Return what a day adds where the machine is used for so many hours a week."""
     worked = MICRO * round(hours / 7 / speed * (timedelta(hours=1) // MICRO))
     return SpendRate(machine.price.scaled(hours / 7), worked)
 
 
 class Circuit(StrEnum):
-    """Whether a home's circuit of the USA carries it."""
+    """Whether a household circuit in the USA can supply the desktop."""
 
     CARRIES = "carries it"
     NOT_FOR_LONG = "is not rated for it for hours"

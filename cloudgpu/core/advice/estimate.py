@@ -33,7 +33,7 @@ class Precision(StrEnum):
     FP8 = "fp8"
 
 
-class While(StrEnum):
+class PaidWhen(StrEnum):
     """When something beside a machine is paid."""
 
     KEPT = "always"
@@ -59,7 +59,7 @@ class PricedTime:
     """What is priced: `runs` as (microseconds, how many of them), and how long disks are there, in microseconds."""
 
     runs: tuple[tuple[int, Fraction], ...]
-    kept: Fraction
+    disk_us: Fraction
 
 
 def average_use(hours: WeeklyHours, length: int) -> PricedTime:
@@ -96,7 +96,7 @@ class AttachedCostEstimate:
 
     part: str
     rate: Rate
-    paid: While
+    when: PaidWhen
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Buy:
 
     offer: CatalogOffer
     per_hour: Money
-    beside: tuple[AttachedCostEstimate, ...] = ()
+    attached: tuple[AttachedCostEstimate, ...] = ()
     number: int = 1
     committed: bool = False
 
@@ -140,7 +140,7 @@ def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
     """Return what a span costs."""
     listed, shape = buy.offer.listed, buy.offer.type
     rule = rule_of(shape.provider, str(listed.market), Resource.INSTANCE)
-    billed = span.kept if buy.committed else _billed(rule, span)
+    billed = span.disk_us if buy.committed else _billed(rule, span)
     return CostParts(
         hours=billed / HOUR,
         machine=_times(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
@@ -151,7 +151,7 @@ def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
 
 def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
     found = Fraction(0)
-    for one in buy.beside:
+    for one in buy.attached:
         if one.part == part:
             cost = _beside(one, buy, span)
             if cost is None:
@@ -167,9 +167,9 @@ def _beside(one: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction |
         return None
     rule = rule_of(buy.offer.type.provider, str(buy.offer.listed.market), rate.resource)
     running = _billed(rule, span)
-    whole = Fraction(rule.longest(-(-span.kept.numerator // span.kept.denominator), taken=False))
-    kept = max(whole, span.kept)
-    time = {While.KEPT: kept, While.RUNNING: running, While.IDLE: max(Fraction(0), kept - running)}[one.paid]
+    whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), taken=False))
+    kept = max(whole, span.disk_us)
+    time = {PaidWhen.KEPT: kept, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), kept - running)}[one.when]
     return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)
 
 
@@ -182,7 +182,7 @@ def _times(number: int, nanos: Fraction) -> Money:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WorkHours:
     """For how many hours the machines of an offer are busy with a piece of work."""
 
     low: Fraction
@@ -212,7 +212,7 @@ def is_recalled(spec: GpuSpec, precision: Precision) -> bool:
     return "recalled" in (spec.notes if precision is Precision.FP8 else about_all)
 
 
-def hours_for(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fraction) -> Fraction:
+def compute_hours(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fraction) -> Fraction:
     """Return for how many hours so many GPUs compute: several are taken for so many times one."""
     per_hour = Fraction(str(tflops)) * 10**12 * 3600 * efficiency * gpus
     return flops / per_hour
@@ -220,22 +220,22 @@ def hours_for(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fracti
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one offer would cost: its splits by the name of what they are for, of which `rank` orders.
+    """What one offer would cost: its splits by the name of what they are for, of which `ranked_by` orders.
 
     `fits` False: a GPU of it has less memory than the work had before. `uncertain` is why its price may not hold.
     """
 
     buy: Buy
-    splits: Mapping[str, CostParts]
-    rank: str
-    job: Job | None = None
+    costs: Mapping[str, CostParts]
+    ranked_by: str
+    work_hours: WorkHours | None = None
     fits: bool = True
     uncertain: str = ""
 
     @property
-    def ranked(self) -> CostParts:
+    def ranking_cost(self) -> CostParts:
         """What it is compared by."""
-        return self.splits[self.rank]
+        return self.costs[self.ranked_by]
 
 
 def cheapest_first(found: Sequence[Estimate]) -> list[Estimate]:
@@ -243,7 +243,7 @@ def cheapest_first(found: Sequence[Estimate]) -> list[Estimate]:
     return sorted(found, key=_order)
 
 
-def best(found: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
+def cheapest_each(found: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
     """Return the cheapest of every instance type, else of every GPU at every provider, in order; shares stand apart.
 
     What can be had at the price of a commitment stands for the others, though it is paid for every hour.
@@ -256,7 +256,7 @@ def best(found: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
     return cheapest_first(list(chosen.values()))
 
 
-def whole_first(found: Sequence[Estimate]) -> list[Estimate]:
+def whole_gpus_first(found: Sequence[Estimate]) -> list[Estimate]:
     """Return what has whole GPUs before what has a share of one, each in their order: they are meant by a number."""
     return sorted(found, key=_is_share)
 
@@ -268,4 +268,4 @@ def _is_share(one: Estimate) -> bool:
 def _order(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:
     offer = one.buy.offer
     place = (offer.type.provider, offer.type.name, offer.listed.region)
-    return not one.fits, bool(one.uncertain), not one.ranked.is_whole, one.ranked.total, *place
+    return not one.fits, bool(one.uncertain), not one.ranking_cost.is_whole, one.ranking_cost.total, *place

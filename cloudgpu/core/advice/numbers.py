@@ -8,14 +8,14 @@ from decimal import Decimal
 from fractions import Fraction
 from math import isfinite
 
-from cloudgpu.core.advice.rent_or_buy import Bound, Use
+from cloudgpu.core.advice.rent_or_buy import Bound, Utilization
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.units import Amount
 from cloudgpu.errors import InvalidRequest
 
-Rates = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
+RateLookup = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
 Number = str | int | float | Decimal
 MAX_USD = 10_000_000
 MAX_PRICE = 100_000  # dollars an hour; more expensive than any machine on offer
@@ -33,7 +33,7 @@ PRESETS = {
 }
 
 
-def number_of(value: object, option: str, *, least: str | int = 0, most: str | int, unit: str = "") -> Decimal:
+def parse_number(value: object, option: str, *, least: str | int = 0, most: str | int, unit: str = "") -> Decimal:
     """Return a number from `least` to `most`; raise InvalidRequest for NaN, infinity, text that is none, and others."""
     text = _text(value)
     number = Decimal(text) if _DIGITS.fullmatch(text) else None
@@ -81,15 +81,15 @@ def _text(value: object) -> str:
     return f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else str(value).strip()
 
 
-def money_of(
-    value: object, option: str, *, most: int = MAX_USD, above_zero: bool = False, rates: Rates | None = None
+def parse_money(
+    value: object, option: str, *, most: int = MAX_USD, above_zero: bool = False, rates: RateLookup | None = None
 ) -> Money:
     """Return an amount in dollars: a number, `$2200`, or `7500000 KRW` where a rate of that is known."""
-    return amount_of(value, option, most=most, above_zero=above_zero, rates=rates)[0]
+    return parse_amount(value, option, most=most, above_zero=above_zero, rates=rates)[0]
 
 
-def amount_of(
-    value: object, option: str, *, most: int = MAX_USD, above_zero: bool = False, rates: Rates | None = None
+def parse_amount(
+    value: object, option: str, *, most: int = MAX_USD, above_zero: bool = False, rates: RateLookup | None = None
 ) -> tuple[Money, Amount | None]:
     """Return an amount in dollars, and as it was quoted where that was in another currency.
 
@@ -99,11 +99,11 @@ def amount_of(
     quoted = _QUOTED.fullmatch(text)
     if quoted is None or rates is None or quoted[2].upper() == "USD":
         digits = text.removeprefix("$") if quoted is None or rates is None else quoted[1]
-        found, amount = Money.usd(number_of(digits, option, most=most, unit="in US dollars")), None
+        found, amount = Money.usd(parse_number(digits, option, most=most, unit="in US dollars")), None
     else:
         currency = rates(quoted[2])
         top = int(most * max(currency.per_usd, Decimal(1)))
-        amount = Amount(number_of(quoted[1], option, most=top, unit=f"in {currency.code}"), currency)
+        amount = Amount(parse_number(quoted[1], option, most=top, unit=f"in {currency.code}"), currency)
         found = amount.dollars
     if above_zero and not found:
         message = f"{text!r} is nothing: what costs nothing never costs more than a desktop."
@@ -111,20 +111,20 @@ def amount_of(
     return found, amount
 
 
-def share_of(value: object, option: str, *, most: int = 1) -> Fraction:
+def parse_share(value: object, option: str, *, most: int = 1) -> Fraction:
     """Return a share: text like `15%`, up to `most` times 100%, or a program's number from 0 to 1.
 
     Raises InvalidRequest for anything else: above 1 a number may be meant as per cent, and is not guessed at.
     """
     if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
-        share = value if isinstance(value, Fraction) else Fraction(number_of(value, option, most=100 * most))
+        share = value if isinstance(value, Fraction) else Fraction(parse_number(value, option, most=100 * most))
         if 0 <= share <= 1:
             return share
         if 1 < share <= 100 * most:
             raise _share_or_percent(share, option, most)
     text = _text(value)
     if text.endswith("%"):
-        return Fraction(number_of(text[:-1].strip(), option, most=100 * most, unit="per cent")) / 100
+        return Fraction(parse_number(text[:-1].strip(), option, most=100 * most, unit="per cent")) / 100
     of_time, example = (" of the time", "15%") if option == "--utilization" else ("", _EXAMPLES.get(option, "20%"))
     raise InvalidRequest(
         f"{text!r} is not a share{of_time}: it is written with its %.",
@@ -134,7 +134,7 @@ def share_of(value: object, option: str, *, most: int = 1) -> Fraction:
     )
 
 
-def change_of(value: object, option: str, *, least: int = -90, most: int = 100) -> Fraction:
+def parse_yearly_change(value: object, option: str, *, least: int = -90, most: int = 100) -> Fraction:
     """Return a yearly change: text like `-10%`, or a program's number like -0.1.
 
     Raises InvalidRequest for anything else.
@@ -144,7 +144,7 @@ def change_of(value: object, option: str, *, least: int = -90, most: int = 100) 
     else:
         text = _text(value)
     falls = text.startswith("-")
-    share = Fraction(-1 if falls else 1) * share_of(text.lstrip("+-") if text[1:2] not in "+-" else text, option)
+    share = Fraction(-1 if falls else 1) * parse_share(text.lstrip("+-") if text[1:2] not in "+-" else text, option)
     if not Fraction(least, 100) <= share <= Fraction(most, 100):
         raise InvalidRequest(
             f"{text!r} is not a change from {least}% to {most}% a year.",
@@ -166,7 +166,7 @@ def _share_or_percent(number: Fraction, option: str, most: int) -> InvalidReques
     )
 
 
-def use_of(utilization: object | None, hours_per_day: object | None) -> Use:
+def parse_utilization(utilization: object | None, hours_per_day: object | None) -> Utilization:
     """Return how much of the time a machine is used; raise InvalidRequest for neither, both, and what is none."""
     if utilization is None and hours_per_day is None:
         raise InvalidRequest(
@@ -179,15 +179,15 @@ def use_of(utilization: object | None, hours_per_day: object | None) -> Use:
         message = "--utilization and --hours-per-day say the same."
         raise InvalidRequest(message, field="--hours-per-day", value=_text(hours_per_day), next="Keep one of the two.")
     if hours_per_day is not None:
-        number = number_of(hours_per_day, "--hours-per-day", most=MAX_HOURS, unit="hours")
-        return Use(f"{number:f} hours a day", Bound.AT, (Fraction(number) / 24,))
+        number = parse_number(hours_per_day, "--hours-per-day", most=MAX_HOURS, unit="hours")
+        return Utilization(f"{number:f} hours a day", Bound.AT, (Fraction(number) / 24,))
     text = _text(utilization)
     if text in PRESETS:
         bound, shares = PRESETS[text]
-        return Use(text, bound, tuple(Fraction(share, 100) for share in shares))
+        return Utilization(text, bound, tuple(Fraction(share, 100) for share in shares))
     if isinstance(utilization, str) and not text.endswith("%"):
         raise _no_use(text)
-    return Use(text, Bound.AT, (share_of(utilization, "--utilization", most=MAX_HOURS // 24),))
+    return Utilization(text, Bound.AT, (parse_share(utilization, "--utilization", most=MAX_HOURS // 24),))
 
 
 def _no_use(text: str) -> InvalidRequest:

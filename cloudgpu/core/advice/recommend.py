@@ -77,7 +77,7 @@ class Machine:
         return self.offer.type.gpu.count * Fraction(str(self.offer.type.gpu.share)).limit_denominator(8)
 
 
-def why_not(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | None:
+def exclusion(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | None:
     """Return why a GPU is not recommended, whatever its memory; None where nothing speaks against it."""
     if spec is None or not spec.compute_capability:
         return "the catalogue has no specification of it"
@@ -136,7 +136,7 @@ def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Fig
 def _why_not(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> str | None:
     if offer.type.arch == "arm64":
         return "in machines with Arm processors, for which many packages are not built"
-    return why_not(spec_of(offer), need, figures)
+    return exclusion(spec_of(offer), need, figures)
 
 
 def left_out(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> dict[str, str]:

@@ -84,6 +84,6 @@ class Answer:
     @property
     def verdict(self) -> Verdict:
         """What is cheaper for the expected hours, over the desktop's life."""
-        if self.build is None or self.break_even is None or self.break_even.life is None:
+        if self.build is None or self.break_even is None or self.break_even.over_life is None:
             return Verdict.EITHER
-        return Verdict.BUY if self.break_even.life.desktop_is_cheaper else Verdict.RENT
+        return Verdict.BUY if self.break_even.over_life.desktop_is_cheaper else Verdict.RENT

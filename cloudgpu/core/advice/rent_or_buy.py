@@ -22,16 +22,16 @@ from cloudgpu.core.advice.break_even import (
 from cloudgpu.core.advice.desktop import YEAR, Desktop, OwnershipCost, ownership_cost, sold_by_age
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.catalog.gpus import Faster, Work
+from cloudgpu.core.catalog.gpus import SpeedRatio, Work
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import hours
 
 MONTH = YEAR / 12
-MONTHS = (1, 6, 12, 24, 36)  # after so many it is said what either has cost
+MONTHS = (1, 6, 12, 24, 36)  # costs are shown after so many months
 
 
 class Bound(StrEnum):
-    """How a use is known."""
+    """How a use is given: as one share, or by its bounds."""
 
     AT = "at"
     UNDER = "under"
@@ -40,66 +40,66 @@ class Bound(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Utilization:
     """How much of the time a machine is used: one share, or both bounds; above 1: several machines."""
 
-    asked: str
+    text: str
     bound: Bound
     shares: tuple[Fraction, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rent:
-    """A cloud machine of `gpus` GPUs, used so, looked at up to `horizon`.
+    """A cloud machine of `gpus` GPUs, its price and use, compared up to `horizon`.
 
-    `spec` is its GPU (None: not said), `means` all that the spelling means; `offer` is where the price is from (None:
-    it was typed). `instead_of` is the GPU that was named, where no cloud sells it and this one stands in.
+    `spec` is its GPU (None: not given), `matching_gpus` all GPUs that the typed name may mean; `offer` is where the
+    price is from (None: it was typed). `substitute_for` is the typed GPU if no cloud sells it: then `spec` replaces it.
     """
 
     per_hour: Money
     gpus: int
-    use: Use
+    use: Utilization
     horizon: timedelta
     spec: GpuSpec | None = None
-    means: tuple[str, ...] = ()
+    matching_gpus: tuple[str, ...] = ()
     offer: CatalogOffer | None = None
-    instead_of: GpuSpec | None = None
+    substitute_for: GpuSpec | None = None
 
     @property
     def memory_gib(self) -> float | None:
         """What one GPU of the work may need: that of the GPU that was named, and not of one that stands in for it."""
-        named = self.instead_of or self.spec
+        named = self.substitute_for or self.spec
         return None if named is None else named.memory_gib
 
 
 @dataclass(frozen=True, slots=True)
 class Calculation:
-    """A rent beside a desktop. `own` is the desktop's GPU where the catalogue knows it.
+    """A rented machine compared with a desktop. `desktop_gpu` is the desktop's GPU if the catalogue has it.
 
-    `main` is how many hours of one rented GPU one of the desktop's does, `beside` the same by what is known of both,
-    where `main` only counts them as equal. `work` is None where it was not said. `terms` are already in the prices of
-    both where they are VAT. `chosen_for` is the memory of the rented GPU, where the desktop was chosen to match it.
-    `sells` is whether what a used desktop brings is counted by its age.
+    `speed_ratio` is how many hours of one rented GPU an hour of the desktop's GPU replaces. If it only counts them as
+    equal, `known_ratio` is the ratio by what is known of both. `work` is None if it was not given. VAT of `terms` is
+    already in both prices. `matched_memory_gib` is the memory of the rented GPU if the desktop was chosen to match it.
+    `counts_resale`: the desktop is sold at the price of its age.
     """
 
     desktop: Desktop
     rent: Rent
-    own: GpuSpec | None
-    main: Faster
-    beside: Faster | None = None
+    desktop_gpu: GpuSpec | None
+    speed_ratio: SpeedRatio
+    known_ratio: SpeedRatio | None = None
     work: Work | None = None
     terms: Terms = NO_TERMS
-    chosen_for: float | None = None
-    sells: bool = True
+    matched_memory_gib: float | None = None
+    counts_resale: bool = True
 
-    def question(self, use: Fraction, ratio: Fraction) -> RentOrBuyCase:
-        """Return one case: at this use, a GPU of the desktop doing so many hours of a rented one."""
+    def case_at(self, use: Fraction, ratio: Fraction) -> RentOrBuyCase:
+        """Return the case at this use and this speed ratio of the desktop's GPU to a rented one."""
         speed = ratio * Fraction(self.desktop.gpus, self.rent.gpus)
         return RentOrBuyCase(self.desktop, self.rent.per_hour, use, speed, self.terms.growth)
 
-    def sold(self, question: RentOrBuyCase) -> RentOrBuyCase:
-        """Return the case with what the desktop brings at its age taken off, where that is counted."""
-        return replace(question, desktop=sold_by_age(self.desktop)) if self.sells else question
+    def with_resale(self, question: RentOrBuyCase) -> RentOrBuyCase:
+        """Return the case with the desktop's resale price by age deducted, if that is counted."""
+        return replace(question, desktop=sold_by_age(self.desktop)) if self.counts_resale else question
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class RentOrBuyCase:
     growth: Fraction = Fraction(0)
 
     @property
-    def pace(self) -> SpendRate:
+    def spend_rate(self) -> SpendRate:
         """What each day adds to both."""
         return SpendRate(
             self.per_hour.scaled(24 * self.use), MICRO * round(self.use / self.speed * (DAY // MICRO)), self.growth
@@ -125,8 +125,8 @@ class RentOrBuyCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What either has cost after a time; `flat` is the desktop with all begun years' electricity and maintenance."""
+class CostsAtTime:
+    """What cloud and desktop have cost after a time; `flat`: the desktop, each begun year's running costs in full."""
 
     elapsed: timedelta
     cloud: Money
@@ -135,20 +135,20 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What follows: `year` is what the desktops take in a year; times are None for never, bounds for none.
+class RentOrBuyResult:
+    """The result of a case: `year` is what the desktops cost in a year. A time is None for never, a bound for none.
 
     `break_even` counts by the day, `flat` as published examples do: a whole year's electricity on its first day.
-    `again` is when the desktop, bought anew, is the more expensive one once more.
+    `costlier` is when the desktop, bought anew, is the more expensive one once more.
     """
 
-    question: RentOrBuyCase
+    case: RentOrBuyCase
     year: OwnershipCost
     break_even: timedelta | None
     flat: timedelta | None
-    even_use: Fraction | None
-    even_price: Money | None
-    again: CostlierInterval | None
+    break_even_use: Fraction | None
+    break_even_price: Money | None
+    costlier: CostlierInterval | None
 
     @property
     def after(self) -> timedelta | None:
@@ -156,32 +156,32 @@ class Answer:
         times = [one for one in (self.break_even, self.flat) if one is not None]
         if not times:
             return None
-        last, life = max(times), self.question.desktop.life
+        last, life = max(times), self.case.desktop.life
         rounded = (round_days(last, parts) for parts in (2, 10, 100, 1000))
         return next((one for one in rounded if one <= life), life) if last <= life else round_days(last)
 
 
-def answer_question(question: RentOrBuyCase) -> Answer:
+def evaluate_case(question: RentOrBuyCase) -> RentOrBuyResult:
     """Return when the two have cost the same, and at which use and price they would over the desktop's life."""
-    desktop, pace = question.desktop, question.pace
+    desktop, pace = question.desktop, question.spend_rate
     found = break_even_after(desktop, pace) if pace.cloud else None
-    return Answer(
-        question=question,
+    return RentOrBuyResult(
+        case=question,
         year=ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY)),
         break_even=found,
         flat=break_even_by_flat_year(desktop, pace),
-        even_use=break_even_utilization(desktop, question.per_hour, question.speed, question.growth),
-        even_price=break_even_price(desktop, question.use, question.speed, question.growth),
-        again=None if found is None else costlier_again(desktop, pace, found),
+        break_even_use=break_even_utilization(desktop, question.per_hour, question.speed, question.growth),
+        break_even_price=break_even_price(desktop, question.use, question.speed, question.growth),
+        costlier=None if found is None else costlier_again(desktop, pace, found),
     )
 
 
-def costs_after(question: RentOrBuyCase, elapsed: timedelta, year: OwnershipCost) -> Mark:
+def costs_after(question: RentOrBuyCase, elapsed: timedelta, year: OwnershipCost) -> CostsAtTime:
     """Return what either has cost after a time; `year` is what the desktops take in a year."""
     worked = min(MICRO * round(question.use / question.speed * (elapsed // MICRO)), elapsed * year.number)
     cost = ownership_cost(question.desktop, elapsed, worked, year.number)
     begun = Fraction(-(-elapsed // YEAR))
-    return Mark(
+    return CostsAtTime(
         elapsed=elapsed,
         cloud=question.per_hour.scaled(question.use * hours(elapsed) * annuity_factor(question.growth, elapsed)),
         owned=cost,
@@ -191,29 +191,29 @@ def costs_after(question: RentOrBuyCase, elapsed: timedelta, year: OwnershipCost
 
 @dataclass(frozen=True, slots=True)
 class LifetimeCosts:
-    """What either costs over a time at whose end the desktop is sold.
+    """What cloud and desktop cost over a time at whose end the desktop is sold.
 
-    `since` is from when on the desktop stays cheaper; None where the desktop is not the cheaper one at the end.
+    `cheaper_from` is when the desktop becomes and stays cheaper; None if it is not the cheaper one at the end.
     """
 
     elapsed: timedelta
-    mark: Mark
-    since: timedelta | None
+    costs: CostsAtTime
+    cheaper_from: timedelta | None
 
     @property
     def desktop_is_cheaper(self) -> bool:
         """Whether the desktop has cost less, or as much."""
-        return self.mark.owned.total <= self.mark.cloud
+        return self.costs.owned.total <= self.costs.cloud
 
     @property
     def difference(self) -> Money:
         """By how much the cheaper one is cheaper."""
-        return max(self.mark.owned.total, self.mark.cloud) - min(self.mark.owned.total, self.mark.cloud)
+        return max(self.costs.owned.total, self.costs.cloud) - min(self.costs.owned.total, self.costs.cloud)
 
 
 def lifetime_costs(question: RentOrBuyCase, elapsed: timedelta) -> LifetimeCosts:
     """Return what either costs over this time, and from when on the desktop is the cheaper one up to its end."""
-    desktop, pace = question.desktop, question.pace
+    desktop, pace = question.desktop, question.spend_rate
     year = ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY))
     found = costs_after(question, elapsed, year)
     if found.owned.total > found.cloud:
@@ -228,7 +228,7 @@ def lifetime_costs(question: RentOrBuyCase, elapsed: timedelta) -> LifetimeCosts
 
 
 def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = ()) -> list[timedelta]:
-    """Return the times, up to `horizon`, after which it is said what either has cost."""
+    """Return the times, up to `horizon`, at which the costs of both are shown."""
     times = {MONTH * number for number in MONTHS} | {life, *more}
     return sorted({one for one in times if one < horizon} | {horizon})
 

@@ -26,7 +26,7 @@ class Source:
 
     text: str
     as_of: date
-    ground: SourceQuality
+    quality: SourceQuality
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Figure:
 class Note:
     """A remark for people, with its source."""
 
-    says: str
+    text: str
     source: Source
 
 

@@ -26,7 +26,7 @@ class Assignment(NamedTuple):
 Assigned = Mapping[str, Sequence[Assignment]]  # by a machine's id, in order; those of one machine cover all of time
 NO_JOBS: Assigned = MappingProxyType({})
 _FOREVER = datetime.max.replace(tzinfo=UTC)
-NOBODY = (Assignment(None, None, ""),)  # of a machine that is not assigned
+UNASSIGNED = (Assignment(None, None, ""),)  # of a machine that is not assigned
 
 
 def charges_by_key(

@@ -242,7 +242,7 @@ def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: PeriodBounds, bou
     """Return the exact amount of an interval; `bound` -1 takes the lowest price that may have held, 1 the highest."""
     found = 0
     for begin, end, nanos in price_pieces(usage, *span, bound):
-        first, last = cut.of(begin, end)
+        first, last = cut.clip(begin, end)
         if first < last:
             found += nanos * scaled_duration(usage.per, rule, first, last, bound)
     return usage.quantity * found

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from cloudgpu.core.billing import charge_notes
-from cloudgpu.core.billing.assignments import NO_JOBS, NOBODY, Assigned, charges_by_key
+from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, charges_by_key
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.facts import ChargeNote
@@ -161,13 +161,13 @@ def costs(
     total = CostTotals()
     for part in _parts(with_full_names(list(machines), query.by), ended, now, query, assigned):
         group = groups.setdefault(part.key, CostTotals())
-        if isinstance(part.found, str):
-            group.add_ended(part.machine, part.found)
-            total.add_ended(part.machine, part.found)
+        if isinstance(part.charge_or_resource, str):
+            group.add_ended(part.machine, part.charge_or_resource)
+            total.add_ended(part.machine, part.charge_or_resource)
         else:
-            note = charge_notes.note_with_charge(charge_notes.NO_NOTE, part.found)
-            group.add(part.machine, part.found, note)
-            total.add(part.machine, part.found, note, already_counted=part.already_counted)
+            note = charge_notes.note_with_charge(charge_notes.NO_NOTE, part.charge_or_resource)
+            group.add(part.machine, part.charge_or_resource, note)
+            total.add(part.machine, part.charge_or_resource, note, already_counted=part.already_counted)
     order = sorted(groups) if query.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
     return Costs({key: groups[key] for key in order}, total)
 
@@ -215,7 +215,7 @@ class _Part:
 
     key: str
     machine: Machine
-    found: Charge | str
+    charge_or_resource: Charge | str
     already_counted: bool = False
 
 
@@ -257,7 +257,7 @@ def _in_pieces(
     gone = ((known[subject], use) for subject, use in ended)
     for machine, data in chain(gone, ((one, use) for one in machines for use in one.open_usage)):
         again = False
-        there = assigned.get(machine.id, NOBODY)
+        there = assigned.get(machine.id, UNASSIGNED)
         by_job = query.by is By.JOB
         found = charges_by_key(data, now, there, since=query.since, until=query.until) if by_job else {}
         for key, piece in found.items() if by_job else _pieces(data, now, query):

@@ -47,7 +47,7 @@ class Discount:
             and holds(self.since, self.until, at)
         )
 
-    def of(self, listed: Price | None, at: datetime) -> Price | None:
+    def apply(self, listed: Price | None, at: datetime) -> Price | None:
         """Return what is paid in place of a listed price; None for a percentage of a price that nobody knows."""
         if self.rate is not None:
             against = f" (list: {listed.per_hour.text(4)}, {listed.source})" if listed else ""
@@ -65,7 +65,7 @@ def agreed_price(discounts: Iterable[Discount], item: Available, listed: Price |
     The source says by which setting, and what the list price was. None where no price is known: never free.
     """
     first = next((one for one in discounts if one.fits(item, at)), None)
-    return listed if first is None else first.of(listed, at)
+    return listed if first is None else first.apply(listed, at)
 
 
 def holds(since: datetime | None, until: datetime | None, at: datetime) -> bool:

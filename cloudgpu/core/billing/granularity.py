@@ -37,13 +37,13 @@ class PeriodBounds:
     since: int
     until: int | None
 
-    def of(self, begin: int, end: int) -> tuple[int, int]:
+    def clip(self, begin: int, end: int) -> tuple[int, int]:
         """Clip an interval to the period. If they do not overlap, the result is empty (end <= begin)."""
         return max(begin, self.since), end if self.until is None else min(end, self.until)
 
     def length(self, begin: int, end: int) -> int:
         """Return how much of an interval is inside the period."""
-        first, last = self.of(begin, end)
+        first, last = self.clip(begin, end)
         return max(0, last - first)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 
-from cloudgpu.core.billing.assignments import NO_JOBS, NOBODY, Assigned, Assignment, cuts_of, key_at
+from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, Assignment, cuts_of, key_at
 from cloudgpu.core.billing.charges import Charge, billed_span, billed_units, charge, money
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.machine import Machine
@@ -69,7 +69,7 @@ def line_items(
     """
     exact = rounded = 0
     for one in bill:
-        there = assigned.get(one.machine.id, NOBODY)
+        there = assigned.get(one.machine.id, UNASSIGNED)
         for begin, end in _pieces(one.charge.usage, now, since, until, there):
             found = _charge(one.charge.usage, now, begin, end)
             if found.billed_us or found.high or found.unpriced_us:

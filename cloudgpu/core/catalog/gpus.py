@@ -86,7 +86,7 @@ class Work(StrEnum):
     INFERENCE = "inference"  # decoding a language model token by token: the memory's bandwidth decides
 
 
-class Rests(StrEnum):
+class RatioBasis(StrEnum):
     """What a ratio of speeds rests on; only the first is a measurement of the work itself."""
 
     MEASURED = "measured training throughput"
@@ -97,19 +97,19 @@ class Rests(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Faster:
+class SpeedRatio:
     """How many hours of another GPU an hour of one does: `ratio`, between `low` and `high`, and what that rests on."""
 
     ratio: Fraction
     low: Fraction
     high: Fraction
-    rests: Rests
+    basis: RatioBasis
 
 
-EQUAL = Faster(Fraction(1), Fraction(1), Fraction(1), Rests.SAME)
+EQUAL = SpeedRatio(Fraction(1), Fraction(1), Fraction(1), RatioBasis.SAME)
 
 
-def speed_ratio(one: GpuSpec, other: GpuSpec, work: Work) -> Faster | None:
+def speed_ratio(one: GpuSpec, other: GpuSpec, work: Work) -> SpeedRatio | None:
     """Return how many hours of `other` an hour of `one` does; None where no figure of both is known.
 
     Training: the measured throughput where both were measured. Else the memory's bandwidth, where both have tensor
@@ -118,17 +118,17 @@ def speed_ratio(one: GpuSpec, other: GpuSpec, work: Work) -> Faster | None:
     if one.name == other.name:
         return EQUAL
     if work is Work.INFERENCE:
-        return _of(_ratio(one.bandwidth_gbs, other.bandwidth_gbs), [], Rests.BANDWIDTH)
+        return _of(_ratio(one.bandwidth_gbs, other.bandwidth_gbs), [], RatioBasis.BANDWIDTH)
     measured = _ratio(one.trains_vs_h100, other.trains_vs_h100)
     if measured is not None:
-        return _of(measured, [], Rests.MEASURED)
+        return _of(measured, [], RatioBasis.MEASURED)
     found = {
-        Rests.BANDWIDTH: _ratio(one.bandwidth_gbs, other.bandwidth_gbs),
-        Rests.TENSOR: _ratio(one.tensor_tflops, other.tensor_tflops),
-        Rests.FP32: _ratio(one.fp32_tflops, other.fp32_tflops),
+        RatioBasis.BANDWIDTH: _ratio(one.bandwidth_gbs, other.bandwidth_gbs),
+        RatioBasis.TENSOR: _ratio(one.tensor_tflops, other.tensor_tflops),
+        RatioBasis.FP32: _ratio(one.fp32_tflops, other.fp32_tflops),
     }
     alike = (NO_TENSOR in one.notes) == (NO_TENSOR in other.notes)  # a figure that is missing says nothing of that
-    order = list(found) if alike else [Rests.FP32, Rests.BANDWIDTH]
+    order = list(found) if alike else [RatioBasis.FP32, RatioBasis.BANDWIDTH]
     for rests in order:
         ratio = found[rests]
         if ratio is not None:
@@ -136,8 +136,8 @@ def speed_ratio(one: GpuSpec, other: GpuSpec, work: Work) -> Faster | None:
     return None
 
 
-def _of(ratio: Fraction | None, others: list[Fraction], rests: Rests) -> Faster | None:
-    return None if ratio is None else Faster(ratio, min([ratio, *others]), max([ratio, *others]), rests)
+def _of(ratio: Fraction | None, others: list[Fraction], rests: RatioBasis) -> SpeedRatio | None:
+    return None if ratio is None else SpeedRatio(ratio, min([ratio, *others]), max([ratio, *others]), rests)
 
 
 def _ratio(one: float | None, other: float | None) -> Fraction | None:

@@ -16,7 +16,7 @@ from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 
-from cloudgpu.core.billing.assignments import NOBODY, Assigned, Assignment, charges_by_key
+from cloudgpu.core.billing.assignments import UNASSIGNED, Assigned, Assignment, charges_by_key
 from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.jobs.job import Attempt, Job, SlurmRun
 from cloudgpu.core.model.machine import Machine
@@ -79,7 +79,7 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
     """
     exact, guest = 0, dict[str, Sequence[Assignment]]()
     for machine in machines:
-        there = shares.get(machine.id, NOBODY)
+        there = shares.get(machine.id, UNASSIGNED)
         if len(there) == 1 and there[0].key == job:
             exact += sum(sums[1] for sums in machine.usage_totals.values())
             exact += sum(charge(use, now).amount for use in machine.open_usage)

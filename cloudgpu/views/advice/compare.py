@@ -18,7 +18,7 @@ from cloudgpu.views.plans import price_value
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.advice.compare_sentences import Story
     from cloudgpu.views.documents.money.compare import (
@@ -86,19 +86,19 @@ def _time(at: datetime | None) -> str | None:
 
 def _speeds(story: Story) -> list[ScaledGpu]:
     """Return each GPU of the cloud, with how many of its hours an hour of the desktop's does and its hours of work."""
-    kinds: dict[tuple[str, float | None, Faster], list[RentedMachine]] = {}
+    kinds: dict[tuple[str, float | None, SpeedRatio], list[RentedMachine]] = {}
     for one in [] if story.history is None else story.history.machines:
         if one.gpus:
             kinds.setdefault((one.gpu, one.memory_gib, one.speed), []).append(one)
     return [_speed(kind, machines, story.desktop_memory) for kind, machines in sorted(kinds.items(), key=_named)]
 
 
-def _named(kind: tuple[tuple[str, float | None, Faster], list[RentedMachine]]) -> tuple[str, float]:
+def _named(kind: tuple[tuple[str, float | None, SpeedRatio], list[RentedMachine]]) -> tuple[str, float]:
     return kind[0][0], kind[0][1] or 0.0
 
 
 def _speed(
-    kind: tuple[str, float | None, Faster], machines: Sequence[RentedMachine], desktop: float | None
+    kind: tuple[str, float | None, SpeedRatio], machines: Sequence[RentedMachine], desktop: float | None
 ) -> ScaledGpu:
     gpu, memory, speed = kind
     return {
@@ -108,7 +108,7 @@ def _speed(
         "ratio": round(float(speed.ratio), 4),
         "low": round(float(speed.low), 4),
         "high": round(float(speed.high), 4),
-        "basis": str(speed.rests),
+        "basis": str(speed.basis),
         "fits": None if memory is None or desktop is None else memory <= desktop,
     }
 

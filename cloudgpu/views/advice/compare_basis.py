@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.compare import Case, gpu_seconds_by_day
 from cloudgpu.core.advice.desktop import YEAR, Depreciation
-from cloudgpu.core.catalog.gpus import Rests
+from cloudgpu.core.catalog.gpus import RatioBasis
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.views.advice.compare_sentences import count, hours_text, pace_name
@@ -102,10 +102,10 @@ def _of_work(story: Story) -> Iterator[str]:
 
 def _of_speed(story: Story) -> Iterator[str]:
     machines = [] if story.history is None else [one for one in story.history.machines if one.gpus and sum(one.all)]
-    unknown = sorted({one.gpu for one in machines if one.speed.rests is Rests.SAME and not _is_its(one, story)})
+    unknown = sorted({one.gpu for one in machines if one.speed.basis is RatioBasis.SAME and not _is_its(one, story)})
     if unknown:
         yield f"Their speed compared with the desktop's GPU is not known, and counts as the same: {first_few(unknown)}."
-    rests = sorted({f"{one.gpu} by {one.speed.rests}" for one in machines if one.speed.rests is not Rests.SAME})
+    rests = sorted({f"{one.gpu} by {one.speed.basis}" for one in machines if one.speed.basis is not RatioBasis.SAME})
     if rests:
         yield f"Hours are scaled by speed at {story.work}: {first_few(rests)}."
     memory = story.desktop_memory

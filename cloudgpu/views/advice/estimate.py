@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.advice.estimate import AttachedCostEstimate, Buy
-    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.market.estimate import AttachedPrice, CostSplit, Obstacle, RelativeSpeed
     from cloudgpu.views.documents.market.estimate import Estimate as EstimateValue
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DisplayOptions:
     """How amounts are shown: as of when, in which currency beside dollars, and with which fees (None: not set)."""
 
     now: datetime
     currency: Currency | None
-    fees: Fraction | None
+    fee_factor: Fraction | None
 
 
 @dataclass(slots=True)
-class Speeds:
+class GpuSpeeds:
     """What is known of how fast each GPU does the work, by its name; why others are left out.
 
     `peaks` are in TFLOPs, those in `recalled` from memory.
@@ -42,16 +42,16 @@ class Speeds:
 
     peaks: dict[str, float] = field(default_factory=dict)
     recalled: set[str] = field(default_factory=set)
-    ratios: dict[str, Faster] = field(default_factory=dict)
+    ratios: dict[str, SpeedRatio] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def estimates_value(found: Sequence[Estimate], shown: Shown, speeds: Speeds) -> list[EstimateValue]:
+def estimates_value(found: Sequence[Estimate], shown: DisplayOptions, speeds: GpuSpeeds) -> list[EstimateValue]:
     """Return every estimate, in this order."""
     return [_value(one, shown, speeds) for one in found]
 
 
-def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
+def _value(one: Estimate, shown: DisplayOptions, speeds: GpuSpeeds) -> EstimateValue:
     buy = one.buy
     shape, listed = buy.offer.type, buy.offer.listed
     ratio = speeds.ratios.get(shape.gpu.name)
@@ -76,25 +76,25 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
         "recalled": list(shape.recalled),
         "committed": buy.committed,
         "paid_usd_per_hour": usd(buy.per_hour),
-        "attached_costs": [_beside(resource, shown) for resource in buy.beside],
-        "unpriced": sorted({resource.part for resource in buy.beside if resource.rate.price is None}),
+        "attached_costs": [_beside(resource, shown) for resource in buy.attached],
+        "unpriced": sorted({resource.part for resource in buy.attached if resource.rate.price is None}),
         "fits": one.fits,
         "uncertain": one.uncertain or None,
         "peak_tflops": speeds.peaks.get(shape.gpu.name),
         "peak_recalled": shape.gpu.name in speeds.recalled,
         "times_as_fast": None if ratio is None else _ratio(ratio),
-        "day": _split(one.splits.get("day"), shown),
-        "month": _split(one.splits.get("month"), shown),
-        "year": _split(one.splits.get("year"), shown),
-        "low": _split(one.splits.get("low"), shown),
-        "expected": _split(one.splits.get("expected"), shown),
-        "high": _split(one.splits.get("high"), shown),
-        "with_fees_usd": None if shown.fees is None else usd(one.ranked.total.scaled(shown.fees)),
-        "sustained_use_usd": _sustained(buy, one.splits.get("month")),
+        "day": _split(one.costs.get("day"), shown),
+        "month": _split(one.costs.get("month"), shown),
+        "year": _split(one.costs.get("year"), shown),
+        "low": _split(one.costs.get("low"), shown),
+        "expected": _split(one.costs.get("expected"), shown),
+        "high": _split(one.costs.get("high"), shown),
+        "with_fees_usd": None if shown.fee_factor is None else usd(one.ranking_cost.total.scaled(shown.fee_factor)),
+        "sustained_use_usd": _sustained(buy, one.costs.get("month")),
     }
 
 
-def _split(one: CostParts | None, shown: Shown) -> CostSplit | None:
+def _split(one: CostParts | None, shown: DisplayOptions) -> CostSplit | None:
     """Return what a span costs; the parts that have a price add up to `usd` to the last digit."""
     if one is None:
         return None
@@ -108,7 +108,7 @@ def _split(one: CostParts | None, shown: Shown) -> CostSplit | None:
     }
 
 
-def _beside(one: AttachedCostEstimate, shown: Shown) -> AttachedPrice:
+def _beside(one: AttachedCostEstimate, shown: DisplayOptions) -> AttachedPrice:
     rate = one.rate
     old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, shown.now))
     return {
@@ -116,7 +116,7 @@ def _beside(one: AttachedCostEstimate, shown: Shown) -> AttachedPrice:
         "kind": rate.stored_as,
         "quantity": rate.quantity,
         "per": str(rate.per),
-        "paid": str(one.paid),
+        "paid": str(one.when),
         "usd": None if rate.price is None else usd(rate.price),
         "low_usd": None if rate.low is None else usd(rate.low),
         "at_most": rate.why_at_most or None,
@@ -127,12 +127,12 @@ def _beside(one: AttachedCostEstimate, shown: Shown) -> AttachedPrice:
     }
 
 
-def _ratio(found: Faster) -> RelativeSpeed:
+def _ratio(found: SpeedRatio) -> RelativeSpeed:
     return {
         "ratio": round(float(found.ratio), 4),
         "low": round(float(found.low), 4),
         "high": round(float(found.high), 4),
-        "basis": str(found.rests),
+        "basis": str(found.basis),
     }
 
 
@@ -151,7 +151,7 @@ def _number(hours: Fraction) -> str:
     return usd(Money(round(hours * 10**8) * 10))
 
 
-def without_value(found: Mapping[str, tuple[int, Money]]) -> list[Obstacle]:
+def obstacles_value(found: Mapping[str, tuple[int, Money]]) -> list[Obstacle]:
     """Return, for every wish that is in the way, how many types there are without it, and from what price on."""
     return [
         {"requirement": name, "types": number, "usd_per_hour": usd(price)} for name, (number, price) in found.items()

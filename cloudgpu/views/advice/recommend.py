@@ -114,7 +114,7 @@ def _part(part: Part) -> MemoryPart:
 
 
 def _source(source: Source) -> SourcePart:
-    return {"text": source.text, "as_of": source.as_of.isoformat(), "basis": str(source.ground)}
+    return {"text": source.text, "as_of": source.as_of.isoformat(), "basis": str(source.quality)}
 
 
 def _machine(machine: Machine, answer: Answer, now: datetime) -> RentableMachine:
@@ -148,7 +148,7 @@ def _build(build: Build, even: BreakEven | None, now: datetime) -> BuildableDesk
     return {
         "gpu": build.spec.name,
         "cards": build.cards,
-        "paid": str(build.paid),
+        "paid": str(build.price_kind),
         "card_usd": usd(build.price),
         "dated": build.dated,
         "old": card is not None and is_old(card.as_of, now),
@@ -164,15 +164,15 @@ def _build(build: Build, even: BreakEven | None, now: datetime) -> BuildableDesk
 def _even(even: BreakEven) -> DesktopBreakEven:
     return {
         "hours_replaced": _rounded(even.speed, 4),
-        "basis": str(even.faster.rests),
-        "from_hours_per_week": _number(even.weekly, 1),
+        "basis": str(even.speed_ratio.basis),
+        "from_hours_per_week": _number(even.weekly_hours, 1),
         "after_days": _days(even.after),
         "soonest_days": _days(even.soonest),
         "latest_days": _days(even.latest),
         "desktops": even.desktops,
-        "rent_usd": None if even.life is None else usd(even.life.mark.cloud),
-        "desktop_usd": None if even.life is None else usd(even.life.mark.owned.total),
-        "sold_for_usd": None if even.life is None else usd(even.life.mark.owned.worth),
+        "rent_usd": None if even.over_life is None else usd(even.over_life.costs.cloud),
+        "desktop_usd": None if even.over_life is None else usd(even.over_life.costs.owned.total),
+        "sold_for_usd": None if even.over_life is None else usd(even.over_life.costs.owned.worth),
     }
 
 

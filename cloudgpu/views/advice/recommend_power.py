@@ -56,7 +56,7 @@ def _limit(supply: PowerSupply, rules: Rules) -> Iterator[Said]:
         (
             f"With every card's limit {watts(figures.limit_watts.value)} lower (nvidia-smi -pl) they are "
             f"{watts(supply.limited.watts)}; that cost an RTX 2080 Ti about {figures.limit_cost_percent.value}% of its "
-            f"speed. {rules.notes['limit'].says}"
+            f"speed. {rules.notes['limit'].text}"
         ),
         (figures.limit_cost_percent.source, rules.notes["limit"].source),
     )
@@ -68,4 +68,4 @@ def _space(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
     names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT else ["cooling", "lanes"]
     if supply.cards >= 4 and build.spec.name == "RTX3090":  # noqa: PLR2004  (of what was tried)
         names.append("quad")
-    yield from ((rules.notes[name].says, (rules.notes[name].source,)) for name in names)
+    yield from ((rules.notes[name].text, (rules.notes[name].source,)) for name in names)

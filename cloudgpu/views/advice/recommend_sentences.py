@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.advice.desktop_build import BreakEven, Build, Paid, Verdict
+from cloudgpu.core.advice.desktop_build import BreakEven, Build, PriceKind, Verdict
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source, SourceQuality
@@ -47,8 +47,9 @@ def of_rent(machine: Machine) -> Source:
 def of_purchase(answer: Answer, build: Build) -> Iterator[Source]:
     """Yield where the figures of a desktop come from: its cards' price, the rest, and how it is run."""
     if build.spec.card is not None:
-        what = "list price" if build.paid is Paid.LAUNCH else f"{build.paid} price".replace("yours price", "your price")
-        table = "as you gave it" if build.paid is Paid.YOURS else f"a public table of cards, {build.dated}"
+        kind = build.price_kind
+        what = "list price" if kind is PriceKind.LAUNCH else f"{kind} price".replace("yours price", "your price")
+        table = "as you gave it" if kind is PriceKind.YOURS else f"a public table of cards, {build.dated}"
         name = f"{what} of an {build.spec.name}: {table}"
         yield Source(name, build.spec.card.as_of.date(), SourceQuality.PUBLISHED)
     yield answer.rules.figures.base_machine_usd.source
@@ -126,7 +127,7 @@ def _buy(build: Build) -> str:
 
 
 def _cards(build: Build) -> str:
-    paid = "" if build.paid in (Paid.LAUNCH, Paid.YOURS) else f"{build.paid} "
+    paid = "" if build.price_kind in (PriceKind.LAUNCH, PriceKind.YOURS) else f"{build.price_kind} "
     return f"{_article(paid or build.spec.name) if build.cards == 1 else build.cards} {paid}{build.spec.name}"
 
 
@@ -144,10 +145,10 @@ def _several(even: BreakEven) -> str:
 
 def _bought(machine: Machine, even: BreakEven) -> str:
     it = "it costs" if even.desktops == 1 else "they cost"
-    if even.life is None or even.hours is None:
+    if even.over_life is None or even.hours is None:
         return f"{it[:1].upper()}{it[1:]} less than renting {rented(machine)}."
-    pace = f"At {number(even.hours)} hours a week over {_life(even.life.elapsed)}"
-    net, rent = (one.text(0) for one in (even.life.mark.owned.total, even.life.mark.cloud))
+    pace = f"At {number(even.hours)} hours a week over {_life(even.over_life.elapsed)}"
+    net, rent = (one.text(0) for one in (even.over_life.costs.owned.total, even.over_life.costs.cloud))
     return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_unsold(even)}{_again(even)}"
 
 
@@ -166,20 +167,19 @@ def _life(span: timedelta) -> str:
 
 
 def _again(even: BreakEven) -> str:
-    if even.again is None:
+    if even.costlier is None:
         return ""
-    until = "from then on" if even.again.until is None else f"until {span_text(even.again.until)} are over"
-    return f" Replaced after {span_text(even.again.since)}, it is more expensive again {until}."
+    until = "from then on" if even.costlier.until is None else f"until {span_text(even.costlier.until)} are over"
+    return f" Replaced after {span_text(even.costlier.since)}, it is more expensive again {until}."
 
 
 def _not_bought(build: Build, even: BreakEven) -> str:
     desktop = f"A desktop with {_cards(build)} ({build.desktop.purchase.text(0)})"
-    if even.life is None:
+    if even.over_life is None:
         return f"{desktop} costs more at that pace."
-    net, rent = (one.text(0) for one in (even.life.mark.owned.total, even.life.mark.cloud))
-    return (
-        f"Over {_life(even.life.elapsed)} that is {rent}. {desktop} costs {net} with its electricity, sold at the end."
-    )
+    net, rent = (one.text(0) for one in (even.over_life.costs.owned.total, even.over_life.costs.cloud))
+    life = _life(even.over_life.elapsed)
+    return f"Over {life} that is {rent}. {desktop} costs {net} with its electricity, sold at the end."
 
 
 def _range(even: BreakEven) -> str:
@@ -201,9 +201,9 @@ def _from(build: Build, even: BreakEven | None) -> str:
     if even is None or even.hours is not None:
         return ""
     years = number(Fraction(build.desktop.life // timedelta(days=1), 365))
-    if even.weekly is None:
+    if even.weekly_hours is None:
         return f": over {years} years the desktop is never the cheaper one"
-    return f": for {number(even.weekly)} hours a week or more over {years} years, the desktop is the cheaper one"
+    return f": for {number(even.weekly_hours)} hours a week or more over {years} years, the desktop is the cheaper one"
 
 
 def _nothing(answer: Answer) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.advice.desktop import USED_SOURCE
-from cloudgpu.core.advice.desktop_build import BreakEven, Build, Paid
+from cloudgpu.core.advice.desktop_build import BreakEven, Build, PriceKind
 from cloudgpu.core.advice.model_memory import Method
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
@@ -167,24 +167,25 @@ def _even_step(answer: Answer) -> Step:
     desktop = build.desktop
     years = number(Fraction(desktop.life // timedelta(days=1), 365))
     says = (
-        f"The desktop: {build.cards} {build.spec.name} at {build.price.text(0)} ({build.paid}, {build.dated}) and "
-        f"{rest} for the rest, {number(desktop.busy_power.watts)} W at work, {desktop.tariff.per_kwh.text(3)} a kWh, "
-        f"{years} years (an assumption). Sold at the end it brings what a used one does: "
+        f"The desktop: {build.cards} {build.spec.name} at {build.price.text(0)} ({build.price_kind}, {build.dated}) "
+        f"and {rest} for the rest, {number(desktop.busy_power.watts)} W at work, {desktop.tariff.per_kwh.text(3)} a "
+        f"kWh, {years} years (an assumption). Sold at the end it brings what a used one does: "
         f"{USED_SOURCE}. The machine: its list price, without disk and "
         "address."
     )
     sources = (*of_purchase(answer, build), of_rent(machine))
     if even is None:
         return Step("Rent or buy", f"{says} How fast one is compared with the other is not known.", sources)
-    says += f" An hour of the desktop does {float(even.speed):.2f} hours of the machine ({even.faster.rests})."
+    says += f" An hour of the desktop does {float(even.speed):.2f} hours of the machine ({even.speed_ratio.basis})."
     says += _hours(build, even, years)
     return Step("Rent or buy", says, sources)
 
 
 def _hours(build: Build, even: BreakEven, years: str) -> str:
-    if even.weekly is None:
+    if even.weekly_hours is None:
         return f" Over {years} years the desktop is never the cheaper one."
-    says = f" From {number(even.weekly)} hours a week of the machine on, for {years} years, the desktop is cheaper."
+    hours = number(even.weekly_hours)
+    says = f" From {hours} hours a week of the machine on, for {years} years, the desktop is cheaper."
     if even.hours is None:
         return says + " Say --hours-per-week to know when."
     if even.desktops > 1:
@@ -240,7 +241,7 @@ def warnings(answer: Answer) -> Iterator[str]:
         yield "EC2's spot price is the list price less published savings: off by -22% to +80% where observed."
     yield from marketplace_notes([one.offer for one in answer.machines])
     if _is_tight(answer, machine):
-        yield f"It is tight on the {machine.spec.name}: {answer.rules.notes['tight'].says} (recalled)."
+        yield f"It is tight on the {machine.spec.name}: {answer.rules.notes['tight'].text} (recalled)."
 
 
 def _of_cards(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
@@ -248,7 +249,7 @@ def _of_cards(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
     if card is not None:
         old = " and old" if is_old(card.as_of, now) else ""
         note = f" {card.note[:1].upper()}{card.note[1:]}." if card.note else ""
-        if build.paid is Paid.YOURS:
+        if build.price_kind is PriceKind.YOURS:
             yield f"The price of the {build.spec.name} is yours."
             return
         yield f"Prices of cards are of {build.dated}{old}: look what one costs where you are.{note}"

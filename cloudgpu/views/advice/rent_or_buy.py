@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import FIRST_HOUR
 from cloudgpu.core.advice.desktop import USED_SOURCE, YEAR
-from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answer_question, costs_after, milestones
+from cloudgpu.core.advice.rent_or_buy import (
+    Calculation,
+    CostsAtTime,
+    RentOrBuyResult,
+    costs_after,
+    evaluate_case,
+    milestones,
+)
 from cloudgpu.core.catalog.catalog import is_old, spot_uncertainty
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -25,7 +32,7 @@ from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, percent, se
 if TYPE_CHECKING:
     from cloudgpu.core.advice.break_even import CostlierInterval
     from cloudgpu.core.advice.rent_or_buy import Rent
-    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.rent_or_buy import (
         CalculatedDocument,
@@ -36,29 +43,31 @@ if TYPE_CHECKING:
         OverYears,
         RentedMachine,
         ScaledOutcomes,
-        SpeedRatio,
         TimelinePoint,
+    )
+    from cloudgpu.views.documents.money.rent_or_buy import (
+        SpeedRatio as SpeedRatioValue,
     )
 
 ALIKE = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end
 
 
-def by_speed(found: Calculation, answers: Sequence[Answer]) -> str:
+def by_speed(found: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
     """Return ` By speed it is 67.6 days.`; empty where speeds are alike, not known, or are what was counted."""
-    beside = found.beside
-    if beside is None or ALIKE[0] <= beside.ratio <= ALIKE[1] or not answers[-1].question.use:
+    beside = found.known_ratio
+    if beside is None or ALIKE[0] <= beside.ratio <= ALIKE[1] or not answers[-1].case.use:
         return ""
-    scaled = [answer_question(found.question(one.question.use, beside.ratio)) for one in answers]
+    scaled = [evaluate_case(found.case_at(one.case.use, beside.ratio)) for one in answers]
     numbered = [one.break_even is not None and one.break_even > FIRST_HOUR for one in answers]
     if not any(numbered) and [_after(one) for one in answers] == [_after(one) for one in scaled]:
         return " By speed it is the same."
     begin = "it is" if all(numbered) else "the cloud has cost as much"
     after = "" if all(numbered) else "after "
-    texts = [_after(one, after) + (f" at {percent(one.question.use)}" if len(scaled) > 1 else "") for one in scaled]
+    texts = [_after(one, after) + (f" at {percent(one.case.use)}" if len(scaled) > 1 else "") for one in scaled]
     return f" By speed {begin} {' and '.join(texts)}."
 
 
-def _after(answer: Answer, after: str = "") -> str:
+def _after(answer: RentOrBuyResult, after: str = "") -> str:
     several = f" with {answer.year.number:,} desktops" if answer.year.number > 1 else ""
     if answer.break_even is None:
         return f"never{several}"
@@ -76,7 +85,7 @@ def calculated_value(
     found: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
 ) -> CalculatedDocument:
     """Return what follows from a price and a use, with all it rests on."""
-    expected = [answer_question(found.question(use, found.main.ratio)) for use in found.rent.use.shares]
+    expected = [evaluate_case(found.case_at(use, found.speed_ratio.ratio)) for use in found.rent.use.shares]
     made, terms = choices(found, expected), found.terms
     resale = of_resale(found, made, currency)
     return {
@@ -85,12 +94,12 @@ def calculated_value(
         "currency": None if currency is None else currency.value(),
         "desktop": desktop_value(found.desktop, changed),
         "cloud": _cloud(found.rent, now),
-        "usage": {"typed": found.rent.use.asked, "bound": str(found.rent.use.bound)},
+        "usage": {"typed": found.rent.use.text, "bound": str(found.rent.use.bound)},
         "work": found.work and str(found.work),
-        "speed": _speed(found.main),
+        "speed": _speed(found.speed_ratio),
         "fits": _fits(found),
-        "answers": [_answer(found, use, found.main) for use in found.rent.use.shares],
-        "with_known_speeds": None if found.beside is None else _beside(found, found.beside),
+        "answers": [_answer(found, use, found.speed_ratio) for use in found.rent.use.shares],
+        "with_known_speeds": None if found.known_ratio is None else _beside(found, found.known_ratio),
         "why_they_differ": why(expected[0], currency),
         "assumptions": [text for text in (resale, *assumptions(found, currency)) if text],
         "years": number(hours(found.rent.horizon) / hours(YEAR)),
@@ -110,8 +119,8 @@ def calculated_value(
 
 def _timeline(found: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
     """Yield what both have cost in even steps over the years, the first step from nothing."""
-    question, year = choice.answer.question, choice.answer.year
-    ways = found.sold(question), choice.unsold.question
+    question, year = choice.answer.case, choice.answer.year
+    ways = found.with_resale(question), choice.unsold.case
     for step in range(STEPS + 1):
         elapsed = found.rent.horizon * step / STEPS
         sold, unsold = (costs_after(one, elapsed, year) for one in ways)
@@ -124,17 +133,17 @@ def _timeline(found: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
 
 
 def _over(one: Choice) -> OverYears:
-    done, cheaper = one.over.mark, one.over.desktop_is_cheaper
+    done, cheaper = one.over.costs, one.over.desktop_is_cheaper
     cost = done.owned
     return {
-        "utilization_percent": number(one.answer.question.use * 100),
+        "utilization_percent": number(one.answer.case.use * 100),
         "cloud_usd": usd(done.cloud),
         "paid_usd": usd(cost.total + cost.worth),
         "sold_for_usd": usd(cost.worth),
         "desktop_usd": usd(cost.total),
         "cheaper": "desktop" if cheaper else "cloud",
         "difference_usd": usd(one.over.difference),
-        "desktop_cheaper_from_days": _days(one.over.since if cheaper else one.later.break_even),
+        "desktop_cheaper_from_days": _days(one.over.cheaper_from if cheaper else one.later.break_even),
         "paid_off_unsold_days": _days(one.unsold.break_even),
     }
 
@@ -142,8 +151,8 @@ def _over(one: Choice) -> OverYears:
 def _cloud(rent: Rent, now: datetime) -> RentedMachine:
     value: RentedMachine = {
         "gpu": None if rent.spec is None else rent.spec.name,
-        "instead_of": None if rent.instead_of is None else rent.instead_of.name,
-        "matching_gpus": list(rent.means),
+        "instead_of": None if rent.substitute_for is None else rent.substitute_for.name,
+        "matching_gpus": list(rent.matching_gpus),
         "gpus": rent.gpus,
         "usd_per_hour": usd(rent.per_hour),
         "offer": None,
@@ -165,29 +174,29 @@ def _cloud(rent: Rent, now: datetime) -> RentedMachine:
     return value
 
 
-def _speed(one: Faster) -> SpeedRatio:
+def _speed(one: SpeedRatio) -> SpeedRatioValue:
     return {
         "ratio": number(one.ratio),
         "low": number(one.low),
         "high": number(one.high),
-        "basis": str(one.rests),
+        "basis": str(one.basis),
     }
 
 
 def _fits(found: Calculation) -> bool | None:
     """Say whether what fits the rented GPU's memory fits the desktop's; None where one of them is not known."""
-    if found.rent.memory_gib is None or found.own is None:
+    if found.rent.memory_gib is None or found.desktop_gpu is None:
         return None
-    return found.own.memory_gib >= found.rent.memory_gib
+    return found.desktop_gpu.memory_gib >= found.rent.memory_gib
 
 
-def _beside(found: Calculation, speed: Faster) -> ScaledOutcomes:
+def _beside(found: Calculation, speed: SpeedRatio) -> ScaledOutcomes:
     return {"speed": _speed(speed), "answers": [_answer(found, use, speed) for use in found.rent.use.shares]}
 
 
-def _answer(found: Calculation, use: Fraction, speed: Faster) -> Outcomes:
+def _answer(found: Calculation, use: Fraction, speed: SpeedRatio) -> Outcomes:
     ratios = {speed.low, speed.ratio, speed.high}
-    cases = {ratio: _case(found, answer_question(found.question(use, ratio))) for ratio in ratios}
+    cases = {ratio: _case(found, evaluate_case(found.case_at(use, ratio))) for ratio in ratios}
     return {
         "utilization_percent": number(use * 100),
         "hours_per_day": number(use * 24),
@@ -197,22 +206,22 @@ def _answer(found: Calculation, use: Fraction, speed: Faster) -> Outcomes:
     }
 
 
-def _case(found: Calculation, answer: Answer) -> Outcome:
+def _case(found: Calculation, answer: RentOrBuyResult) -> Outcome:
     near = [] if answer.after is None else [answer.after]
-    times = milestones(answer.question.desktop.life, found.rent.horizon, near)
-    sold = found.sold(answer.question)
+    times = milestones(answer.case.desktop.life, found.rent.horizon, near)
+    sold, even = found.with_resale(answer.case), answer.break_even_use
     return {
         "desktops": answer.year.number,
-        "desktop_hours_per_day": number(answer.question.use * 24 / answer.question.speed),
+        "desktop_hours_per_day": number(answer.case.use * 24 / answer.case.speed),
         "kwh_per_year": number(answer.year.energy.kwh),
         "electricity_usd_per_year": usd(answer.year.electricity),
         "break_even_days": _days(answer.break_even),
         "break_even_days_by_flat_year": _days(answer.flat),
-        "desktop_costs_more_again": None if answer.again is None else _again(answer.again),
-        "break_even_utilization_percent": None if answer.even_use is None else number(answer.even_use * 100),
-        "break_even_usd_per_hour": None if answer.even_price is None else usd(answer.even_price),
+        "desktop_costs_more_again": None if answer.costlier is None else _again(answer.costlier),
+        "break_even_utilization_percent": None if even is None else number(even * 100),
+        "break_even_usd_per_hour": None if answer.break_even_price is None else usd(answer.break_even_price),
         "curve": [
-            _mark(costs_after(answer.question, one, answer.year), costs_after(sold, one, answer.year)) for one in times
+            _mark(costs_after(answer.case, one, answer.year), costs_after(sold, one, answer.year)) for one in times
         ],
     }
 
@@ -221,7 +230,7 @@ def _again(one: CostlierInterval) -> DearerAgain:
     return {"from_days": number(hours(one.since) / 24), "until_days": _days(one.until)}
 
 
-def _mark(one: Mark, sold: Mark) -> CurvePoint:
+def _mark(one: CostsAtTime, sold: CostsAtTime) -> CurvePoint:
     return {
         "days": number(hours(one.elapsed) / 24),
         "cloud_usd": usd(one.cloud),

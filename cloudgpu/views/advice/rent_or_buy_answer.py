@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
-from cloudgpu.core.advice.rent_or_buy import Bound, LifetimeCosts, answer_question, lifetime_costs
+from cloudgpu.core.advice.rent_or_buy import Bound, LifetimeCosts, evaluate_case, lifetime_costs
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.views.advice.compare_sentences import capital, count
 from cloudgpu.views.advice.rent_or_buy_sentences import days, life, named, percent, shown
 
 if TYPE_CHECKING:
-    from cloudgpu.core.advice.rent_or_buy import Answer, Calculation
+    from cloudgpu.core.advice.rent_or_buy import Calculation, RentOrBuyResult
     from cloudgpu.core.values.currency import Currency
 
 CENTS = Money.usd(100)  # below it amounts are shown with cents
@@ -31,20 +31,20 @@ class Choice:
     `later` is from when on it is cheaper where that is not within the years; None for never.
     """
 
-    answer: Answer
+    answer: RentOrBuyResult
     over: LifetimeCosts
-    later: Answer
-    unsold: Answer
+    later: RentOrBuyResult
+    unsold: RentOrBuyResult
 
 
-def choices(found: Calculation, answers: Sequence[Answer]) -> list[Choice]:
+def choices(found: Calculation, answers: Sequence[RentOrBuyResult]) -> list[Choice]:
     """Return what is chosen for each use."""
     made = []
     for one in answers:
-        sold = found.sold(one.question)
+        sold = found.with_resale(one.case)
         kept = replace(found.desktop, resale=ZERO, depreciation=Depreciation.NONE)
-        unsold = answer_question(replace(one.question, desktop=kept))
-        made.append(Choice(one, lifetime_costs(sold, found.rent.horizon), answer_question(sold), unsold))
+        unsold = evaluate_case(replace(one.case, desktop=kept))
+        made.append(Choice(one, lifetime_costs(sold, found.rent.horizon), evaluate_case(sold), unsold))
     return made
 
 
@@ -56,22 +56,22 @@ def verdict(made: Sequence[Choice]) -> str:
 
 def sentence(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
     """Return the answer: the total of each over the years, who is cheaper, and by how much."""
-    if not made[-1].answer.question.use:
+    if not made[-1].answer.case.use:
         desktop = _desktop(found, made)
         return (
             f"Rent: a machine that is not used costs nothing. {capital(desktop)} {_costs(desktop)} "
-            f"{amount(made[-1].over.mark.owned.total, currency)} over {_years(found)} all the same."
+            f"{amount(made[-1].over.costs.owned.total, currency)} over {_years(found)} all the same."
         )
     return _one(found, made[0], currency) if len(made) == 1 else _both(found, made, currency)
 
 
 def crossing(found: Calculation, made: Sequence[Choice]) -> str:
     """Return from when on the desktop is cheaper, sold when the work ends and unsold; empty where nothing is used."""
-    if not made[-1].answer.question.use:
+    if not made[-1].answer.case.use:
         return ""
     if len(made) == 1:
         return " ".join([*_crossing(found, made[0]), *_beyond(found, made[0])])
-    since = [f"{_since(one)} at {percent(one.answer.question.use)}" for one in made if one.over.desktop_is_cheaper]
+    since = [f"{_since(one)} at {percent(one.answer.case.use)}" for one in made if one.over.desktop_is_cheaper]
     return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
 
 
@@ -86,7 +86,7 @@ def amount(money: Money, currency: Currency | None) -> str:
 
 
 def _one(found: Calculation, one: Choice, currency: Currency | None) -> str:
-    mark, more = one.over.mark, amount(one.over.difference, currency)
+    mark, more = one.over.costs, amount(one.over.difference, currency)
     years, desktop, rent = _years(found), _desktop(found, [one]), _renting(found)
     cloud, owned = amount(mark.cloud, currency), amount(mark.owned.total, currency)
     if not one.over.difference:
@@ -102,12 +102,12 @@ def _costs(desktop: str) -> str:
 
 def _both(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
     ways = ["buy" if one.over.desktop_is_cheaper else "rent" for one in made]
-    uses = [percent(one.answer.question.use) for one in made]
+    uses = [percent(one.answer.case.use) for one in made]
     lead = capital(ways[0])
     if ways[0] != ways[1]:
         lead = f"{capital(ways[0])} at {uses[0]} of the time, {ways[1]} at {uses[1]}"
-    cloud = " to ".join(amount(one.over.mark.cloud, currency) for one in made)
-    owned = " to ".join(amount(one.over.mark.owned.total, currency) for one in made)
+    cloud = " to ".join(amount(one.over.costs.cloud, currency) for one in made)
+    owned = " to ".join(amount(one.over.costs.owned.total, currency) for one in made)
     return (
         f"{lead}: over {_years(found)}, used {' to '.join(uses)} of the time, {_desktop(found, made)} "
         f"{_costs(_desktop(found, made))} {owned}. Renting costs {cloud}."
@@ -116,7 +116,7 @@ def _both(found: Calculation, made: Sequence[Choice], currency: Currency | None)
 
 def _crossing(found: Calculation, one: Choice) -> Iterator[str]:
     """Yield from when on the desktop is cheaper: sold when the work ends, and unsold."""
-    both = found.sells and found.desktop.depreciation is Depreciation.NONE
+    both = found.counts_resale and found.desktop.depreciation is Depreciation.NONE
     begin = "Sold when you stop, the desktop is" if both else "The desktop is"
     if one.over.desktop_is_cheaper:
         yield f"{begin} cheaper {_since(one)}."
@@ -134,7 +134,7 @@ def _crossing(found: Calculation, one: Choice) -> Iterator[str]:
 
 
 def _since(one: Choice) -> str:
-    since = one.over.since
+    since = one.over.cheaper_from
     return "from the first hour on" if since is None or since <= FIRST_HOUR else f"from {_day(since)} on"
 
 
@@ -146,7 +146,7 @@ def _day(span: object) -> str:
 
 def _beyond(found: Calculation, one: Choice) -> Iterator[str]:
     """Yield what holds on the other side of a bound."""
-    even, bound = one.later.even_use, found.rent.use.bound
+    even, bound = one.later.break_even_use, found.rent.use.bound
     if found.rent.horizon != found.desktop.life or even is None:
         return
     if bound is Bound.UNDER and one.over.desktop_is_cheaper:
@@ -157,25 +157,25 @@ def _beyond(found: Calculation, one: Choice) -> Iterator[str]:
 
 def _notes(found: Calculation) -> Iterator[str]:
     """Yield what was compared in place of what was named, and what does not fit."""
-    rent, own, desktop = found.rent, found.own, found.desktop
-    if rent.instead_of is not None and rent.spec is not None:
-        wanted = rent.instead_of
+    rent, own, desktop = found.rent, found.desktop_gpu, found.desktop
+    if rent.substitute_for is not None and rent.spec is not None:
+        wanted = rent.substitute_for
         yield (
             f"No cloud lists {an(wanted.name)}: {an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB) does its work, "
-            f"the hours counted by {found.main.rests}."
+            f"the hours counted by {found.speed_ratio.basis}."
         )
         if own is not None and own.memory_gib < wanted.memory_gib:
             yield f"This holds if the work fits in {own.memory_gib:g} GiB."
-    if own is None or rent.spec is None or rent.instead_of is not None:
+    if own is None or rent.spec is None or rent.substitute_for is not None:
         return
-    if found.chosen_for is not None and desktop.boxes > 1:
+    if found.matched_memory_gib is not None and desktop.boxes > 1:
         memory = own.memory_gib * desktop.gpus
         yield (
-            f"One {own.name} ({own.memory_gib:g} GiB) has {float(found.main.ratio):.2f} of the speed of "
+            f"One {own.name} ({own.memory_gib:g} GiB) has {float(found.speed_ratio.ratio):.2f} of the speed of "
             f"{an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count(desktop.boxes)} have {memory:g} GiB."
             f"{' For one card with 48 GiB: --desktop a6000.' if rent.gpus == 1 else ''}"
         )
-    elif found.chosen_for is not None:
+    elif found.matched_memory_gib is not None:
         yield (
             f"{capital(an(rent.spec.name))} has {rent.spec.memory_gib:g} GiB, so the desktop has a card with "
             f"{own.memory_gib:g} GiB."
@@ -189,12 +189,12 @@ def _notes(found: Calculation) -> Iterator[str]:
 
 def of_resale(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
     """Return for how much the desktop is sold at the end of the years, and by which rule; empty where it is not."""
-    worth = made[-1].over.mark.owned.worth
+    worth = made[-1].over.costs.owned.worth
     if not worth:
         return ""
     desktop = found.desktop
     text = f"Sold after {_years(found)}, the desktop brings {amount(worth, currency)}"
-    if desktop.depreciation is not Depreciation.NONE or not found.sells:
+    if desktop.depreciation is not Depreciation.NONE or not found.counts_resale:
         return f"{text}."
     used = f"{percent(USED_SHARE)} of its price as soon as it is used"
     if desktop.resale_known or desktop.resale:
@@ -235,10 +235,10 @@ def _renting(found: Calculation) -> str:
     what = f"{rent.gpus}x {rent.spec.name}" if rent.spec is not None else "a machine"
     if rent.use.bound is not Bound.AT:
         return f"renting {what} for {percent(rent.use.shares[-1])} of the time"
-    if not rent.use.asked.endswith("a day"):
-        return f"renting {what} for {rent.use.asked} of the time"
+    if not rent.use.text.endswith("a day"):
+        return f"renting {what} for {rent.use.text} of the time"
     hours = float(rent.use.shares[-1] * 24)
-    return f"renting {what} for {hours:.3g} hours a day" if rent.instead_of else f"renting {what} for {rent.use.asked}"
+    return f"renting {what} for " + (f"{hours:.3g} hours a day" if rent.substitute_for else rent.use.text)
 
 
 def _years(found: Calculation) -> str:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.advice.break_even import DAY, FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, YEAR, Depreciation
 from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, costs_after
-from cloudgpu.core.catalog.gpus import Rests
+from cloudgpu.core.catalog.gpus import RatioBasis
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import hours
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.advice.rent_or_buy import Answer, Calculation
+    from cloudgpu.core.advice.rent_or_buy import Calculation, RentOrBuyResult
     from cloudgpu.core.values.currency import Currency
 
 CENT = 10_000_000
@@ -77,11 +77,11 @@ def life(span: timedelta) -> str:
     return f"{number:g} year{'s' * (number != 1)}"
 
 
-def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency | None) -> str:
+def sentence(found: Calculation, answers: Sequence[RentOrBuyResult], currency: Currency | None) -> str:
     """Return what a person would say of it."""
     first, last = answers[0], answers[-1]
     what = named(found.desktop, max(one.year.number for one in answers))
-    if not last.question.use:
+    if not last.case.use:
         return f"A cloud machine that is not used costs nothing, and {what} costs even when it is off."
     fits = _where_it_fits(found)
     begin = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found)},{fits}"
@@ -95,7 +95,7 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
     if first.break_even is None:
         return (
             f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
-            f"{percent(first.question.use)}.{_again(answers)}"
+            f"{percent(first.case.use)}.{_again(answers)}"
         )
     if first.break_even <= FIRST_HOUR:
         under = found.rent.use.bound is Bound.UNDER
@@ -106,16 +106,16 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
 
 def _where_it_fits(found: Calculation) -> str:
     """Return what all of the sentence holds for, where the rented GPU has more memory; empty where it does not."""
-    rent, own = found.rent, found.own
+    rent, own = found.rent, found.desktop_gpu
     if own is None or rent.memory_gib is None or own.memory_gib >= rent.memory_gib:
         return ""
     return f" and if the work fits in {own.memory_gib:g} GiB{' a GPU' if found.desktop.gpus > 1 else ''},"
 
 
-def _steady(found: Calculation, answers: Sequence[Answer]) -> bool:
+def _steady(found: Calculation, answers: Sequence[RentOrBuyResult]) -> bool:
     """Say whether what holds at a bound holds on its other side: not where another use takes other desktops."""
     first, last = answers[0].year.number, answers[-1].year.number
-    whole = answers[-1].question.speed
+    whole = answers[-1].case.speed
     return {
         Bound.AT: True,
         Bound.UNDER: last == 1,
@@ -124,12 +124,12 @@ def _steady(found: Calculation, answers: Sequence[Answer]) -> bool:
     }[found.rent.use.bound]
 
 
-def _each(found: Calculation, answers: Sequence[Answer]) -> str:
+def _each(found: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
     """Return what each use comes to, where they take different numbers of desktops."""
     parts = []
     for one in answers:
         after = "never" if one.break_even is None else f"after {days(one.break_even)}"
-        parts.append(f"{after} at {percent(one.question.use)} with {one.year.number} of them")
+        parts.append(f"{after} at {percent(one.case.use)} with {one.year.number} of them")
     text = f"the cloud has cost as much as {named(found.desktop, 0)} {', and '.join(parts)}"
     return f"{text}; other uses may take another number."
 
@@ -150,50 +150,50 @@ def _at_once(desktop: Desktop, what: str) -> str:
     return f"the cloud costs more from the first hour on than {what} loses in worth and takes to run."
 
 
-def _when(found: Calculation, first: Answer, last: Answer) -> str:
+def _when(found: Calculation, first: RentOrBuyResult, last: RentOrBuyResult) -> str:
     earliest, latest = last.break_even or timedelta(0), first.break_even or timedelta(0)
     if found.rent.use.bound is Bound.UNDER:
         return f"after {days(latest)} at the earliest.{_below(first)}"
     if found.rent.use.bound is Bound.OVER:
         return f"after {days(latest)} at the latest."
-    if first.again is not None and latest > first.again.since - DAY:
+    if first.costlier is not None and latest > first.costlier.since - DAY:
         return f"only as that is sold, after {days(latest)}."
     after = days(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days(latest)}"
     return f"after {after}."
 
 
-def _below(answer: Answer) -> str:
-    if not answer.even_use:
+def _below(answer: RentOrBuyResult) -> str:
+    if not answer.break_even_use:
         return ""
-    return f" Used less than {percent(answer.even_use)} of the time, the cloud stays cheaper."
+    return f" Used less than {percent(answer.break_even_use)} of the time, the cloud stays cheaper."
 
 
-def _again(answers: Sequence[Answer]) -> str:
+def _again(answers: Sequence[RentOrBuyResult]) -> str:
     """Return from when to when a desktop that was bought anew is the dearer one once more; empty where it is not."""
     for one in answers:
-        if one.again is not None:
-            since, until = (None if at is None else -(-at // DAY) for at in (one.again.since, one.again.until))
+        if one.costlier is not None:
+            since, until = (None if at is None else -(-at // DAY) for at in (one.costlier.since, one.costlier.until))
             end = " on" if until is None else f" to day {until:,}"
-            at = f" at {percent(one.question.use)}" if len(answers) > 1 else ""
-            lasts = f" A desktop lasts {life(one.question.desktop.life)}:"
+            at = f" at {percent(one.case.use)}" if len(answers) > 1 else ""
+            lasts = f" A desktop lasts {life(one.case.desktop.life)}:"
             return f"{lasts} replaced, it is more expensive again from day {since:,}{end}{at}."
     return ""
 
 
-def _would(answer: Answer, currency: Currency | None, *, several: bool) -> str:
+def _would(answer: RentOrBuyResult, currency: Currency | None, *, several: bool) -> str:
     """Return at what price, and at what use, it would be otherwise."""
-    if answer.even_price is None or answer.even_price > DEAREST:
+    if answer.break_even_price is None or answer.break_even_price > DEAREST:
         return ""
-    desktop = answer.question.desktop
+    desktop = answer.case.desktop
     end = f" the desktop would cost less over its {life(desktop.life)}."
-    at = f" at {percent(answer.question.use)}" if several else ""
-    text = f" From {shown(answer.even_price, currency, 4)} an hour on{at}{end}"
-    if answer.even_use is not None and answer.even_use > answer.question.use:
-        text = f"{text[:-1]}, or with {much(answer.even_use)}."
+    at = f" at {percent(answer.case.use)}" if several else ""
+    text = f" From {shown(answer.break_even_price, currency, 4)} an hour on{at}{end}"
+    if answer.break_even_use is not None and answer.break_even_use > answer.case.use:
+        text = f"{text[:-1]}, or with {much(answer.break_even_use)}."
     return text
 
 
-def why(answer: Answer, currency: Currency | None) -> str | None:
+def why(answer: RentOrBuyResult, currency: Currency | None) -> str | None:
     """Return why published examples have another day than the curves.
 
     None where either never comes, where they have the same, and where what the desktop is worth is counted.
@@ -201,10 +201,10 @@ def why(answer: Answer, currency: Currency | None) -> str | None:
     after = answer.after
     if after is None or answer.break_even is None or answer.flat is None:
         return None
-    worth = answer.question.desktop.depreciation is not Depreciation.NONE  # they leave it out, and differ by that
+    worth = answer.case.desktop.depreciation is not Depreciation.NONE  # they leave it out, and differ by that
     if worth or abs(answer.break_even - answer.flat) < DAY / 20:
         return None
-    one = costs_after(answer.question, after, answer.year)
+    one = costs_after(answer.case, after, answer.year)
     ways = "A whole year's electricity charged on its first day, as published examples do"
     by_day = "" if one.owned.total == one.flat else f", where by the day it is {shown(one.owned.total, currency)}"
     return (
@@ -220,13 +220,14 @@ def assumptions(found: Calculation, currency: Currency | None) -> list[str]:
 
 
 def _assumptions(found: Calculation, currency: Currency | None) -> Iterator[str]:
-    rent, own, desktop = found.rent, found.own, found.desktop
+    rent, own, desktop = found.rent, found.desktop_gpu, found.desktop
     yield from _fitting(found)
     yield _how_fast(found)
     if desktop.gpus != rent.gpus:
         yield f"Work spreads over GPUs without loss: {desktop.gpus} of a desktop, {rent.gpus} of the rented machine."
-    if len(rent.means) > 1 and rent.spec is not None:
-        yield f"The GPU's name means {' or '.join(rent.means)}: its speed and memory are those of {rent.spec.name}."
+    if len(rent.matching_gpus) > 1 and rent.spec is not None:
+        names = " or ".join(rent.matching_gpus)
+        yield f"The GPU's name means {names}: its speed and memory are those of {rent.spec.name}."
     if own is None and rent.spec is not None:
         yield f"The memory and speed of {desktop.gpu} are not known here: whether the work fits was not looked at."
     yield "The price stays, the machine is paid only while it is used, and disks and traffic are not in it."
@@ -235,8 +236,8 @@ def _assumptions(found: Calculation, currency: Currency | None) -> Iterator[str]
 
 def _fitting(found: Calculation) -> Iterator[str]:
     """Say what does not fit: first what one GPU holds, else what all of a machine's hold together."""
-    rent, own, desktop = found.rent, found.own, found.desktop
-    if own is None or rent.spec is None or rent.instead_of is not None:
+    rent, own, desktop = found.rent, found.desktop_gpu, found.desktop
+    if own is None or rent.spec is None or rent.substitute_for is not None:
         return
     if own.memory_gib < rent.spec.memory_gib:
         yield (
@@ -271,15 +272,15 @@ def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
 def _how_fast(found: Calculation) -> str:
     if found.work is None:
         return "One GPU is counted as fast as the other."
-    if found.rent.spec is not None and found.own is not None and found.main.rests is not Rests.SAME:
+    if found.rent.spec is not None and found.desktop_gpu is not None and found.speed_ratio.basis is not RatioBasis.SAME:
         return faster_text(found)
     return "The GPUs are the same."
 
 
 def faster_text(found: Calculation) -> str:
     """Return how fast the desktop's GPU is beside the rented one, and what that rests on."""
-    one = found.main if found.beside is None else found.beside
-    own = found.desktop.gpu if found.own is None else found.own.name
+    one = found.speed_ratio if found.known_ratio is None else found.known_ratio
+    own = found.desktop.gpu if found.desktop_gpu is None else found.desktop_gpu.name
     other = "the rented GPU" if found.rent.spec is None else found.rent.spec.name
     between = "" if one.low == one.high else f" ({float(one.low):.2f} to {float(one.high):.2f} by other figures)"
-    return f"By {one.rests} an hour of {own} does {float(one.ratio):.2f} hours of {other}{between}."
+    return f"By {one.basis} an hour of {own} does {float(one.ratio):.2f} hours of {other}{between}."

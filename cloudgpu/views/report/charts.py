@@ -46,7 +46,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class BreakEvenDay:
     """The day on which the cloud has cost as much; `projected`: if things go on as they are."""
 
     day: date
@@ -54,16 +54,16 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Hours:
+class MachineBar:
     """A machine's billed seconds by what was done in them, with what is said beside its bar."""
 
     name: str
-    beside: str
+    label: str
     seconds: tuple[float, float, float, float]  # as ACTIVITIES has them
-    said: str
+    tooltip: str
 
 
-def spending(begins: Sequence[date], layers: Sequence[Layer], title: str, description: str, *, step: Step) -> str:
+def spending_bars(begins: Sequence[date], layers: Sequence[Layer], title: str, description: str, *, step: Step) -> str:
     """Return bars, one for each period that begins on these days, the layers upon each other, the first at the bottom.
 
     Empty where there is no period.
@@ -107,7 +107,7 @@ def _stacked(layers: Sequence[Layer], lefts: Sequence[float], wide: float, scale
     return paths
 
 
-def cumulative(points: Sequence[Point], meeting: Meeting | None, title: str, description: str) -> str:
+def cost_curves(points: Sequence[Point], meeting: BreakEvenDay | None, title: str, description: str) -> str:
     """Return both curves from the first to the last day, and where they meet; two days at least make a curve.
 
     A projected meeting that is further away than the curves are long is not drawn.
@@ -152,7 +152,7 @@ def _thinned(points: Sequence[Point]) -> Sequence[Point]:
     return points if step == 1 else [*points[:-1:step], points[-1]]
 
 
-def _met(points: Sequence[Point], meeting: Meeting) -> Point:
+def _met(points: Sequence[Point], meeting: BreakEvenDay) -> Point:
     """Return where the curves meet: on the desktop's, which goes on as in its last month where that is to come."""
     last = points[-1]
     if meeting.day <= last.day:
@@ -188,7 +188,7 @@ def _marked(met: Point, place: _Place, *, projected: bool) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def hours(machines: Sequence[Hours], title: str, description: str) -> str:
+def machine_bars(machines: Sequence[MachineBar], title: str, description: str) -> str:
     """Return one bar per machine, as long as it was billed, by what was done in that time."""
     if not machines:
         return ""
@@ -197,11 +197,11 @@ def hours(machines: Sequence[Hours], title: str, description: str) -> str:
     return picture("hours", title, description, *rows, height=len(machines) * ROW)
 
 
-def _hours_row(one: Hours, top: int, longest: float) -> list[str]:
+def _hours_row(one: MachineBar, top: int, longest: float) -> list[str]:
     name = one.name if len(one.name) <= LONGEST else one.name[: LONGEST - 1] + "…"
     parts = [
         tag("text", escaped(name), x=0, y=top + 14),
-        tag("text", escaped(one.beside), class_="value", x="100%", y=top + 14, text_anchor="end"),
+        tag("text", escaped(one.label), class_="value", x="100%", y=top + 14, text_anchor="end"),
     ]
     reached = 0.0
     for activity, seconds in zip(ACTIVITIES, one.seconds, strict=True):
@@ -209,7 +209,7 @@ def _hours_row(one: Hours, top: int, longest: float) -> list[str]:
             place = {"x": percent(reached / longest), "width": percent(seconds / longest)}
             parts.append(tag("rect", class_=f"p-{activity}", y=top + 20, height=BAR, **place))
             reached += seconds
-    return [tag("g", tag("title", escaped(one.said)), *parts)]
+    return [tag("g", tag("title", escaped(one.tooltip)), *parts)]
 
 
 def _stretched(*parts: str) -> str:

@@ -57,7 +57,7 @@ class Amounts:
             self._known[key] = self._currency.text(Money.usd(amount), digits)
         return self._known[key]
 
-    def said(self, usd: str | None, more: int | None = None) -> str:
+    def prose(self, usd: str | None, more: int | None = None) -> str:
         """Return an amount as a sentence has it: `$1,234.50`, `1,710,000 KRW`."""
         text = self(usd, more if usd is None or Decimal(usd) else 0)
         if usd is None or self.code != "USD":
@@ -65,7 +65,7 @@ class Amounts:
         sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
         return f"{sign}<${text[1:]}" if text.startswith("<") else f"{sign}${text}"
 
-    def drawn(self, usd: str | None) -> float:
+    def to_float(self, usd: str | None) -> float:
         """Return an amount in the currency for a chart; nothing is drawn of a missing one."""
         return float(usd) * self.per_usd if usd is not None else 0.0
 

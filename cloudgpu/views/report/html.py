@@ -56,7 +56,7 @@ def to_html(document: ReportDocument) -> str:
     return _template().render(
         doc=document,
         amount=amounts,
-        said=amounts.said,
+        said=amounts.prose,
         time=clock,
         day=clock.day,
         last_day=clock.last_day,

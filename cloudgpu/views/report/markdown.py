@@ -81,7 +81,7 @@ def _compared(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterato
     desktop = found["desktop"]
     yield (
         f"The desktop: {escaped(desktop['name'])}, {desktop['gpus']} x {escaped(desktop['gpu'])}, "
-        f"{shown.said(desktop['purchase_usd'])} ({escaped(desktop['source'])}, {desktop['as_of']})."
+        f"{shown.prose(desktop['purchase_usd'])} ({escaped(desktop['source'])}, {desktop['as_of']})."
     )
 
 
@@ -140,7 +140,7 @@ def _to_come(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator
     burn, projected = document["burn"], document["projected"]
     if not Decimal(burn["usd_per_hour"]):
         return
-    yield f"Now it costs {shown.said(burn['usd_per_hour'], 2)} an hour."
+    yield f"Now it costs {shown.prose(burn['usd_per_hour'], 2)} an hour."
     if projected is not None:
         ends = ((projected["end_of_day"], "day"), (projected["end_of_month"], "month"))
         rows = [[f"at the end of the {what}", *_range(one, shown)] for one, what in ends]
@@ -174,7 +174,7 @@ def _machines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if more > 0:
         yield f"And {more} more, each of which cost less."
     if document["named_resources"]["number"]:
-        yield f"Named volumes and images cost {shown.said(document['named_resources']['usd'])} in all."
+        yield f"Named volumes and images cost {shown.prose(document['named_resources']['usd'])} in all."
 
 
 _TIMES = ("hours", "GPU work", "other use", "idle", "not known")

@@ -9,7 +9,16 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.views.report.charts import Hours, Layer, Meeting, Point, Step, cumulative, hours, spending
+from cloudgpu.views.report.charts import (
+    BreakEvenDay,
+    Layer,
+    MachineBar,
+    Point,
+    Step,
+    cost_curves,
+    machine_bars,
+    spending_bars,
+)
 from cloudgpu.views.report.formatting import Amounts, Clock, hours_text, visible
 from cloudgpu.views.report.svg import day_text
 
@@ -33,11 +42,11 @@ CASES = ("low", "expected", "high")
 
 
 class Legend(NamedTuple):
-    """What a colour and pattern stands for: its class, its name, and what is said beside that."""
+    """What a colour and pattern stands for: its CSS class, its name, and the value beside the name."""
 
-    kind: str
+    css_class: str
     name: str
-    beside: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class Chart:
 
     svg: str
     legend: Sequence[Legend] = ()
-    each: str = ""  # what each bar is of
+    bar_unit: str = ""  # what each bar is of
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
 
@@ -56,12 +65,13 @@ def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> 
     days = document["days"]
     names, others = _layers(document)
     step, periods = _periods([(clock.date(one["day"]), one["projects"]) for one in days], document["step"])
-    drawn = [[sum(map(amounts.drawn, each.get(name, ()))) for name in (*names, *others)] for each in periods.values()]
+    shown = (*names, *others)
+    drawn = [[sum(map(amounts.to_float, sums.get(name, ()))) for name in shown] for sums in periods.values()]
     layers = [Layer(visible(name or NO_PROJECT), [each[n] for each in drawn]) for n, name in enumerate(names)]
     if others:
         layers.append(Layer(f"{len(others)} others", [sum(each[len(names) :]) for each in drawn]))
     message = f"Bars of {len(periods)} {step}s, in {amounts.unit}. The same is in the table below the chart."
-    svg = spending(list(periods), layers, f"Spending per {step} by project", message, step=step)
+    svg = spending_bars(list(periods), layers, f"Spending per {step} by project", message, step=step)
     rows = [_spending_row(one, names, others, amounts, clock) for one in days]
     head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]
     return Chart(svg, _spending_legend(document, names, others, amounts), step, head, rows)
@@ -120,7 +130,7 @@ def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart
     """Return what cloud and desktop had cost day by day, with the break-even point where there is one."""
     days = [one for one in found["curve"] if one["cloud_usd"] is not None]
     points = [
-        Point(clock.date(one["day"]), amounts.drawn(one["cloud_usd"]), amounts.drawn(one["desktop_usd"]))
+        Point(clock.date(one["day"]), amounts.to_float(one["cloud_usd"]), amounts.to_float(one["desktop_usd"]))
         for one in days
     ]
     if not points:
@@ -129,13 +139,13 @@ def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart
     last = days[-1]
     message = (
         f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
-        f"{amounts.said(last['cloud_usd'])}, the desktop at {amounts.said(last['desktop_usd'])}. {_met(meeting)}"
+        f"{amounts.prose(last['cloud_usd'])}, the desktop at {amounts.prose(last['desktop_usd'])}. {_met(meeting)}"
     )
     legend = [
         Legend("k-cloud", "Cloud", amounts(last["cloud_usd"])),
         Legend("k-desktop", "Desktop", amounts(last["desktop_usd"])),
     ]
-    svg = cumulative(points, meeting, "Cloud and desktop: what they have cost in all", message)
+    svg = cost_curves(points, meeting, "Cloud and desktop: what they have cost in all", message)
     rows = [
         [day_text(clock.date(one["day"])), amounts(one["cloud_usd"]), amounts(one["desktop_usd"])]
         for one in (days if len(days) <= MAX_ROWS else _month_ends(days))
@@ -143,15 +153,15 @@ def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart
     return Chart(svg, legend, "day", ["At the end of", "Cloud", "Desktop"], rows)
 
 
-def _meeting(found: BreakEven, clock: Clock) -> Meeting | None:
+def _meeting(found: BreakEven, clock: Clock) -> BreakEvenDay | None:
     """Return the day on which they will meet, or the one at whose end they last met, as `compare` says it."""
     since, to_come = (cases["expected"] for cases in (found["cloud_costs_more_since"], found["projected"]))
     if to_come is not None:
-        return Meeting(clock.date(to_come), projected=True)
-    return None if since is None else Meeting(clock.ended(since), projected=False)
+        return BreakEvenDay(clock.date(to_come), projected=True)
+    return None if since is None else BreakEvenDay(clock.ended(since), projected=False)
 
 
-def _met(meeting: Meeting | None) -> str:
+def _met(meeting: BreakEvenDay | None) -> str:
     if meeting is None:
         return "They do not meet."
     return f"They {'would meet about' if meeting.projected else 'met on'} {day_text(meeting.day)}."
@@ -173,15 +183,15 @@ def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     legend = [
         Legend(f"p-{kind}", name, f"{hours_text(each)} h") for kind, name, each in zip(kinds, names, sums, strict=True)
     ]
-    return Chart(hours(bars, "Machines: what was done in their billed hours", message), legend, f"{len(bars)}")
+    return Chart(machine_bars(bars, "Machines: what was done in their billed hours", message), legend, f"{len(bars)}")
 
 
-def _bar(one: ReportMachine, amounts: Amounts) -> Hours:
+def _bar(one: ReportMachine, amounts: Amounts) -> MachineBar:
     parts = one["gpu_s"], one["used_s"], one["idle_s"], one["unknown_s"]
     name = visible(one["name"] or "")
     message = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, parts))
-    beside = f"{hours_text(one['billed_s'])} h · {amounts.said(one['usd'])}"
-    return Hours(name, beside, parts, f"{name}: {message}")
+    beside = f"{hours_text(one['billed_s'])} h · {amounts.prose(one['usd'])}"
+    return MachineBar(name, beside, parts, f"{name}: {message}")
 
 
 def shares(projects: Sequence[ProjectSum]) -> dict[str, float]:

@@ -114,7 +114,7 @@ def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     month = ""
     if projected is not None:
         month = f"; at that rate the sum is {_said(shown, projected['end_of_month']['usd'])} at the month's end"
-    yield f"Now it costs {shown.said(burn['usd_per_hour'], 2)} an hour{month}."
+    yield f"Now it costs {shown.prose(burn['usd_per_hour'], 2)} an hour{month}."
 
 
 def _budgets(document: ReportDocument, shown: Amounts) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _prepaid(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator
     for one in document["prepaid"]:
         end = ""
         if one["ends_at"] is not None:
-            rate = shown.said(one["usd_per_hour"], 2)
+            rate = shown.prose(one["usd_per_hour"], 2)
             end = f"; at {rate} an hour it ends {clock(one['ends_at'])}, and its data is deleted then"
         yield f"The credit of {one['account']} was {_said(shown, one['left_usd'])} at {clock(one['as_of'])}{end}."
 
@@ -179,7 +179,7 @@ def _left(document: ReportDocument, shown: Amounts) -> Iterator[str]:
 
 def _said(shown: Amounts, usd: str) -> str:
     """Return an amount as prose has it: small ones with two more digits."""
-    return shown.said(usd, 0 if abs(Decimal(usd)) >= 1 else 2)
+    return shown.prose(usd, 0 if abs(Decimal(usd)) >= 1 else 2)
 
 
 def _hours(text: str) -> str:

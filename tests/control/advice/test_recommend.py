@@ -17,7 +17,7 @@ from cloudgpu.config.desktops.desktops import load_desktop
 from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.control.advice.recommend import answer
 from cloudgpu.control.advice.recommend_request import parse_recommend
-from cloudgpu.core.advice.desktop_build import Paid, Verdict
+from cloudgpu.core.advice.desktop_build import PriceKind, Verdict
 from cloudgpu.core.advice.model_memory import ALLOWED, Method
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
@@ -117,7 +117,7 @@ def test_running_a_model_is_judged_by_bandwidth_and_training_by_what_was_measure
 
 def test_a_desktop_is_its_cards_and_the_rest_of_the_published_one():
     it = found("research", cards=2)
-    used = next(one for one in it.builds if (one.spec.name, one.paid) == ("RTX3090", Paid.USED))
+    used = next(one for one in it.builds if (one.spec.name, one.price_kind) == ("RTX3090", PriceKind.USED))
     # two used cards of $537, and $2,200 less the list price of one, $1,499
     assert used.desktop.purchase == Money.usd(2 * 537 + 2200 - 1499)
     assert used.desktop.busy_power.watts == 2 * 350 + 100
@@ -127,7 +127,7 @@ def test_a_desktop_is_its_cards_and_the_rest_of_the_published_one():
 def test_when_a_desktop_has_paid_for_itself_is_found_by_hand():
     it = found("research", hours_per_week=20, provider="aws")
     machine, build, even = it.machine, it.build, it.break_even
-    assert (machine.offer.type.name, build.spec.name, build.paid) == ("g5.xlarge", "RTX3090", Paid.USED)
+    assert (machine.offer.type.name, build.spec.name, build.price_kind) == ("g5.xlarge", "RTX3090", PriceKind.USED)
     # by memory bandwidth, as the A10G was not measured: 936.2 / 600.2 hours of it in one of the desktop
     assert even.speed == Fraction("936.2") / Fraction("600.2")
     # a week: 20 h x $1.006 for renting; 20 / 1.5598 h x 0.45 kW x $0.12 for the desktop of $537 + $701
@@ -138,21 +138,21 @@ def test_when_a_desktop_has_paid_for_itself_is_found_by_hand():
     # less each year, when it is sold
     loss = 1238 * (1 - Fraction("0.73") * Fraction("0.91") ** 4)
     share = loss / (Fraction("1.006") - 1 / even.speed * Fraction("0.054")) / (4 * 365 * 24)
-    assert float(even.weekly) == pytest.approx(float(share * 168), abs=1e-6)
+    assert float(even.weekly_hours) == pytest.approx(float(share * 168), abs=1e-6)
     assert it.break_even.soonest <= it.break_even.after <= it.break_even.latest
 
 
 def test_the_threshold_divides_renting_from_buying():
-    weekly = found("video").break_even.weekly
+    weekly = found("video").break_even.weekly_hours
     below, above = (found("video", hours_per_week=f"{float(weekly * part):.3f}") for part in (0.9, 1.1))
     assert (below.verdict, above.verdict) == (Verdict.RENT, Verdict.BUY)
-    assert above.break_even.weekly == weekly
+    assert above.break_even.weekly_hours == weekly
 
 
 def test_a_dearer_kilowatt_hour_never_speaks_for_the_desktop():
-    weekly = [found("video", tariff=tariff).break_even.weekly for tariff in ("0", "0.12", "0.5")]
+    weekly = [found("video", tariff=tariff).break_even.weekly_hours for tariff in ("0", "0.12", "0.5")]
     assert weekly == sorted(weekly)
-    assert found("video", tariff="60").break_even.weekly is None  # $27 an hour for what is rented at $1
+    assert found("video", tariff="60").break_even.weekly_hours is None  # $27 an hour for what is rented at $1
     assert found("video", tariff="60", hours_per_week=40).verdict is Verdict.RENT
 
 

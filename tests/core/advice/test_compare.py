@@ -24,7 +24,7 @@ from cloudgpu.core.advice.compare import (
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
-from cloudgpu.core.catalog.gpus import EQUAL, Faster, Rests
+from cloudgpu.core.catalog.gpus import EQUAL, RatioBasis, SpeedRatio
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import Power, Tariff
 from tests.examples import some
@@ -47,7 +47,7 @@ PLAIN = Desktop(
     source="a test",
     as_of=date(2026, 11, 1),
 )
-TWICE = Faster(Fraction(2), Fraction(1), Fraction(4), Rests.BANDWIDTH)  # as fast as the other, to four times as fast
+TWICE = SpeedRatio(Fraction(2), Fraction(1), Fraction(4), RatioBasis.BANDWIDTH)  # once to four times as fast
 
 
 def machine(*days, **more):
@@ -202,7 +202,7 @@ def test_it_is_the_dearer_one_since_it_last_became_that():
 
 
 hours = st.floats(0, 24, allow_nan=False)
-speeds = st.sampled_from([EQUAL, TWICE, Faster(Fraction(1, 3), Fraction(1, 9), Fraction(1, 2), Rests.TENSOR)])
+speeds = st.sampled_from([EQUAL, TWICE, SpeedRatio(Fraction(1, 3), Fraction(1, 9), Fraction(1, 2), RatioBasis.TENSOR)])
 machines = st.builds(
     lambda days, gpus, speed, read: machine(*days, gpus=gpus, speed=speed, read=read),
     st.lists(st.tuples(hours, hours, hours, hours).map(lambda one: tuple(part / 4 for part in one)), max_size=9),

@@ -40,7 +40,7 @@ def test_four_such_cards_are_too_much_for_a_us_circuit_for_hours():
 
 def test_less_power_that_was_tried_kept_most_of_the_speed():
     # D. Kinghorn, Quad RTX3090 GPU Wattage Limited "MaxQ" TensorFlow Performance, Puget Systems, 2020-11-13
-    assert "350 W to 280 W kept more than 95%" in RULES.notes["limit"].says
+    assert "350 W to 280 W kept more than 95%" in RULES.notes["limit"].text
 
 
 @given(st.integers(1, 64), WATTS, WATTS)

@@ -18,15 +18,15 @@ from cloudgpu.core.advice.estimate import (
     AttachedCostEstimate,
     Buy,
     Estimate,
+    PaidWhen,
     Precision,
     WeeklyHours,
-    While,
     average_use,
-    best,
+    cheapest_each,
     cheapest_first,
+    compute_hours,
     cost_parts,
     has_bf16,
-    hours_for,
     is_recalled,
     peak_tflops,
     piece_of_work,
@@ -55,10 +55,10 @@ def rate(resource, price, *, quantity=1, per=Per.MONTH):
 
 
 def disk(price, gb=100):
-    return AttachedCostEstimate("disk", rate(Resource.DISK, price, quantity=gb), While.KEPT)
+    return AttachedCostEstimate("disk", rate(Resource.DISK, price, quantity=gb), PaidWhen.KEPT)
 
 
-def address(price, paid=While.RUNNING):
+def address(price, paid=PaidWhen.RUNNING):
     return AttachedCostEstimate("address", rate(Resource.ADDRESS, price, per=Per.HOUR), paid)
 
 
@@ -119,18 +119,18 @@ def test_an_azure_disk_is_billed_by_the_started_hour_and_googles_by_the_second()
 
 def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
     always, office = piece_of_work(WeeklyHours(), Fraction(100)), piece_of_work(WeeklyHours(Fraction(8)), Fraction(100))
-    assert (always.runs, always.kept) == (((100 * HOUR, 1),), 100 * HOUR)
+    assert (always.runs, always.disk_us) == (((100 * HOUR, 1),), 100 * HOUR)
     assert office.runs == ((8 * HOUR, 12), (4 * HOUR, 1))
-    assert office.kept == (12 * 24 + 4) * HOUR  # four hours of the thirteenth day, and no night after them
-    assert piece_of_work(WeeklyHours(Fraction(8)), Fraction(96)).kept == (11 * 24 + 8) * HOUR
-    assert piece_of_work(OFFICE, Fraction(8)).kept == 8 * HOUR  # one day's work is done on that day
+    assert office.disk_us == (12 * 24 + 4) * HOUR  # four hours of the thirteenth day, and no night after them
+    assert piece_of_work(WeeklyHours(Fraction(8)), Fraction(96)).disk_us == (11 * 24 + 8) * HOUR
+    assert piece_of_work(OFFICE, Fraction(8)).disk_us == 8 * HOUR  # one day's work is done on that day
     assert (
-        piece_of_work(OFFICE, Fraction(16)).kept == Fraction(7 * 24, 5) * HOUR + 8 * HOUR
+        piece_of_work(OFFICE, Fraction(16)).disk_us == Fraction(7 * 24, 5) * HOUR + 8 * HOUR
     )  # two, an average day apart
 
 
 def test_googles_static_address_costs_more_while_no_machine_uses_it():
-    it = buy("1", address("0.005"), address("0.01", While.IDLE))
+    it = buy("1", address("0.005"), address("0.01", PaidWhen.IDLE))
     # 8 of 24 hours a day: 243.33 hours at 0.005 and 486.67 at 0.01
     assert cost_parts(it, average_use(WeeklyHours(Fraction(8)), MONTH)).address == usd("6.083333333")
     assert cost_parts(it, average_use(WeeklyHours(), MONTH)).address == usd("3.65")
@@ -201,7 +201,7 @@ def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows
         it = buy(price, disk("0.1" if priced else None), name=f"type-{number}")
         found.append(Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH))}, "month", fits=fits))
     order = cheapest_first(found)
-    keys = [(not one.fits, not one.ranked.is_whole, one.ranked.total) for one in order]
+    keys = [(not one.fits, not one.ranking_cost.is_whole, one.ranking_cost.total) for one in order]
     assert keys == sorted(keys)
 
 
@@ -218,15 +218,15 @@ def test_one_line_stands_for_a_gpu_at_a_provider_and_shares_stand_apart():
         estimate("0.1", name="c", share=0.25),
         estimate("4", name="d", provider="aws"),
     ]
-    chosen = [(one.buy.offer.type.name, one.buy.offer.listed.region) for one in best(rows, each_type=False)]
+    chosen = [(one.buy.offer.type.name, one.buy.offer.listed.region) for one in cheapest_each(rows, each_type=False)]
     assert chosen == [("c", "us-central1"), ("b", "us-central1"), ("d", "us-central1")]
-    assert [one.buy.offer.type.name for one in best(rows, each_type=True)] == ["c", "b", "a", "d"]
+    assert [one.buy.offer.type.name for one in cheapest_each(rows, each_type=True)] == ["c", "b", "a", "d"]
 
 
 def test_what_is_committed_stands_for_its_gpu():
     dear = estimate("3", name="known")
     rows = [estimate("2", name="other"), replace(dear, buy=replace(dear.buy, committed=True))]
-    assert [one.buy.offer.type.name for one in best(rows, each_type=False)] == ["known"]
+    assert [one.buy.offer.type.name for one in cheapest_each(rows, each_type=False)] == ["known"]
 
 
 V100 = GpuSpec("V100", 16, 2017, "Volta", "7.0", 900, 15.7, 125, 300, 0.187, "", "")
@@ -234,10 +234,10 @@ V100 = GpuSpec("V100", 16, 2017, "Volta", "7.0", 900, 15.7, 125, 300, 0.187, "",
 
 def test_operations_take_their_number_by_the_peak_that_is_reached():
     # 3.1e20 operations at 0.3 x 125 TFLOPs: 8,266,666.67 seconds
-    found = hours_for(Fraction(31 * 10**19), 125, Fraction(1), Fraction(3, 10))
+    found = compute_hours(Fraction(31 * 10**19), 125, Fraction(1), Fraction(3, 10))
     assert found == Fraction(24_800_000, 3) / 3600
     assert round(float(found), 2) == 2296.3
-    assert hours_for(Fraction(31 * 10**19), 125, Fraction(8), Fraction(3, 10)) == found / 8
+    assert compute_hours(Fraction(31 * 10**19), 125, Fraction(8), Fraction(3, 10)) == found / 8
 
 
 def test_a_peak_is_that_of_the_precision():

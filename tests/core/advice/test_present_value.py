@@ -24,7 +24,7 @@ from cloudgpu.core.advice.desktop import (
     with_terms,
 )
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor, discount, discount_growth
-from cloudgpu.core.advice.rent_or_buy import RentOrBuyCase, answer_question, costs_after, lifetime_costs
+from cloudgpu.core.advice.rent_or_buy import RentOrBuyCase, costs_after, evaluate_case, lifetime_costs
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE, desktops, usd
 from tests.examples import some
@@ -64,7 +64,7 @@ def test_terms_of_zero_give_the_identical_answer(one, price, use, speed):
     same = with_terms(one, NO_TERMS.interest, NO_TERMS.vat)
     assert same == one
     plain, given_zero = RentOrBuyCase(one, price, use, speed), RentOrBuyCase(same, price, use, speed, NO_TERMS.growth)
-    assert answer_question(plain) == answer_question(given_zero)
+    assert evaluate_case(plain) == evaluate_case(given_zero)
     assert (NO_TERMS.interest, NO_TERMS.drift, NO_TERMS.vat) == (0, 0, 0)
 
 
@@ -77,7 +77,7 @@ def test_a_price_that_falls_never_speaks_for_the_desktop(price, part, quarters):
     )
     year = ownership_cost(EXAMPLE, YEAR, timedelta(0))
     assert costs_after(falling, span, year).cloud < costs_after(steady_price, span, year).cloud
-    early, late = (answer_question(one).break_even for one in (steady_price, falling))
+    early, late = (evaluate_case(one).break_even for one in (steady_price, falling))
     assert late is None or (early is not None and early <= late)
 
 
@@ -86,11 +86,11 @@ def test_a_price_that_falls_never_speaks_for_the_desktop(price, part, quarters):
 def test_the_verdict_is_that_of_the_totals_and_the_crossing_agrees(one, price, use, half_years):
     question = RentOrBuyCase(sold_by_age(one), price, use, Fraction(1))
     found = lifetime_costs(question, YEAR * half_years / 2)
-    assert found.desktop_is_cheaper == (found.mark.owned.total <= found.mark.cloud)
-    assert found.difference == abs_(found.mark.owned.total - found.mark.cloud)
-    if found.since is not None:
+    assert found.desktop_is_cheaper == (found.costs.owned.total <= found.costs.cloud)
+    assert found.difference == abs_(found.costs.owned.total - found.costs.cloud)
+    if found.cheaper_from is not None:
         assert found.desktop_is_cheaper
-        assert found.since <= found.elapsed
+        assert found.cheaper_from <= found.elapsed
 
 
 def abs_(amount):

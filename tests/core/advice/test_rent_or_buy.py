@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.desktop import YEAR
-from cloudgpu.core.advice.rent_or_buy import MONTH, RentOrBuyCase, answer_question, costs_after, milestones, round_days
+from cloudgpu.core.advice.rent_or_buy import MONTH, RentOrBuyCase, costs_after, evaluate_case, milestones, round_days
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE
 
@@ -19,7 +19,7 @@ PUBLISHED = RentOrBuyCase(EXAMPLE, Money.usd("2.14"), Fraction(15, 100), Fractio
 
 def test_the_published_example_is_answered():
     """T. Dettmers, "Which GPU(s) to Get for Deep Learning": 591 kWh, $71, about 300 days ($2,311 vs $2,270)."""
-    answer = answer_question(PUBLISHED)
+    answer = evaluate_case(PUBLISHED)
     assert (answer.year.energy.text(), answer.year.electricity.text(0), answer.year.number) == ("591 kWh", "$71", 1)
     assert (round(answer.break_even / DAY, 2), round(answer.flat / DAY, 1)) == (292.96, 294.8)
     after = costs_after(PUBLISHED, 300 * DAY, answer.year)
@@ -27,31 +27,31 @@ def test_the_published_example_is_answered():
 
 
 def test_of_years_that_have_begun_all_electricity_is_in_the_flat_sum():
-    year = answer_question(PUBLISHED).year
+    year = evaluate_case(PUBLISHED).year
     flats = [costs_after(PUBLISHED, at, year).flat.text() for at in (timedelta(0), DAY, YEAR, YEAR + DAY, 2 * YEAR)]
     assert flats == ["$2,200.00", "$2,270.96", "$2,270.96", "$2,341.91", "$2,341.91"]
 
 
 def test_a_faster_desktop_works_less_and_is_even_at_more_use():
     fast = replace(PUBLISHED, speed=Fraction(3))
-    assert fast.pace.cloud == PUBLISHED.pace.cloud
-    assert fast.pace.worked * 3 == PUBLISHED.pace.worked
-    assert answer_question(fast).year.energy.kwh * 3 == answer_question(PUBLISHED).year.energy.kwh
-    assert answer_question(fast).break_even < answer_question(PUBLISHED).break_even
+    assert fast.spend_rate.cloud == PUBLISHED.spend_rate.cloud
+    assert fast.spend_rate.worked * 3 == PUBLISHED.spend_rate.worked
+    assert evaluate_case(fast).year.energy.kwh * 3 == evaluate_case(PUBLISHED).year.energy.kwh
+    assert evaluate_case(fast).break_even < evaluate_case(PUBLISHED).break_even
 
 
 def test_use_above_what_one_can_do_takes_several():
-    numbers = [answer_question(replace(PUBLISHED, use=Fraction(use, 100))).year.number for use in (100, 101, 200, 250)]
+    numbers = [evaluate_case(replace(PUBLISHED, use=Fraction(use, 100))).year.number for use in (100, 101, 200, 250)]
     assert numbers == [1, 2, 2, 3]
 
 
 def test_a_use_of_nothing_and_a_price_that_is_too_low_never_cross():
-    unused = answer_question(replace(PUBLISHED, use=Fraction(0)))
-    assert (unused.break_even, unused.flat, unused.even_price) == (None, None, None)
-    assert unused.even_use == answer_question(PUBLISHED).even_use
-    cheap = answer_question(replace(PUBLISHED, per_hour=Money.usd("0.05")))
-    assert (cheap.break_even, cheap.flat, cheap.even_use) == (None, None, None)
-    assert cheap.even_price == answer_question(PUBLISHED).even_price
+    unused = evaluate_case(replace(PUBLISHED, use=Fraction(0)))
+    assert (unused.break_even, unused.flat, unused.break_even_price) == (None, None, None)
+    assert unused.break_even_use == evaluate_case(PUBLISHED).break_even_use
+    cheap = evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.05")))
+    assert (cheap.break_even, cheap.flat, cheap.break_even_use) == (None, None, None)
+    assert cheap.break_even_price == evaluate_case(PUBLISHED).break_even_price
 
 
 def test_the_times_are_in_order_and_end_at_the_horizon():
@@ -69,16 +69,16 @@ def test_a_round_number_of_days_comes_after_the_exact_one(days, said):
 
 
 def test_a_use_that_is_above_one_desktop_by_less_than_is_counted_is_that_of_one():
-    hair = answer_question(replace(PUBLISHED, use=1 + Fraction(4, 10**12)))
+    hair = evaluate_case(replace(PUBLISHED, use=1 + Fraction(4, 10**12)))
     assert hair.year.number == 1
-    assert costs_after(hair.question, 4 * YEAR, hair.year).owned.number == 1
-    assert hair.even_price == answer_question(replace(PUBLISHED, use=Fraction(1))).even_price
+    assert costs_after(hair.case, 4 * YEAR, hair.year).owned.number == 1
+    assert hair.break_even_price == evaluate_case(replace(PUBLISHED, use=Fraction(1))).break_even_price
 
 
 def test_a_round_number_of_days_is_not_beyond_a_life_within_which_both_are_even():
     """The next desktop's price would stand in the sum of what is said to be even."""
-    tight = answer_question(replace(PUBLISHED, per_hour=Money.usd("0.475")))
+    tight = evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.475")))
     assert (tight.break_even // DAY, tight.after) == (1451, 4 * YEAR)
-    assert answer_question(PUBLISHED).after == 300 * DAY
-    assert answer_question(replace(PUBLISHED, per_hour=Money.usd("0.63"))).after == 1100 * DAY  # 1,500 is beyond it
-    assert answer_question(replace(PUBLISHED, per_hour=Money.usd("0.05"))).after is None
+    assert evaluate_case(PUBLISHED).after == 300 * DAY
+    assert evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.63"))).after == 1100 * DAY  # 1,500 is beyond it
+    assert evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.05"))).after is None

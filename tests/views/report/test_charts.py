@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.views.report.charts import HIGH, TOP, WIDE, Hours, Layer, Meeting, Point, cumulative, hours, spending
+from cloudgpu.views.report.charts import (
+    HIGH,
+    TOP,
+    WIDE,
+    BreakEvenDay,
+    Layer,
+    MachineBar,
+    Point,
+    cost_curves,
+    machine_bars,
+    spending_bars,
+)
 from cloudgpu.views.report.svg import dates, escaped, figures, levels, tag
 from tests.examples import some
 from tests.views.pages import HOSTILE
@@ -95,7 +106,7 @@ def test_names_and_attributes_are_text():
 
 def test_bars_stand_upon_each_other_and_are_as_high_as_their_amounts():
     layers = [Layer("one", [10.0, 0.0, 5.0]), Layer("two", [10.0, 4.0, 15.0])]
-    picture = read(spending(days(3), layers, "t", "d", step="day"))
+    picture = read(spending_bars(days(3), layers, "t", "d", step="day"))
     scale = HIGH / 20  # the axis ends at 20
     lower, upper = bars(picture, 1), bars(picture, 2)
     assert [height for *_, height in lower] == [10 * scale, 5 * scale]  # nothing is drawn of nothing
@@ -115,7 +126,7 @@ def test_bars_stand_upon_each_other_and_are_as_high_as_their_amounts():
     ],
 )
 def test_time_in_which_nothing_was_spent_has_its_place(begins, step, places):
-    drawn = bars(read(spending(begins, [Layer("one", [1.0, 1.0])], "t", "d", step=step)), 1)
+    drawn = bars(read(spending_bars(begins, [Layer("one", [1.0, 1.0])], "t", "d", step=step)), 1)
     number = places[1] + 1
     for (left, _, width, _), place in zip(drawn, places, strict=True):
         assert left + width / 2 == pytest.approx((place + 0.5) * WIDE / number, abs=0.2)
@@ -124,7 +135,7 @@ def test_time_in_which_nothing_was_spent_has_its_place(begins, step, places):
 @settings(max_examples=some(50))
 @given(st.lists(st.lists(amounts, min_size=3, max_size=3), min_size=1, max_size=9))
 def test_no_bar_is_higher_than_the_chart(values):
-    picture = read(spending(days(3), [Layer("one", row) for row in values], "t", "d", step="day"))
+    picture = read(spending_bars(days(3), [Layer("one", row) for row in values], "t", "d", step="day"))
     for number in range(1, len(values) + 1):
         for left, bottom, width, height in bars(picture, number):
             assert bottom - height >= -0.3
@@ -133,10 +144,10 @@ def test_no_bar_is_higher_than_the_chart(values):
 
 
 def test_nothing_is_drawn_of_no_days_and_one_day_is_no_curve():
-    assert spending([], [], "t", "d", step="day") == ""
-    assert cumulative([], None, "t", "d") == ""
-    assert cumulative([Point(FIRST, 1.0, 2200.0)], None, "t", "d") == ""
-    assert hours([], "t", "d") == ""
+    assert spending_bars([], [], "t", "d", step="day") == ""
+    assert cost_curves([], None, "t", "d") == ""
+    assert cost_curves([Point(FIRST, 1.0, 2200.0)], None, "t", "d") == ""
+    assert machine_bars([], "t", "d") == ""
 
 
 def curves(number, per_day, electricity=1.0):
@@ -152,7 +163,7 @@ def mark(picture):
 
 def test_where_the_curves_met_is_marked_on_both():
     # 100 days of $50: 44 days make $2,200, and 45 with the electricity: 2,250 against 2,245
-    picture = read(cumulative(curves(100, 50.0), Meeting(FIRST + timedelta(days=44), projected=False), "t", "d"))
+    picture = read(cost_curves(curves(100, 50.0), BreakEvenDay(FIRST + timedelta(days=44), projected=False), "t", "d"))
     across, up, said = mark(picture)
     assert across == pytest.approx(44 / 99, abs=1e-3)
     assert up == pytest.approx(2245 / 6000 * HIGH, abs=0.1)  # the axis ends at 6,000
@@ -161,7 +172,7 @@ def test_where_the_curves_met_is_marked_on_both():
 
 
 def test_where_they_will_meet_is_marked_where_the_desktop_goes_on_to():
-    picture = read(cumulative(curves(90, 13.7), Meeting(date(2027, 1, 19), projected=True), "t", "d"))
+    picture = read(cost_curves(curves(90, 13.7), BreakEvenDay(date(2027, 1, 19), projected=True), "t", "d"))
     across, up, said = mark(picture)
     assert across == 1  # the axis goes on to that day
     assert up == pytest.approx((2290 + 59) / 3000 * HIGH, abs=0.1)  # 59 days more, a dollar each
@@ -170,16 +181,16 @@ def test_where_they_will_meet_is_marked_where_the_desktop_goes_on_to():
 
 
 @pytest.mark.parametrize(
-    "meeting", [None, Meeting(date(2031, 1, 1), projected=True), Meeting(date(2020, 1, 1), projected=False)]
+    "meeting", [None, BreakEvenDay(date(2031, 1, 1), projected=True), BreakEvenDay(date(2020, 1, 1), projected=False)]
 )
 def test_what_is_too_far_away_is_not_drawn(meeting):
-    picture = read(cumulative(curves(90, 1.0), meeting, "t", "d"))
+    picture = read(cost_curves(curves(90, 1.0), meeting, "t", "d"))
     assert not list(picture.iter("circle"))
     assert texts(picture)[-3:] == ["Sep", "Oct", "Nov"]
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends():
-    picture = read(cumulative(curves(3000, 3.0), None, "t", "d"))
+    picture = read(cost_curves(curves(3000, 3.0), None, "t", "d"))
     cloud = next(one.get("d") for one in picture.iter("path") if one.get("class") == "line cloud")
     points = cloud[1:].split("L")
     assert 300 < len(points) <= 401
@@ -188,8 +199,11 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends():
 
 
 def test_a_machines_bar_is_as_long_as_it_was_billed_by_what_it_did():
-    machines = [Hours("fox", "10 h", (18000, 9000, 4500, 4500), "fox: ..."), Hours("owl", "5 h", (0, 0, 18000, 0), "")]
-    picture = read(hours(machines, "t", "d"))
+    machines = [
+        MachineBar("fox", "10 h", (18000, 9000, 4500, 4500), "fox: ..."),
+        MachineBar("owl", "5 h", (0, 0, 18000, 0), ""),
+    ]
+    picture = read(machine_bars(machines, "t", "d"))
     found = [(one.get("class"), one.get("x"), one.get("width")) for one in picture.iter("rect")]
     assert found == [
         ("p-busy", "0%", "50%"), ("p-used", "50%", "25%"), ("p-idle", "75%", "12.5%"), ("p-unknown", "87.5%", "12.5%"),
@@ -198,7 +212,7 @@ def test_a_machines_bar_is_as_long_as_it_was_billed_by_what_it_did():
 
 
 def test_a_long_name_is_cut_beside_its_bar_and_whole_in_what_is_said_of_it():
-    picture = read(hours([Hours("x" * 300, "", (1.0, 0, 0, 0), "x" * 300)], "t", "d"))
+    picture = read(machine_bars([MachineBar("x" * 300, "", (1.0, 0, 0, 0), "x" * 300)], "t", "d"))
     shown = next(picture.iter("text")).text
     assert shown == "x" * 23 + "…"
     assert "x" * 300 in [one.text for one in picture.iter("title")]
@@ -207,9 +221,9 @@ def test_a_long_name_is_cut_beside_its_bar_and_whole_in_what_is_said_of_it():
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_chart_is_one_image_with_a_title_and_a_description_whatever_the_names(name):
     for svg in (
-        spending(days(2), [Layer(name, [1.0, 2.0])], name, name, step="day"),
-        cumulative(curves(2, 1.0), None, name, name),
-        hours([Hours(name, name, (1.0, 0, 0, 0), name)], name, name),
+        spending_bars(days(2), [Layer(name, [1.0, 2.0])], name, name, step="day"),
+        cost_curves(curves(2, 1.0), None, name, name),
+        machine_bars([MachineBar(name, name, (1.0, 0, 0, 0), name)], name, name),
     ):
         picture = read(svg)
         assert picture.get("role") == "img"

@@ -300,13 +300,13 @@ def test_a_break_even_that_was_ends_the_day_that_it_says(made):
     [("1234.5", "$1,234.50"), ("-3.2", "-$3.20"), ("0.001", "<$0.01"), ("-0.001", "-<$0.01"), ("0", "$0.00")],
 )
 def test_a_sentence_has_dollars_with_their_sign(usd, said):
-    assert Amounts(HOUR).said(usd) == said
+    assert Amounts(HOUR).prose(usd) == said
 
 
 def test_small_bills_have_two_more_digits():
     shown = Amounts({"currency": None, "total": {"high_usd": "9.99"}})
-    assert (shown("0.12"), shown.said("0.00019678"), shown.said("0")) == ("0.1200", "$0.0002", "$0.00")
-    assert (shown("2200"), shown.said("-10")) == ("2,200.00", "-$10.00"), "not beside a desktop's price"
+    assert (shown("0.12"), shown.prose("0.00019678"), shown.prose("0")) == ("0.1200", "$0.0002", "$0.00")
+    assert (shown("2200"), shown.prose("-10")) == ("2,200.00", "-$10.00"), "not beside a desktop's price"
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_the_report_of_a_real_ledger_is_a_page(tmp_path, monkeypatch):
     document = report_document(lab.session)
     page = Page(to_html(document))
     assert not page.all("b")
-    assert Amounts(document).said(document["total"]["usd"]) in page.text
+    assert Amounts(document).prose(document["total"]["usd"]) in page.text
     assert {"curve", "spend", "hours"} <= {
         one["aria-labelledby"].partition("-")[0] for one in page.all("svg", role="img")
     }
