@@ -242,8 +242,8 @@ class RemoteJob:
 
     def written_by(self, since: float) -> tuple[int, int]:
         """Return how many bytes of stdout and stderr were written by then (epoch seconds by the machine's clock)."""
-        said = self._asked("written", timeout=ANSWER_S, since=since)
-        return int(said["out"]), int(said["err"])
+        positions = self._asked("written", timeout=ANSWER_S, since=since)
+        return int(positions["out"]), int(positions["err"])
 
     def times(self, place: int) -> bytes:
         """Return what is new of the index of when output was written, from this byte of it on; empty for nothing."""
@@ -251,9 +251,9 @@ class RemoteJob:
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
-        said = self._asked("manifest", which=which, names=None if names is None else list(names))
+        answer = self._asked("manifest", which=which, names=None if names is None else list(names))
         try:
-            return read_manifest(said)
+            return read_manifest(answer)
         except ValueError as error:
             name = self.connection.target.name
             raise Unreachable(
@@ -397,32 +397,32 @@ def _named(manifest: Manifest) -> str:
     return ", ".join(manifest.changed[:3]) or "some of the files"
 
 
-def _state(said: Mapping[str, Any]) -> RemoteState:
-    ended, progress = said.get("exit"), said.get("progress")
+def _state(answer: Mapping[str, Any]) -> RemoteState:
+    ended, progress = answer.get("exit"), answer.get("progress")
     return RemoteState(
-        phase=Phase(said["phase"]),
-        now=float(said["now"]),
-        started=said["started"],
-        setup_s=said["setup_s"],
+        phase=Phase(answer["phase"]),
+        now=float(answer["now"]),
+        started=answer["started"],
+        setup_s=answer["setup_s"],
         exit=None
         if not ended
         else Exit(**{name: ended[name] for name in ("status", "signal", "reason", "ended", "why")}),
-        out=int(said["out"]),
-        err=int(said["err"]),
-        last_output=said["last_output"],
+        out=int(answer["out"]),
+        err=int(answer["err"]),
+        last_output=answer["last_output"],
         progress=(float(progress[0]), progress[1]) if progress else None,
-        disk_free=said["disk_free"],
-        results_bytes=int(said["results_bytes"]),
-        checkpoints=tuple(map(str, said["checkpoints"])),
-        data=(int(said["data"][0]), int(said["data"][1])) if said.get("data") else None,
-        storing=_storing(said.get("storing") or {}),
-        checkpointed=said.get("checkpointed"),
-        notice=bool(said.get("notice")),
-        engine=_engine(said.get("engine")),
+        disk_free=answer["disk_free"],
+        results_bytes=int(answer["results_bytes"]),
+        checkpoints=tuple(map(str, answer["checkpoints"])),
+        data=(int(answer["data"][0]), int(answer["data"][1])) if answer.get("data") else None,
+        storing=_storing(answer.get("storing") or {}),
+        checkpointed=answer.get("checkpointed"),
+        notice=bool(answer.get("notice")),
+        engine=_engine(answer.get("engine")),
     )
 
 
-def _engine(said: Any) -> EngineState | None:
+def _engine(answer: Any) -> EngineState | None:
     """Return what Slurm says of a job; None for one that it does not know."""
     try:
         tasks = tuple(
@@ -435,16 +435,18 @@ def _engine(said: Any) -> EngineState | None:
                 begin=None if one["begin"] is None else float(one["begin"]),
                 end=None if one["end"] is None else float(one["end"]),
             )
-            for one in said["tasks"]
+            for one in answer["tasks"]
         )
-        return EngineState(str(said["id"]), str(said["name"]), tasks)
+        return EngineState(str(answer["id"]), str(answer["name"]), tasks)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _storing(said: Mapping[str, Any]) -> Storing | None:
+def _storing(answer: Mapping[str, Any]) -> Storing | None:
     """Return how far the uploads are; None where nobody ever was to upload anything."""
-    if said.get("until") is None:
+    if answer.get("until") is None:
         return None
-    at = None if said.get("at") is None else float(said["at"])
-    return Storing(bool(said["alive"]), float(said["until"]), at, bool(said.get("final")), str(said.get("error") or ""))
+    at = None if answer.get("at") is None else float(answer["at"])
+    return Storing(
+        bool(answer["alive"]), float(answer["until"]), at, bool(answer.get("final")), str(answer.get("error") or "")
+    )

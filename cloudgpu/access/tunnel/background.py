@@ -209,14 +209,14 @@ def _listen(reader: int, timeout: float) -> bytes | None:
 
 
 def _outcome(told: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> Background:  # noqa: A002
-    said: dict[str, Any] = json.loads(told) if told else {}
-    if "serving" in said:
+    answer: dict[str, Any] = json.loads(told) if told else {}
+    if "serving" in answer:
         # It is never waited for: it lives on as its own. Python would warn about that at our end.
         process.returncode = 0
-        return Background(**said["serving"])
+        return Background(**answer["serving"])
     process.wait()
-    if "fault" in said:
-        raise _fault(said["fault"])
+    if "fault" in answer:
+        raise _fault(answer["fault"])
     raise Unreachable(
         f"The tunnel's process ended at once with status {process.returncode}.",
         field="id",
@@ -225,19 +225,19 @@ def _outcome(told: bytes, process: subprocess.Popen[bytes], directory: Path, id:
     )
 
 
-def _fault(said: Mapping[str, Any]) -> CloudgpuError:
+def _fault(answer: Mapping[str, Any]) -> CloudgpuError:
     """Return the error that was reported, in its own class where the tree of errors has it."""
-    kind = getattr(errors, str(said["class"]), CloudgpuError)
-    fault: CloudgpuError = kind(said["message"], field=said["field"], value=said["value"], next=said["next"])
+    kind = getattr(errors, str(answer["class"]), CloudgpuError)
+    fault: CloudgpuError = kind(answer["message"], field=answer["field"], value=answer["value"], next=answer["next"])
     return fault
 
 
-def _tell(said: Mapping[str, Any]) -> None:
+def _tell(answer: Mapping[str, Any]) -> None:
     number = os.environ.pop(REPORT_TO, None)
     if number is None:
         return
     with contextlib.suppress(OSError), os.fdopen(int(number), "wb") as stream:  # nobody may be listening any more
-        stream.write(json.dumps(said).encode() + b"\n")
+        stream.write(json.dumps(answer).encode() + b"\n")
 
 
 def _claim(file: Path, own: Background) -> int:

@@ -277,9 +277,9 @@ def agent_status(session: Session, machine: Machine) -> dict[str, Any]:
     try:
         status: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        said = done.stderr.decode(errors="replace").strip()[-200:]
+        stderr = done.stderr.decode(errors="replace").strip()[-200:]
         raise Unreachable(
-            f"The agent on {machine.name} does not answer: {said or 'nothing was said'}.",
+            f"The agent on {machine.name} does not answer: {stderr or 'nothing was said'}.",
             field="name",
             value=machine.name,
             next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {machine.name}",

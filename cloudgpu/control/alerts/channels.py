@@ -179,8 +179,8 @@ def _notified(apprise: Any, receiver: Any, message: Message, body: str, file: Pa
     words = {"body": body, "title": message.subject, "notify_type": kind, "body_format": apprise.NotifyFormat.TEXT}
     if file is None or message.attached is None:
         return bool(receiver.notify(**words))
-    said = urlencode({"name": message.attached.name, "mime": message.attached.type})
-    attach = apprise.AppriseAttachment(f"file://{quote(str(file))}?{said}", asset=receiver.asset)
+    query = urlencode({"name": message.attached.name, "mime": message.attached.type})
+    attach = apprise.AppriseAttachment(f"file://{quote(str(file))}?{query}", asset=receiver.asset)
     return bool(receiver.notify(**words, attach=attach))
 
 

@@ -275,7 +275,7 @@ def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str
             return _queue(own, nodes)
 
     with Pool(min(AT_ONCE, len(asked)), "queues") as pool:
-        return {cluster_id(nodes[0]): said for nodes, said in zip(asked, pool.map(ask, asked), strict=True)}
+        return {cluster_id(nodes[0]): queue for nodes, queue in zip(asked, pool.map(ask, asked), strict=True)}
 
 
 def _runs(nodes: Sequence[Machine]) -> bool:

@@ -130,9 +130,9 @@ def _elsewhere(
         for machine in session.ledger.machines()
         if is_reachable_here(machine) and (every or machine.account in accounts)
     ]
-    said = {gap.scope for gap in look.unanswered}
-    machines = [machine for machine in machines if machine.account not in said]
-    return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in said]
+    named = {gap.scope for gap in look.unanswered}
+    machines = [machine for machine in machines if machine.account not in named]
+    return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in named]
 
 
 def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machine:

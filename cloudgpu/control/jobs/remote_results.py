@@ -117,8 +117,8 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     """
     fetch_output(remote, directory_of(session, job))
     if lists.bucket_of(job.spec["results_to"]) is None:
-        said = remote.call("settle")
-        return _line(session, job, int(said["files"]), int(said["bytes"]), whole=True)
+        settled = remote.call("settle")
+        return _line(session, job, int(settled["files"]), int(settled["bytes"]), whole=True)
     seen = remote.look()
     keep_storing(session, job, remote, seen)
     if seen.storing is not None and seen.storing.error:

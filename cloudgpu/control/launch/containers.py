@@ -82,8 +82,8 @@ def runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[Offer, 
     faults = {offer: found for offer in offers if (found := _misfit(image, offer)) is not None}
     if len(faults) == len(offers):
         raise _too_new(template, image, *faults[offers[0]])
-    said = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in faults.values()}
-    return tuple(one for one in offers if one not in faults), tuple(sorted(said))
+    notes = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in faults.values()}
+    return tuple(one for one in offers if one not in faults), tuple(sorted(notes))
 
 
 def _misfit(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:

@@ -133,10 +133,8 @@ def explain_no_match(
     if unpriced:
         return _unpriced(provider, want)
     if provider.kind in PROVIDERS:
-        said = _contradiction(provider, want, items) or _other_market(provider, want)
-        return (
-            said or _elsewhere(provider, want) or explain_discontinued(provider, want) or _nothing(provider, want, ())
-        )
+        why = _contradiction(provider, want, items) or _other_market(provider, want)
+        return why or _elsewhere(provider, want) or explain_discontinued(provider, want) or _nothing(provider, want, ())
     has = everything(provider, want)
     return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
 

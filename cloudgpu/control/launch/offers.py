@@ -201,8 +201,8 @@ def first_launchable(
         except refused.unsent as error:
             session.report(refused.add(offer, error))
             continue
-        said = dict.fromkeys(f"passed over: {_whose(one, refused)}{error.message}" for one, error in refused.each)
-        return Exact(offer, resolved, tuple(said), frozenset(refused.accounts))
+        notes = dict.fromkeys(f"passed over: {_whose(one, refused)}{error.message}" for one, error in refused.each)
+        return Exact(offer, resolved, tuple(notes), frozenset(refused.accounts))
     errors = [error for _, error in refused.each]
     raise next((error for error in errors if isinstance(error, QuotaExceeded)), refused.first or errors[0])
 

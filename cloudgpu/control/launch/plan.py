@@ -295,8 +295,8 @@ def _only_runs(
         NoteKind.GUARD,
     )
     if run.every > timedelta(seconds=request.lease_s):
-        said = f"it is billed for up to {often} past its lease or renew-until, until the next of those runs ends it"
-        yield Note(said, NoteKind.MONEY)
+        sentence = f"it is billed for up to {often} past its lease or renew-until, until the next of those runs ends it"
+        yield Note(sentence, NoteKind.MONEY)
     if session.settings.alerts.deadman is None:
         yield Note(
             "nobody hears when those runs stop: [alerts] deadman in config.toml is not set (see docs/alerts.md)",

@@ -220,14 +220,14 @@ def _each(
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda one: _tried(ask, *one, silent), asked))
-    said: set[tuple[str, str, str]] = set()
+    reported: set[tuple[str, str, str]] = set()
     for (_, row), found in zip(asked, outcomes, strict=True):
         if isinstance(found, InstanceNotFound):
             continue  # the next sync sees that it has gone
         if isinstance(found, CloudgpuError):
             silence = (row.account, row.region, found.kind)
-            done.faults += [found] * (silence not in said)
-            said.add(silence)
+            done.faults += [found] * (silence not in reported)
+            reported.add(silence)
             continue
         at, changed = found
         _written(session, row, at, "repaired" if at else "the machine has ended")

@@ -205,9 +205,9 @@ def deliver_all(
     `machines` are all of the ledger as they are after the run, with the resources that have names. A receiver that
     fails keeps no machine on: it is tried again by the next run.
     """
-    said = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
+    credit_findings = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
     news = [
-        *said,
+        *credit_findings,
         *budget_findings(session, standings),
         *warning_findings(machines),
         *findings(session, found, machines),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from cloudgpu.control.session.account_settings import absence
 from cloudgpu.control.session.base import SessionBase, is_mine
 from cloudgpu.control.session.last_run import TOO_LONG
-from cloudgpu.control.session.reachable import remember, said_another
+from cloudgpu.control.session.reachable import is_another_account, remember
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
     NOT_HERE,
@@ -66,11 +66,11 @@ class AccountScope:
         regions = {machine.region for machine in machines if machine.provider == self._kind}
         return self.ask(regions) if regions else self
 
-    def take(self, said: Mapping[str, AccountIdentity]) -> None:
+    def take(self, identities: Mapping[str, AccountIdentity]) -> None:
         """Take what regions have just said that they are."""
-        for region, found in said.items():
+        for region, found in identities.items():
             remember(self._session, self.account, region, found)
-        self._known.update(said)
+        self._known.update(identities)
 
     def be_silent(self, error: Silent) -> AccountScope:
         """Take what was not answered yet for unknown: the provider has just said nothing."""
@@ -157,19 +157,19 @@ def _tried(session: SessionBase, account: str, region: str | None) -> AccountIde
         return error
 
 
-def account_here(session: SessionBase, machine: Machine, said: Said | None = None) -> str:
+def account_here(session: SessionBase, machine: Machine, identities: Said | None = None) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
-    `said` is what accounts have just said that they are; others are asked. Raises NotReachableHere where no account
-    here is that one, and what the provider raises where one that may be it cannot say who it is, that of the same name
-    before others.
+    `identities` is what accounts have just reported that they are; others are asked. Raises NotReachableHere where no
+    account here is that one, and what the provider raises where one that may be it cannot say who it is, that of the
+    same name before others.
     """
     here: AccountIdentity | None = None
     absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
     named, names = _names(session, machine)
     for account in names:
-        found = (said and said.get(recorded_identity_region(account, machine))) or _tried(
+        found = (identities and identities.get(recorded_identity_region(account, machine))) or _tried(
             session, account, machine.region
         )
         if isinstance(found, CloudgpuError):
@@ -196,12 +196,12 @@ def by_account(
     """
     groups: dict[str, list[Machine]] = {}
     faults: dict[str, CloudgpuError] = {}
-    said, found = _said(session, machines), dict[_Place, str]()
+    identities, found = _identities_of(session, machines), dict[_Place, str]()
     for machine in machines:
         place = _place(machine)
         try:
             if place not in found:
-                found[place] = account_here(session, machine, said)
+                found[place] = account_here(session, machine, identities)
             groups.setdefault(found[place], []).append(machine)
         except CloudgpuError as error:
             faults[machine.id] = error
@@ -213,7 +213,7 @@ def _place(machine: Machine) -> _Place:
     return machine.account, machine.provider, machine.region, machine.identity
 
 
-def _said(session: SessionBase, machines: Sequence[Machine]) -> Said:
+def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
     places_of = {_place(machine): machine for machine in machines}.values()
     wanted = {
@@ -259,7 +259,7 @@ def _may_be_here(session: SessionBase, machine: Machine, error: CloudgpuError) -
     if isinstance(error, NotReachableHere):
         return False
     return is_mine(session, machine) or not all(
-        said_another(session, one, machine) for one in names_of(session, machine)
+        is_another_account(session, one, machine) for one in names_of(session, machine)
     )
 
 
@@ -396,4 +396,4 @@ def _may_be(session: SessionBase, account: str, machine: Machine, error: Cloudgp
     if account == name_now(session, machine):
         return True
     is_unlisted = (error.field, error.value) == (f"accounts.{account}.hosts", machine.region)
-    return not is_unlisted and not said_another(session, account, machine)
+    return not is_unlisted and not is_another_account(session, account, machine)

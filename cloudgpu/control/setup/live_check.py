@@ -206,8 +206,8 @@ class _Trial:
         deadline, pause = self.session.clock() + SEEN_WITHIN, 0.1
         while not done():
             if self.session.clock() >= deadline:
-                said = otherwise if isinstance(otherwise, str) else otherwise()
-                raise StopUnproved(said, field="name", next="Run: cloudgpu ls --refresh")
+                message = otherwise if isinstance(otherwise, str) else otherwise()
+                raise StopUnproved(message, field="name", next="Run: cloudgpu ls --refresh")
             self.session.pause(pause)
             pause = min(5.0, pause * 1.5)
 

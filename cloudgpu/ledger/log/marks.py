@@ -45,9 +45,9 @@ def end_and_mark(connection: Connection) -> tuple[End, Mark | None]:
     *end, kind, body = found
     mark = None
     if kind in (MOVED, MOVING):
-        said = json.loads(body)
+        stored = json.loads(body)
         last = connection.execute(_BEFORE, end[:1]).fetchone() or (0, "", "")
-        to, came_from, goes_on = (str(said.get(name, "")) for name in ("to", "from", "goes_on"))
+        to, came_from, goes_on = (str(stored.get(name, "")) for name in ("to", "from", "goes_on"))
         mark = Mark(to, came_from, str(end[2]), last, goes_on)
     return (end[0], end[1], end[2]), mark
 

@@ -151,9 +151,9 @@ def newer(place: object, found: int, known: int) -> LedgerUnavailable:
 
 def check_format(connection: Connection, place: object) -> None:
     """Raise LedgerUnavailable where a ledger's lines are of another format than this cloudgpu reads."""
-    said = other_format(connection, f"The ledger {place}", "use a new ledger: CLOUDGPU_LEDGER=sqlite:///PATH")
-    if said is not None:
-        raise LedgerUnavailable(said[0], field="ledger", value=str(place), next=said[1])
+    mismatch = other_format(connection, f"The ledger {place}", "use a new ledger: CLOUDGPU_LEDGER=sqlite:///PATH")
+    if mismatch is not None:
+        raise LedgerUnavailable(mismatch[0], field="ledger", value=str(place), next=mismatch[1])
 
 
 def other_format(connection: Connection, what: str, instead: str) -> tuple[str, str] | None:

@@ -120,14 +120,14 @@ def _unanswered(error: Exception, call: CallContext) -> CloudgpuError | None:
 def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     answer = response.get("Error", {})
-    code, said = str(answer.get("Code", "")), str(answer.get("Message", ""))
+    code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(said) or is_skewed(headers, call.now))):
+    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(text) or is_skewed(headers, call.now))):
         return wrong_clock("AWS", call.region, headers, call.now)
     if code in CREDENTIAL:
         return _bad_credentials(code, call)
     if code in DENIED:
-        named = _ACTION.search(said)
+        named = _ACTION.search(text)
         whose = f"The AWS credentials of account {call.account} ({call.who})"
         return denied(whose, named[1] if named else call.permission, f" in {call.region}")
     meaning = MEANINGS.get(code, UNKNOWN)
@@ -136,8 +136,8 @@ def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
         )
     if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
-        said = said.partition(". ")[0]
-    sentence = f"AWS {call.region} refused {call.action}: {_own(said)} ({code})."
+        text = text.partition(". ")[0]
+    sentence = f"AWS {call.region} refused {call.action}: {_own(text)} ({code})."
     return refusal(meaning, sentence, value=call.value, region=call.region, headers=headers)
 
 

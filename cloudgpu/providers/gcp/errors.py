@@ -139,13 +139,13 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
             f"{call.there} answered {call.action} with the status {status}, and not as Google does", call.value
         )
     code = next(_codes(error), "")
-    said = _CALL.sub("", str(error.message or ""))
-    if call.action == DELETE and _PROTECTED.search(said):
+    text = _CALL.sub("", str(error.message or ""))
+    if call.action == DELETE and _PROTECTED.search(text):
         return protected(call)
     headers = getattr(error.response, "headers", None) or {}
     if status == UNAUTHENTICATED and is_skewed(headers, call.now):
         return wrong_clock("Google Cloud", call.where, headers, call.now)
-    return _meant(code, status, said, call, headers)
+    return _meant(code, status, text, call, headers)
 
 
 def _is_json(response: Any) -> bool:
@@ -267,8 +267,8 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
 
 def _is_down(error: Exception) -> bool:
     """Say whether credentials could not be renewed because a service was down, throttled or not reached."""
-    said, causes = str(error), {kind.__name__ for kind in type(error.__cause__).__mro__}
-    return bool(_DOWN.search(said)) or ("TransportError" in causes and not _REFUSED_THERE.search(said))
+    text, causes = str(error), {kind.__name__ for kind in type(error.__cause__).__mro__}
+    return bool(_DOWN.search(text)) or ("TransportError" in causes and not _REFUSED_THERE.search(text))
 
 
 def is_gone(error: CloudgpuError) -> bool:

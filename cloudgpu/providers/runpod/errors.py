@@ -35,15 +35,15 @@ class Refused(CloudgpuError):
 
 def _is_theirs(answer: Answer) -> bool:
     """Say whether an answer is an error as RunPod writes it, and not somebody's on the way."""
-    said = answer.data if isinstance(answer.data, dict) else {}
-    return said.get("status") == answer.status and all(isinstance(said.get(name), str) for name in ("title", "detail"))
+    body = answer.data if isinstance(answer.data, dict) else {}
+    return body.get("status") == answer.status and all(isinstance(body.get(name), str) for name in ("title", "detail"))
 
 
 def refused(answer: Answer) -> Refused:
     """Return an answer as an error, with RunPod's sentence and each violation of the schema."""
-    said = answer.data if isinstance(answer.data, dict) else {}
-    faults = said.get("errors")
-    texts = [said.get("detail") or said.get("title") or "no reason given"]
+    body = answer.data if isinstance(answer.data, dict) else {}
+    faults = body.get("errors")
+    texts = [body.get("detail") or body.get("title") or "no reason given"]
     texts += [one for one in faults if isinstance(one, str)] if isinstance(faults, list) else []
     return Refused(answer, " ".join(str(text) for text in texts))
 

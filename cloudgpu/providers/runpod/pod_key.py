@@ -83,10 +83,10 @@ def finding(runpod: Runpod) -> Finding:
 
 def take_down(runpod: Runpod, pod: Pod, log: str) -> None:
     """Write down what a pod's log says of its key, where that is new. A full disk, say, is no reason to fail."""
-    said = _LINE.findall(log)
-    if not said or pod["cloud"] == COMMUNITY:
+    counts = _LINE.findall(log)
+    if not counts or pod["cloud"] == COMMUNITY:
         return
-    own, listed, others, account = (int(number) for number in said[-1])
+    own, listed, others, account = (int(number) for number in counts[-1])
     good = own == OK and account in REFUSED
     if good and listed not in REFUSED:  # it was shown a list: of itself alone, though there are others?
         good = listed == OK and others == 0 and len(runpod.pods()) > 1

@@ -76,7 +76,7 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
 
     Raises NoCapacity where the offer is gone, has become dearer, or ends before the lease does.
     """
-    said = _apart(request)
+    notes = _apart(request)
     setup = request.setup
     constraint(vast, setup, request.want)
     _check_place(request)
@@ -101,7 +101,7 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     stored = AttachedResource(
         f"disk of {disk} GB on its host", STORED_AS, disk, while_stopped=True, rate=_rate(vast, ask, disk)
     )
-    return Resolved(asdict(call), (stored,), (), (*said, *_remarks(vast, request, item, ask)))
+    return Resolved(asdict(call), (stored,), (), (*notes, *_remarks(vast, request, item, ask)))
 
 
 def _check_place(request: LaunchRequest) -> None:

@@ -128,15 +128,15 @@ def start_gang(session: Session, machine: Machine, span: timedelta, *, no_guard:
 def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
     """Return the rows of these nodes as their provider has them now; of one that it does not tell, the one known."""
     asked = [one for one in nodes if one.terminated_at is None and one.provider_id]
-    said = {row.id: row for row in each(session, asked, refresh) if not isinstance(row, CloudgpuError)}
-    return tuple(said.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)
+    refreshed = {row.id: row for row in each(session, asked, refresh) if not isinstance(row, CloudgpuError)}
+    return tuple(refreshed.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)
 
 
 def silent_node(session: Session, nodes: Sequence[Machine]) -> str | None:
     """Return the name of a node that runs by its provider, and does not answer; None where all of them do."""
-    runs = [one for one in nodes if one.state == "running"]
-    answers = zip(runs, each(session, runs, _answers), strict=True)
-    return next((one.name for one, said in answers if said is not True), None)
+    running = [one for one in nodes if one.state == "running"]
+    answers = zip(running, each(session, running, _answers), strict=True)
+    return next((one.name for one, answered in answers if answered is not True), None)
 
 
 def _answers(session: Session, machine: Machine) -> bool:

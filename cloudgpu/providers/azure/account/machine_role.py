@@ -46,12 +46,12 @@ def make(azure: Azure, document: str) -> None:
         message = f"There is a custom role {name(azure)!r} already that cloudgpu init did not create."
         way = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
         raise InvalidRequest(message, field="machine_role", value=name(azure), next=way)
-    said = json.loads(document)
+    role = json.loads(document)
     body: dict[str, Any] = {
         "roleName": name(azure),
-        "description": said["Description"],
+        "description": role["Description"],
         "type": "CustomRole",
-        "permissions": [{"actions": said["Actions"], "notActions": [], "dataActions": [], "notDataActions": []}],
+        "permissions": [{"actions": role["Actions"], "notActions": [], "dataActions": [], "notDataActions": []}],
         "assignableScopes": [scope(azure)],
     }
     roles, asked = azure.client("authorization").role_definitions, _definition(body)

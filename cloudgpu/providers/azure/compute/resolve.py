@@ -67,14 +67,14 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
     a volume that cannot be.
     """
-    said = layers.by_their_rules(request, "security group has")
+    notes = layers.by_their_rules(request, "security group has")
     found = _looked_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
         call=asdict(call),
         attached=tuple(_attached(request, call, found.volume)),
         guards=_guards(azure, call),
-        remarks=(*said, *_remarks(azure, request, item, found)),
+        remarks=(*notes, *_remarks(azure, request, item, found)),
         driver=found.choice.driver,
         licence=found.choice.image.licence,
         agent=Agent.ENDS if call.role else Agent.TELLS,

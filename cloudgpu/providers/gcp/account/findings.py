@@ -70,8 +70,8 @@ def _os_login(gcp: Gcp, answers: Answers) -> Finding:
     if isinstance(project, CloudgpuError):
         return _unknown(LOGIN, project)
     items = project.get("commonInstanceMetadata", {}).get("items", ())
-    said = next((one.get("value", "") for one in items if one.get("key") == "enable-oslogin"), "")
-    if said.lower() != _ON:
+    setting = next((one.get("value", "") for one in items if one.get("key") == "enable-oslogin"), "")
+    if setting.lower() != _ON:
         return Finding(LOGIN, good=True, says="the project does not switch it on")
     says = (
         "the project switches OS Login on, under which keys in metadata are ignored. cloudgpu switches it off for its "

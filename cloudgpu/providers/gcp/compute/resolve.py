@@ -53,7 +53,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
     an image, a disk, a network or a volume that cannot be.
     """
-    said = by_their_rules(request, "firewall rules for that tag have")
+    notes = by_their_rules(request, "firewall rules for that tag have")
     wanted = named(item.instance_type)
     found = _looked_up(gcp, request, item, wanted)
     image = found.choice.image
@@ -87,7 +87,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         call=asdict(call),
         attached=tuple(billed),
         guards=_guards(),
-        remarks=(*said, *_remarks(gcp, request, item, found, call)),
+        remarks=(*notes, *_remarks(gcp, request, item, found, call)),
         left_out=() if call.cloud_init else NEEDS_CLOUD_INIT,
         driver=found.choice.driver,
         licence=image.licence,
