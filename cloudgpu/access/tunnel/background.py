@@ -65,10 +65,10 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
             process = _start(command, directory, id, writer)
         finally:
             os.close(writer)
-        told = _listen(reader, timeout)
+        output = _listen(reader, timeout)
     finally:
         os.close(reader)
-    if told is None:
+    if output is None:
         process.kill()
         process.wait()
         raise Unreachable(
@@ -77,7 +77,7 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
             value=id,
             next=f"Its messages are in {_log(directory, id)}.",
         )
-    return _outcome(told, process, directory, id)
+    return _outcome(output, process, directory, id)
 
 
 @contextlib.contextmanager
@@ -194,22 +194,22 @@ def _start(command: Sequence[str], directory: Path, id: str, writer: int) -> sub
 
 def _listen(reader: int, timeout: float) -> bytes | None:
     """Return the one line that the new process says, nothing if it ended without; None when time is up."""
-    deadline, told = time.monotonic() + timeout, b""
+    deadline, output = time.monotonic() + timeout, b""
     waiting = select.poll()  # select() takes no descriptor above 1,023
     waiting.register(reader, select.POLLIN)
-    while not told.endswith(b"\n"):
+    while not output.endswith(b"\n"):
         ready = waiting.poll(1000 * max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
         piece = os.read(reader, LINE)
         if not piece:
             return b""
-        told += piece
-    return told
+        output += piece
+    return output
 
 
-def _outcome(told: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> Background:  # noqa: A002
-    answer: dict[str, Any] = json.loads(told) if told else {}
+def _outcome(output: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> Background:  # noqa: A002
+    answer: dict[str, Any] = json.loads(output) if output else {}
     if "serving" in answer:
         # It is never waited for: it lives on as its own. Python would warn about that at our end.
         process.returncode = 0

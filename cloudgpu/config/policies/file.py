@@ -71,7 +71,7 @@ def _value(table: Table, path: str, value: Any, key: Key | Section) -> Any:
     items = {f"{path}[{number}]": item for number, item in enumerate(value)} if isinstance(value, list) else None
     if items == {}:
         raise table.fault(path, "is an empty list", next="Write one, or remove the key.")
-    return tuple(_section(table, place, item, key) for place, item in (items or {path: value}).items())
+    return tuple(_section(table, option, item, key) for option, item in (items or {path: value}).items())
 
 
 def _section(table: Table, path: str, value: Any, section: Section) -> Values:

@@ -120,12 +120,12 @@ def _files(attached: Iterable[Attached]) -> Iterator[dict[Attached, Path]]:
     if not wanted:
         yield {}
         return
-    with TemporaryDirectory(prefix="cloudgpu-") as place:  # 0700, as it makes them
-        places = {one: Path(place) / f"{number}" for number, one in enumerate(wanted)}
-        for one, path in places.items():
+    with TemporaryDirectory(prefix="cloudgpu-") as directory:  # 0700, as it makes them
+        directories = {one: Path(directory) / f"{number}" for number, one in enumerate(wanted)}
+        for one, path in directories.items():
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(one.content)
-        yield places
+        yield directories
 
 
 def _attempt(apprise: Any, address: str, message: Message, places: dict[Attached, Path]) -> str | None:

@@ -87,7 +87,7 @@ def _regions(one: Any, region: str | None) -> list[str]:
     if region is not None:
         return [region]
     if isinstance(one, HasRegions):
-        return [place.name for place in one.regions()]
+        return [found.name for found in one.regions()]
     raise InvalidRequest("Name a region.", field="--region", value=None, next="Add --region NAME.")
 
 

@@ -170,15 +170,15 @@ def _connected(session: Session, machine: Machine) -> Connection:
 def _looked_at(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
     """Return what the nodes say of themselves, once those that still install what their first boot brings have it."""
     deadline = session.clock() + INSTALLED_WITHIN
-    told = False
+    reported = False
     while True:
         facts = gang.each(lambda node: node.look(people))
         waits = [one.name for one in facts if one.preparing and not one.has_engine]
         if not waits or session.clock() >= deadline:
             return facts
-        if not told:
+        if not reported:
             session.report(f"{_called(waits)}: waiting until Slurm is installed")
-            told = True
+            reported = True
         session.pause(LOOK_AGAIN_S)
 
 

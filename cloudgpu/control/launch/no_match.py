@@ -168,11 +168,11 @@ def _other_market(provider: Provider, want: Requirements) -> InvalidRequest | No
 
 def _only_on(provider: Provider, want: Requirements, other: Market, says: str = "") -> InvalidRequest:
     """Return that this is not sold on the wanted market; without `says`, that it is on the other."""
-    place = want.zone or want.region or f"the regions of account {provider.account}"
+    where = want.zone or want.region or f"the regions of account {provider.account}"
     how, way = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
     on_spot = " --spot" if want.market is Market.SPOT else ""
     return InvalidRequest(
-        f"{says or f'{provider.kind} sells {what(want)} only {how}'} in {place}.",
+        f"{says or f'{provider.kind} sells {what(want)} only {how}'} in {where}.",
         field="--spot" if other is Market.ON_DEMAND else "--on-demand",
         value=str(want.market),
         next=f"{way} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",

@@ -76,8 +76,8 @@ class Refusals:
         item = offer.available
         if sent and isinstance(error, QuotaExceeded):
             self._full.add((item.account, item.region, str(item.market)))
-        place = f"{item.account}, {item.zone or item.region}" if self.anywhere else item.zone
-        return f"{place}: {error.message}"
+        where = f"{item.account}, {item.zone or item.region}" if self.anywhere else item.zone
+        return f"{where}: {error.message}"
 
     def bars(self, offer: Offer) -> bool:
         """Say whether what was refused rules this offer out too: a limit of the account, or the account itself."""

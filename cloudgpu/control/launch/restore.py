@@ -295,11 +295,11 @@ def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -
 
 def _want(machine: Machine, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
-    place, market, trust = machine.region, Market(machine.market), Trust(machine.trust or Trust.CLOUD)
+    region, market, trust = machine.region, Market(machine.market), Trust(machine.trust or Trust.CLOUD)
     gpus = machine.accelerators or ()
     if wider and gpus:
-        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market, trust=trust)
-    return Requirements(instance_type=machine.instance_type, region=place, market=market, trust=trust)
+        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=region, market=market, trust=trust)
+    return Requirements(instance_type=machine.instance_type, region=region, market=market, trust=trust)
 
 
 def _spans(session: Session, lease: Lease) -> Lifetime:

@@ -243,12 +243,12 @@ def _tried(
     silent: dict[tuple[str, str], Silent],
 ) -> Any:
     """Ask about one machine; where its region took such a question and said nothing, it is not asked again."""
-    place = (machine.account, machine.region)
+    region = (machine.account, machine.region)
     try:
-        return silent.get(place) or ask(provider, machine)
+        return silent.get(region) or ask(provider, machine)
     except CloudgpuError as error:
         if isinstance(error, Silent):
-            silent[place] = error
+            silent[region] = error
         return error
 
 
@@ -351,8 +351,10 @@ def _timed_by(
         session, [machine for machine in machines if machine.provider_id and machine.provider in timing]
     )
     living = {machine.id for machine in machines if machine.terminated_at is None}
-    told = {one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)}
-    done.faults += told.values()
+    by_message = {
+        one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)
+    }
+    done.faults += by_message.values()
     found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
     return [(name, one, some) for name, one, some in found if isinstance(one, SetsTimer) and not one.no_timer()]
 

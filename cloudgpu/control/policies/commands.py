@@ -82,14 +82,14 @@ def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocumen
 
     Raises InvalidRequest for a fault, the first of several; the others are told.
     """
-    places = [Path(file) for file in files] if files else list(_own_files(session))
-    faults = [fault for fault in map(_fault_of, places) if fault is not None]
+    paths = [Path(file) for file in files] if files else list(_own_files(session))
+    faults = [fault for fault in map(_fault_of, paths) if fault is not None]
     faults += [] if files or faults else list(_unknown_names(session))
     for fault in faults[1:]:
         session.report(f"{fault.message} {fault.next or ''}".strip())
     if faults:
         raise faults[0]
-    return {"checked": [str(place) for place in places]}
+    return {"checked": [str(path) for path in paths]}
 
 
 def _line(session: Session, name: str, limits: Limits) -> PolicySummary:
@@ -136,16 +136,16 @@ def _own_files(session: Session) -> Iterator[Path]:
         yield from sorted(directory.glob("*.yaml"))
 
 
-def _fault_of(place: Path) -> InvalidRequest | None:
+def _fault_of(path: Path) -> InvalidRequest | None:
     try:
-        table = read_yaml(place)
+        table = read_yaml(path)
         if table is None:
-            way_out = f"Name a file; of a policy by its name: cloudgpu policy show {place.stem}"
-            return InvalidRequest(f"There is no file {place}.", field="FILE", value=str(place), next=way_out)
-        if place.name == FILE:
+            way_out = f"Name a file; of a policy by its name: cloudgpu policy show {path.stem}"
+            return InvalidRequest(f"There is no file {path}.", field="FILE", value=str(path), next=way_out)
+        if path.name == FILE:
             limits_from(table)
         else:
-            policy_from(table, place.stem)
+            policy_from(table, path.stem)
     except InvalidRequest as error:
         return error
     return None

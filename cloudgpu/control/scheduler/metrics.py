@@ -63,8 +63,8 @@ def _of_machines(machines: list[Machine], now: datetime) -> Iterator[Family]:
     burn: dict[tuple[str, str], Decimal] = {}
     for one in values:
         if one["billed"] and one["price"] is not None:
-            place = (one["provider"], one["account"])
-            burn[place] = burn.get(place, Decimal(0)) + Decimal(one["price"]["usd_per_hour"])
+            account = (one["provider"], one["account"])
+            burn[account] = burn.get(account, Decimal(0)) + Decimal(one["price"]["usd_per_hour"])
     places = ((dict(zip(named, key, strict=False)), usd) for key, usd in burn.items())
     yield _gauge("burn_usd_per_hour", "What billed machines cost an hour, without those of unknown price.", places)
     unpriced = sum(1 for one in values if one["billed"] and one["price"] is None)

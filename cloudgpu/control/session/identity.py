@@ -27,8 +27,10 @@ from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.account_abilities import Registers
 from cloudgpu.providers.shared.calls import gather
 
-Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts
-_Place = tuple[str, str, str, "RecordedIdentity | None"]
+RegionIdentities = Mapping[
+    tuple[str, str | None], "AccountIdentity | CloudgpuError"
+]  # by account, and region where that counts
+_RecordedAccount = tuple[str, str, str, "RecordedIdentity | None"]
 NAMED = 3  # machines in a sentence
 
 
@@ -108,10 +110,10 @@ class AccountScope:
         for machine in machines:
             if machine.provider != kind:
                 continue
-            place = machine.region, machine.identity
-            if place not in known:
-                known[place] = self.covers(machine)
-            if known[place]:
+            recorded = machine.region, machine.identity
+            if recorded not in known:
+                known[recorded] = self.covers(machine)
+            if known[recorded]:
                 found.append(machine)
         return found
 
@@ -157,7 +159,7 @@ def _tried(session: SessionBase, account: str, region: str | None) -> AccountIde
         return error
 
 
-def account_here(session: SessionBase, machine: Machine, identities: Said | None = None) -> str:
+def account_here(session: SessionBase, machine: Machine, identities: RegionIdentities | None = None) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
     `identities` is what accounts have just reported that they are; others are asked. Raises NotReachableHere where no
@@ -196,37 +198,41 @@ def by_account(
     """
     groups: dict[str, list[Machine]] = {}
     faults: dict[str, CloudgpuError] = {}
-    identities, found = _identities_of(session, machines), dict[_Place, str]()
+    identities, found = _identities_of(session, machines), dict[_RecordedAccount, str]()
     for machine in machines:
-        place = _place(machine)
+        recorded = _recorded_account(machine)
         try:
-            if place not in found:
-                found[place] = account_here(session, machine, identities)
-            groups.setdefault(found[place], []).append(machine)
+            if recorded not in found:
+                found[recorded] = account_here(session, machine, identities)
+            groups.setdefault(found[recorded], []).append(machine)
         except CloudgpuError as error:
             faults[machine.id] = error
     return groups, faults
 
 
-def _place(machine: Machine) -> _Place:
+def _recorded_account(machine: Machine) -> _RecordedAccount:
     """Return what of a machine says which account here is its: thousands of machines have the same few."""
     return machine.account, machine.provider, machine.region, machine.identity
 
 
-def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> Said:
+def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionIdentities:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
-    places_of = {_place(machine): machine for machine in machines}.values()
+    one_each = {_recorded_account(machine): machine for machine in machines}.values()
     wanted = {
         recorded_identity_region(account, machine): machine.region
-        for machine in places_of
+        for machine in one_each
         for account in _likely(session, machine)
     }
     for account in {one for one, _ in wanted}:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
-    places = list(wanted)
-    answers = gather(places, lambda place: _tried(session, place[0], wanted[place])) if len(places) > 1 else []
-    return dict(zip(places, answers, strict=False))
+    account_regions = list(wanted)
+    answers = (
+        gather(account_regions, lambda account_region: _tried(session, account_region[0], wanted[account_region]))
+        if len(account_regions) > 1
+        else []
+    )
+    return dict(zip(account_regions, answers, strict=False))
 
 
 def _likely(session: SessionBase, machine: Machine) -> list[str]:

@@ -20,21 +20,21 @@ _lock = Lock()
 
 def remember(session: SessionBase, account: str, region: str | None, found: AccountIdentity) -> None:
     """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
-    place = identity_region(region, found.kind)
-    if session.identified.get((account, place)) == found or not session.home.root.is_dir():
+    region_key = identity_region(region, found.kind)
+    if session.identified.get((account, region_key)) == found or not session.home.root.is_dir():
         return
     with _lock, suppress(OSError):
         known = remembered(session)
         by_region = known.setdefault(account, {})
-        if by_region.get(place) != [found.kind, found.id]:
-            by_region[place] = [found.kind, found.id]
+        if by_region.get(region_key) != [found.kind, found.id]:
+            by_region[region_key] = [found.kind, found.id]
             file = session.home.identities
             for left in file.parent.glob(f".{file.name}.*"):  # by a process that was killed, or that tells it again
                 left.unlink(missing_ok=True)
             fresh = file.with_name(f".{file.name}.{os.getpid()}")
             fresh.write_text(json.dumps({"at": _here(session), "accounts": known}, indent=1) + "\n", encoding="utf-8")
             fresh.replace(file)
-        session.identified[account, place] = found
+        session.identified[account, region_key] = found
 
 
 def reachable(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:
@@ -63,9 +63,9 @@ def is_another_account(session: SessionBase, account: str, machine: Machine) -> 
     if identity.kind != BY_REGION:
         return known.get("", wanted) != wanted
     by_region = _identities_by_host(session, account, known)
-    place = session.names().host(account, machine.region or "")
-    if by_region.get(place) is not None:
-        return by_region[place] != wanted
+    host = session.names().host(account, machine.region or "")
+    if by_region.get(host) is not None:
+        return by_region[host] != wanted
     return bool(by_region) and all(one is not None and one != wanted for one in by_region.values())
 
 

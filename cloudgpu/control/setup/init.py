@@ -310,9 +310,9 @@ def _check_account(home: Home, account: Account) -> None:
 
     if account.provider not in kinds():
         return
-    place = home.provider(account.provider, account.name)
+    directory = home.provider(account.provider, account.name)
     try:
-        open_provider(account.provider, ProviderSettings(account.name, dict(account.options), place, utc_now))
+        open_provider(account.provider, ProviderSettings(account.name, dict(account.options), directory, utc_now))
     except MissingExtra:
         return
 

@@ -230,8 +230,8 @@ class _Trial:
                 Stage(name, error.message, seconds, ok=False, next=error.next, exit_code=error.exit_code)
             )
             raise _FailedStage from error
-        told = answer if isinstance(answer, str) else message or _where(answer)
-        self.stages.append(Stage(name, told, _seconds(began, self.session.clock())))
+        detail = answer if isinstance(answer, str) else message or _where(answer)
+        self.stages.append(Stage(name, detail, _seconds(began, self.session.clock())))
         return answer
 
 

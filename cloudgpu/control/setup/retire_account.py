@@ -66,22 +66,22 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
     be asked and does not answer.
     """
     found = init.find_existing_setup(environ)
-    place = find_place(session, found, name, "--forget")
-    return _of_account(session, found, place.account) if place.host is None else _of_host(session, found, place)
+    target = find_place(session, found, name, "--forget")
+    return _of_account(session, found, target.account) if target.host is None else _of_host(session, found, target)
 
 
-def _of_host(session: Session, found: init.ExistingSetup, place: AccountOrHost) -> Farewell:
-    rows = list(place.rows(session, session.ledger.billable_machines()))
+def _of_host(session: Session, found: init.ExistingSetup, target: AccountOrHost) -> Farewell:
+    rows = list(target.rows(session, session.ledger.billable_machines()))
     lost = tuple(row for row in rows if row.terminated_at is None)
     for row in lost:
         check_lost(session, row, "--forget")
-    draft = _without_host(found, place) if place.is_in(found) else None
-    return Farewell(place.account, place.kind, tuple(rows), draft, host=place.host, lost=lost)
+    draft = _without_host(found, target) if target.is_in(found) else None
+    return Farewell(target.account, target.kind, tuple(rows), draft, host=target.host, lost=lost)
 
 
-def _without_host(found: init.ExistingSetup, place: AccountOrHost) -> init.Draft:
-    path = ("accounts", place.account, "hosts")
-    hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != place.host]
+def _without_host(found: init.ExistingSetup, target: AccountOrHost) -> init.Draft:
+    path = ("accounts", target.account, "hosts")
+    hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != target.host]
     return init.drafted(found, with_value(found.text or "", path, hosts))
 
 

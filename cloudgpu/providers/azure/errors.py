@@ -160,9 +160,9 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
             return wrong_clock("Azure", call.region, headers, call.now)
         return _bad_credentials(code, call)
     if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
-        named, place = _ACTION.search(sentence), f" in {call.region}" if call.region else ""
+        named, where = _ACTION.search(sentence), f" in {call.region}" if call.region else ""
         whose = f"The Azure credentials of account {call.account} ({who()})"
-        return denied(whose, named[1] if named else call.action, place, grant="a role that allows")
+        return denied(whose, named[1] if named else call.action, where, grant="a role that allows")
     if not code and meaning is UNKNOWN:
         return silent(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
     if meaning.kind is NoCapacity:  # one line per attempt: what Azure goes on to advise is what the launch does next

@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 _BILLED = (State.PENDING, State.RUNNING, State.STOPPING)
 
 
-def instance(found: Found, account: str, place: str, instance_type: str) -> Instance:
+def instance(found: Found, account: str, region: str, instance_type: str) -> Instance:
     """Return the machine as its files tell now."""
     state = state_of(found)
     record, says = found.record, found.says
@@ -29,8 +29,8 @@ def instance(found: Found, account: str, place: str, instance_type: str) -> Inst
         state=state,
         billed=state in _BILLED,
         tags=tags(found.layout),
-        region=place,
-        zone=place,
+        region=region,
+        zone=region,
         instance_type=instance_type,
         market=Market(record["market"]),
         launched_at=from_iso(record["launched_at"]),

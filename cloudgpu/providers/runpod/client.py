@@ -15,7 +15,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.machine.container_start import TAGS
-from cloudgpu.providers.rest.client import Place, RestClient
+from cloudgpu.providers.rest.client import CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.runpod import errors
 from cloudgpu.providers.runpod.options import KIND, endpoint, login, runpod_options
@@ -68,8 +68,8 @@ class Runpod(CloudAccount):
     def rest(self) -> RestClient:
         """What sends the calls."""
         if self._rest is None:
-            place = Place("RunPod", KIND, endpoint(), login, errors.refused)
-            self._rest = RestClient(place, self.patience, self.pause)
+            api = CloudApi("RunPod", KIND, endpoint(), login, errors.refused)
+            self._rest = RestClient(api, self.patience, self.pause)
         return self._rest
 
     def identity(self) -> AccountIdentity:

@@ -98,8 +98,8 @@ def take_down(runpod: Runpod, pod: Pod, log: str) -> None:
 
 def note(runpod: Runpod, *, reads_no_other: bool) -> None:
     """Write down what a look from a pod has shown; for whoever comes later."""
-    told = {"account": runpod.identity().id, "reads_no_other": reads_no_other, "at": runpod.clock().isoformat()}
+    record = {"account": runpod.identity().id, "reads_no_other": reads_no_other, "at": runpod.clock().isoformat()}
     try:
-        write_file(runpod.home / _FILE, json.dumps(told))
+        write_file(runpod.home / _FILE, json.dumps(record))
     except OSError as error:
         runpod.notify(f"what the pod's key may do could not be written down: {error.strerror}")

@@ -125,9 +125,9 @@ def lying_in(zone: str, there: Sequence[Raw], zone_of: Callable[[Raw], str], id:
     """
     here = [one for one in there if zone_of(one) == zone]
     if there and not here:
-        place = zone_of(there[0])
-        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
+        zone_there = zone_of(there[0])
+        message = f"The volume {volume.name} is in {zone_there}, and the machine is in {zone}."
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {zone_there}.")
     return min(here, key=lambda one: str(one[id]), default=None)
 
 

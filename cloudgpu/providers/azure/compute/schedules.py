@@ -97,8 +97,11 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     mine = [one for one in machine.listed(azure) if _is_mine(azure, one) and region in (None, one["location"])]
     scheduled = {machine.id_of(one): found for one in mine if (found := _tagged_timer(one)) is not None}
     regions = {ids.machine(one)[0] for one in scheduled}
-    of = {place: [scheduled[one][1] for one in scheduled if ids.machine(one)[0] == place] for place in regions}
-    alive = {operation for place in sorted(of) for operation in _alive(azure, place, of[place])}
+    of = {
+        own_region: [scheduled[one][1] for one in scheduled if ids.machine(one)[0] == own_region]
+        for own_region in regions
+    }
+    alive = {operation for own_region in sorted(of) for operation in _alive(azure, own_region, of[own_region])}
     return {one: at for one, (at, operation) in scheduled.items() if operation in alive}
 
 

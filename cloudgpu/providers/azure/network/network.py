@@ -22,7 +22,7 @@ _NETWORKS, _GROUPS = "microsoft.network/virtualnetworks", "microsoft.network/net
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NetworkPlacement:
     """Where a machine hangs: Azure's ids of somebody else's subnet and group, None for those of its own launch.
 
     `callers` are the CIDRs that may open SSH, by label; none where somebody else's group decides.
@@ -34,7 +34,7 @@ class Place:
     remarks: tuple[str, ...] = ()
 
 
-def place(azure: Azure, region: str, wanted: Network) -> Place:
+def place(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
     """Return where a launch's machine hangs. No call for a network of its own, one for each thing that was named.
 
     Raises InvalidRequest for a subnet or a group that is not there, or lies in another region.
@@ -45,8 +45,8 @@ def place(azure: Azure, region: str, wanted: Network) -> Place:
     found = network.result()
     own = _cidr(found) if found else NETWORK
     if wanted.security_group is not None:
-        return Place(wanted.subnet, wanted.security_group, {})
-    return Place(wanted.subnet, None, callers(wanted, own), _about_subnet(found, wanted.subnet))
+        return NetworkPlacement(wanted.subnet, wanted.security_group, {})
+    return NetworkPlacement(wanted.subnet, None, callers(wanted, own), _about_subnet(found, wanted.subnet))
 
 
 def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:

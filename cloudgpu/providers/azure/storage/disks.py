@@ -76,8 +76,8 @@ def _ours(azure: Azure, found: Iterable[Raw], tags: Tags) -> list[ProviderResour
     What else somebody has put into such a group is theirs.
     """
     whose = ((one, tags.get(group_of(one), {}) if _is_system(one) else {}) for one in found)
-    told = ((one, {**of, **(one.get("tags") or {})}) for one, of in whose)
-    return [disk(azure, one, merged) for one, merged in told if TAG_LEDGER in merged]
+    tagged = ((one, {**of, **(one.get("tags") or {})}) for one, of in whose)
+    return [disk(azure, one, merged) for one, merged in tagged if TAG_LEDGER in merged]
 
 
 def _is_system(found: Raw) -> bool:

@@ -63,10 +63,10 @@ def check_region(gcp: Gcp, region: str) -> None:
         raise unknown_word(message, region, there, field="--region", use="Use {}.")
 
 
-def _unused(gcp: Gcp, field: str, place: str) -> InvalidRequest:
-    message = f"Account {gcp.account} does not use {place}: its settings leave it out, so ls would miss the machine."
+def _unused(gcp: Gcp, field: str, region: str) -> InvalidRequest:
+    message = f"Account {gcp.account} does not use {region}: its settings leave it out, so ls would miss the machine."
     way = f"Change regions, zones or exclude_regions of accounts.{gcp.account} in config.toml."
-    return InvalidRequest(message, field=field, value=place, next=way)
+    return InvalidRequest(message, field=field, value=region, next=way)
 
 
 def endpoints(gcp: Gcp) -> Sequence[Region]:

@@ -24,14 +24,14 @@ TAG = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NetworkPlacement:
     """A network by its whole name (`projects/P/global/networks/N`), and the subnet; empty where Google chooses it."""
 
     network: str
     subnet: str = ""
 
 
-def place(gcp: Gcp, region: str, wanted: Network) -> Place:
+def place(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
     """Return where in the network a machine of a region is put: `--subnet`, else the account's network. One call.
 
     Raises InvalidRequest for a network or a subnet that is not there, and where it is not clear which subnet is meant.
@@ -43,7 +43,7 @@ def place(gcp: Gcp, region: str, wanted: Network) -> Place:
     return _named(gcp, region, wanted.subnet) if wanted.subnet else _usual(gcp, region)
 
 
-def callers(gcp: Gcp, region: str, there: Place, wanted: Network) -> Mapping[str, str]:
+def callers(gcp: Gcp, region: str, there: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
     """Return who may open SSH, by label; where nobody is named it is the subnet itself, whose range is looked up."""
     if wanted.security_group is not None:
         return {}
@@ -55,7 +55,7 @@ def callers(gcp: Gcp, region: str, there: Place, wanted: Network) -> Mapping[str
     return callers_of(wanted, _subnet(gcp, region, there.subnet)["ipCidrRange"])
 
 
-def _named(gcp: Gcp, region: str, typed: str) -> Place:
+def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
     found = _SUBNET.fullmatch(typed)
     if found is None:
         message = f"{typed!r} is not a subnet of Google Cloud's."
@@ -66,7 +66,7 @@ def _named(gcp: Gcp, region: str, typed: str) -> Place:
         way = f"Launch there (--region {found['region']}), or name a subnet of {region}."
         raise InvalidRequest(message, field="--subnet", value=typed, next=way)
     whole = f"projects/{found['project'] or gcp.project}/regions/{region}/subnetworks/{found['name']}"
-    return Place(partial(_subnet(gcp, region, whole)["network"]), whole)
+    return NetworkPlacement(partial(_subnet(gcp, region, whole)["network"]), whole)
 
 
 def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
@@ -81,16 +81,16 @@ def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
         raise InvalidRequest(message, field="--subnet", value=name, next=way) from error
 
 
-def _usual(gcp: Gcp, region: str) -> Place:
+def _usual(gcp: Gcp, region: str) -> NetworkPlacement:
     """Return the place in the account's network: its only subnet in the region, or that which Google chooses."""
     name = gcp.options.network
     found = _network(gcp, name)
     whole = partial(found.get("selfLink") or f"projects/{gcp.project}/global/networks/{name}")
     here = [partial(one) for one in found.get("subnetworks", ()) if f"/regions/{region}/" in one]
     if len(here) == 1:
-        return Place(whole, here[0])
+        return NetworkPlacement(whole, here[0])
     if not here and (found.get("autoCreateSubnetworks") or "IPv4Range" in found or not found.get("subnetworks")):
-        return Place(whole)
+        return NetworkPlacement(whole)
     names = ", ".join(sorted(map(ids.last, here)))
     says = f"has several subnets in {region} ({names})" if here else f"has no subnet in {region}"
     way = "Name one: --subnet NAME" if here else "Name another network's: --subnet NAME, or another --region."

@@ -154,5 +154,5 @@ def _host_project_used(gcp: Gcp, project: str) -> None:
 
 
 def _host_projects(gcp: Gcp) -> list[str]:
-    place = gcp.home / "host-projects"
-    return sorted(file.name for file in place.iterdir()) if place.is_dir() else []
+    directory = gcp.home / "host-projects"
+    return sorted(file.name for file in directory.iterdir()) if directory.is_dir() else []
