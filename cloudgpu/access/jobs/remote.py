@@ -251,9 +251,9 @@ class RemoteJob:
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
-        answer = self._asked("manifest", which=which, names=None if names is None else list(names))
+        data = self._asked("manifest", which=which, names=None if names is None else list(names))
         try:
-            return read_manifest(answer)
+            return read_manifest(data)
         except ValueError as error:
             name = self.connection.target.name
             raise Unreachable(
@@ -397,32 +397,32 @@ def _named(manifest: Manifest) -> str:
     return ", ".join(manifest.changed[:3]) or "some of the files"
 
 
-def _state(answer: Mapping[str, Any]) -> RemoteState:
-    ended, progress = answer.get("exit"), answer.get("progress")
+def _state(data: Mapping[str, Any]) -> RemoteState:
+    ended, progress = data.get("exit"), data.get("progress")
     return RemoteState(
-        phase=Phase(answer["phase"]),
-        now=float(answer["now"]),
-        started=answer["started"],
-        setup_s=answer["setup_s"],
+        phase=Phase(data["phase"]),
+        now=float(data["now"]),
+        started=data["started"],
+        setup_s=data["setup_s"],
         exit=None
         if not ended
         else Exit(**{name: ended[name] for name in ("status", "signal", "reason", "ended", "why")}),
-        out=int(answer["out"]),
-        err=int(answer["err"]),
-        last_output=answer["last_output"],
+        out=int(data["out"]),
+        err=int(data["err"]),
+        last_output=data["last_output"],
         progress=(float(progress[0]), progress[1]) if progress else None,
-        disk_free=answer["disk_free"],
-        results_bytes=int(answer["results_bytes"]),
-        checkpoints=tuple(map(str, answer["checkpoints"])),
-        data=(int(answer["data"][0]), int(answer["data"][1])) if answer.get("data") else None,
-        storing=_storing(answer.get("storing") or {}),
-        checkpointed=answer.get("checkpointed"),
-        notice=bool(answer.get("notice")),
-        engine=_engine(answer.get("engine")),
+        disk_free=data["disk_free"],
+        results_bytes=int(data["results_bytes"]),
+        checkpoints=tuple(map(str, data["checkpoints"])),
+        data=(int(data["data"][0]), int(data["data"][1])) if data.get("data") else None,
+        storing=_storing(data.get("storing") or {}),
+        checkpointed=data.get("checkpointed"),
+        notice=bool(data.get("notice")),
+        engine=_engine(data.get("engine")),
     )
 
 
-def _engine(answer: Any) -> EngineState | None:
+def _engine(data: Any) -> EngineState | None:
     """Return what Slurm says of a job; None for one that it does not know."""
     try:
         tasks = tuple(
@@ -435,18 +435,16 @@ def _engine(answer: Any) -> EngineState | None:
                 begin=None if one["begin"] is None else float(one["begin"]),
                 end=None if one["end"] is None else float(one["end"]),
             )
-            for one in answer["tasks"]
+            for one in data["tasks"]
         )
-        return EngineState(str(answer["id"]), str(answer["name"]), tasks)
+        return EngineState(str(data["id"]), str(data["name"]), tasks)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _storing(answer: Mapping[str, Any]) -> Storing | None:
+def _storing(data: Mapping[str, Any]) -> Storing | None:
     """Return how far the uploads are; None where nobody ever was to upload anything."""
-    if answer.get("until") is None:
+    if data.get("until") is None:
         return None
-    at = None if answer.get("at") is None else float(answer["at"])
-    return Storing(
-        bool(answer["alive"]), float(answer["until"]), at, bool(answer.get("final")), str(answer.get("error") or "")
-    )
+    at = None if data.get("at") is None else float(data["at"])
+    return Storing(bool(data["alive"]), float(data["until"]), at, bool(data.get("final")), str(data.get("error") or ""))

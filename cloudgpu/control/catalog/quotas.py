@@ -294,5 +294,5 @@ def _at_the_page(one: Any, found: QuotaIncrease) -> InvalidRequest:
     return _refused("--request", found.code, message, way)
 
 
-def _refused(field: str, value: str | None, message: str, way: str) -> InvalidRequest:
-    return InvalidRequest(message, field=field, value=value, next=way)
+def _refused(field: str, value: str | None, message: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field=field, value=value, next=remedy)

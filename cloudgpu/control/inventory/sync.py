@@ -112,8 +112,8 @@ def sync_accounts(
 def regions_of(machines: Sequence[Machine]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
-    for row in filter(is_reachable_here, machines):
-        found.setdefault(row.provider, set()).add(row.region)
+    for machine in filter(is_reachable_here, machines):
+        found.setdefault(machine.provider, set()).add(machine.region)
     return found
 
 
@@ -241,8 +241,8 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
 def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     asked = {*listed, *answer.priced.history, *answer.priced.now}
-    some = (row for row in every.values() if row.id in asked or is_reachable_here(row))
-    return {row.id: row for row in answer.whose.own(some)}
+    some = (machine for machine in every.values() if machine.id in asked or is_reachable_here(machine))
+    return {machine.id: machine for machine in answer.whose.own(some)}
 
 
 def _is_ours(

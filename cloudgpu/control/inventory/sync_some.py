@@ -71,16 +71,16 @@ def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = 
     """
     faults: dict[str, CloudgpuError] = {}
     news: list[Draft] = []
-    for row, found in _surely(session, machines):
+    for machine, found in _surely(session, machines):
         if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
-            faults[row.id] = found
+            faults[machine.id] = found
             continue
         try:
-            news += _news(session, row, found, watched=watched)
+            news += _news(session, machine, found, watched=watched)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            faults[row.id] = error
+            faults[machine.id] = error
     if news:
         session.ledger.append(news)
     return faults
@@ -90,12 +90,16 @@ def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine
     """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
     answers = list(_asked(session, machines))
     for pause in PAUSES:
-        doubtful = [row for row, found in answers if isinstance(found, InstanceNotFound) and _is_doubtful(session, row)]
+        doubtful = [
+            machine
+            for machine, found in answers
+            if isinstance(found, InstanceNotFound) and _is_doubtful(session, machine)
+        ]
         if not doubtful:
             break
         session.pause(pause)
-        again = {row.id: found for row, found in _asked(session, doubtful)}
-        answers = [(row, again.get(row.id, found)) for row, found in answers]
+        again = {machine.id: found for machine, found in _asked(session, doubtful)}
+        answers = [(machine, again.get(machine.id, found)) for machine, found in answers]
     return answers
 
 

@@ -193,11 +193,15 @@ def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
     for _, provider, here in _timed_by(session, due, done):
         there: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
-            there = provider.timers(of=[one for row in here if (one := row.provider_id)])
-        right = [row for row in here if _is_right(row, (there or {}).get(row.provider_id or ""), session.clock())]
-        for row in right:
-            _written(session, row, from_iso(not_none(row.renew_until)), "it is there already")
-        _each(session, [row for row in here if row not in right], _timed, done, there)
+            there = provider.timers(of=[one for machine in here if (one := machine.provider_id)])
+        right = [
+            machine
+            for machine in here
+            if _is_right(machine, (there or {}).get(machine.provider_id or ""), session.clock())
+        ]
+        for machine in right:
+            _written(session, machine, from_iso(not_none(machine.renew_until)), "it is there already")
+        _each(session, [machine for machine in here if machine not in right], _timed, done, there)
 
 
 def _is_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
@@ -216,24 +220,24 @@ def _each(
 
     `there` are the timers that were seen before; None where that is not known.
     """
-    asked = [(provider, row) for _, provider, some in _timed_by(session, machines, done) for row in some]
+    asked = [(provider, machine) for _, provider, some in _timed_by(session, machines, done) for machine in some]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda one: _tried(ask, *one, silent), asked))
     reported: set[tuple[str, str, str]] = set()
-    for (_, row), found in zip(asked, outcomes, strict=True):
+    for (_, machine), found in zip(asked, outcomes, strict=True):
         if isinstance(found, InstanceNotFound):
             continue  # the next sync sees that it has gone
         if isinstance(found, CloudgpuError):
-            silence = (row.account, row.region, found.kind)
+            silence = (machine.account, machine.region, found.kind)
             done.faults += [found] * (silence not in reported)
             reported.add(silence)
             continue
         at, changed = found
-        _written(session, row, at, "repaired" if at else "the machine has ended")
-        missing = there is not None and row.provider_id not in there
+        _written(session, machine, at, "repaired" if at else "the machine has ended")
+        missing = there is not None and machine.provider_id not in there
         into = done.dropped if at is None else done.set if missing else done.moved
-        into += [row.name] * changed
+        into += [machine.name] * changed
 
 
 def _tried(
@@ -278,12 +282,12 @@ def _sweep(session: Session, machines: list[Machine], done: Repaired) -> None:
 def _compared(session: Session, machines: list[Machine], found: Mapping[str, datetime], done: Repaired) -> None:
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
-    for row, wanted in _wanted(machines, now):
-        there = found.get(row.provider_id or "")
-        if wanted is not None and not _is_right(row, there, now):
-            wrong.append(row)
-        elif wanted is None and there is not None and row.terminated_at is not None:
-            outlived.append(row)
+    for machine, wanted in _wanted(machines, now):
+        there = found.get(machine.provider_id or "")
+        if wanted is not None and not _is_right(machine, there, now):
+            wrong.append(machine)
+        elif wanted is None and there is not None and machine.terminated_at is not None:
+            outlived.append(machine)
     _each(session, wrong, _timed, done, found)
     _each(session, outlived, _untimed, done)
 

@@ -61,19 +61,19 @@ def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocumen
 
     Raises InstanceNotFound for no such machine. A policy that cannot be resolved is no error: `error` says it.
     """
-    row, now = session.find(name, ended=True), session.clock()
-    held = policy_of(session, row)
+    machine, now = session.find(name, ended=True), session.clock()
+    held = policy_of(session, machine)
     return {
-        "machine": row.name,
-        "id": row.id,
-        "state": row.state,
+        "machine": machine.name,
+        "id": machine.id,
+        "state": machine.state,
         "policy": held.name,
         "source": None if held.place is None else _source(held.place, held.origin),
         "why": held.why,
         "error": held.fault or None,
         "limited_by": list(held.cuts),
         "limits": limits_value(held.limits),
-        "rules": rule_values(rules_in_force(held.policy, row, now)),
+        "rules": rule_values(rules_in_force(held.policy, machine, now)),
     }
 
 

@@ -48,7 +48,9 @@ def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
     apart = [one for one in items if one not in together]
     outcome = stop_locked_together(session, together) if together else Outcome()
     by_id = {one.id: one for one in apart}
-    found = each(session, [one.machine for one in apart], lambda own, row: _done_in_two_tries(own, by_id[row.id]))
+    found = each(
+        session, [one.machine for one in apart], lambda own, machine: _done_in_two_tries(own, by_id[machine.id])
+    )
     for item, result in zip(apart, found, strict=True):
         if isinstance(result, LedgerUnavailable):
             raise result

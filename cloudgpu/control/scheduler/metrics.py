@@ -37,9 +37,9 @@ class Family:
 
 def exposition(session: Session, ran: Mapping[str, int], faults: Mapping[str, int]) -> str:
     """Return all metrics as text. `ran` and `faults` count the jobs of this process. Raises LedgerUnavailable."""
-    rows, now = session.ledger.machines(), session.clock()
+    machines, now = session.ledger.machines(), session.clock()
     families = [
-        *_of_machines(rows, now),
+        *_of_machines(machines, now),
         *_of_budgets(session),
         *_of_passes(last_pass(session.ledger)),
         _counter("watch_jobs", "Jobs that this process has begun.", (({"job": name}, n) for name, n in ran.items())),

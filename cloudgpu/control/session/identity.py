@@ -280,8 +280,8 @@ def _not_reachable(session: SessionBase, machine: Machine, here: AccountIdentity
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
     belongs, there = ("runs on", f"on {of}") if is_on_computer(machine) else ("belongs to", f"where an account is {of}")
     ask = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
-    way = _own_way(machine, there) if is_mine(session, machine) else f"{ask}, or run this {there}."
-    return NotReachableHere(f"{machine.name} {belongs} {of}; {but}.", field="name", value=machine.name, next=way)
+    remedy = _own_way(machine, there) if is_mine(session, machine) else f"{ask}, or run this {there}."
+    return NotReachableHere(f"{machine.name} {belongs} {of}; {but}.", field="name", value=machine.name, next=remedy)
 
 
 def _own_way(machine: Machine, there: str) -> str:
@@ -295,9 +295,9 @@ def _own_way(machine: Machine, there: str) -> str:
 
 def _not_configured(session: SessionBase, machine: Machine, absent: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
-    way = absent.next if is_mine(session, machine) else _not_reachable(session, machine, None).next
+    remedy = absent.next if is_mine(session, machine) else _not_reachable(session, machine, None).next
     message = f"{machine.name} runs on {account_text(machine)}. {absent.message}"
-    return NotReachableHere(message, field="name", value=machine.name, next=way)
+    return NotReachableHere(message, field="name", value=machine.name, next=remedy)
 
 
 def covered(machines: Iterable[Machine], queried: Iterable[AccountScope]) -> set[str]:

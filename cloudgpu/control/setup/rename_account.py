@@ -99,7 +99,7 @@ def document(renaming_: Renaming) -> RenameDocument:
         "account": renaming_.place.account,
         "host": renaming_.place.host,
         "new": renaming_.new,
-        "machines": [row.name for row in renaming_.machines],
+        "machines": [machine.name for machine in renaming_.machines],
         "file": str(made.found.home.config_file) if made else None,
         "diff": list(made.diff) if made else [],
         "notes": list(renaming_.notes),

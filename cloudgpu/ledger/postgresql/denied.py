@@ -30,9 +30,9 @@ _MAY += "(SELECT oid FROM pg_namespace WHERE nspname = ?)"
 Why = tuple[str, str]  # a sentence, and the way out
 
 
-def refused(address: Address, sentence: str, way: str) -> LedgerDenied:
+def refused(address: Address, sentence: str, remedy: str) -> LedgerDenied:
     """Return the error that says why the database refused, and the way out."""
-    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=way)
+    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=remedy)
 
 
 def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:

@@ -196,5 +196,5 @@ def _no_copy(path: Path, why: str) -> InvalidRequest:
     )
 
 
-def _refused(message: str, path: Path, way: str) -> InvalidRequest:
-    return InvalidRequest(message, field="FILE", value=str(path), next=way)
+def _refused(message: str, path: Path, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field="FILE", value=str(path), next=remedy)

@@ -189,8 +189,8 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
     profile = call.profile or os.environ.get("AWS_PROFILE")
     if "ProfileNotFound" in names:
         sentence = f"The AWS profile {profile} of account {call.account} is not in ~/.aws/config."
-        way = f"Make it: aws configure --profile {profile}; or correct the profile in config.toml."
-        return AuthFailed(sentence, field="profile", value=profile, next=way)
+        remedy = f"Make it: aws configure --profile {profile}; or correct the profile in config.toml."
+        return AuthFailed(sentence, field="profile", value=profile, next=remedy)
     if names & EXPIRED_LOGIN:
         sentence = f"The AWS login of account {call.account} ({call.who}) has expired or is not there."
         verb = "aws login" if "LoginError" in names else "aws sso login"
@@ -202,8 +202,8 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
         )
     if "NoCredentialsError" in names:
         sentence = f"There are no AWS credentials for account {call.account} ({call.who})."
-        way = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
-        return AuthFailed(sentence, field="credentials", value=profile, next=way)
+        remedy = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
+        return AuthFailed(sentence, field="credentials", value=profile, next=remedy)
     sentence = f"The AWS credentials of account {call.account} cannot be read: {_own(str(error))}."
     return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
 

@@ -86,8 +86,8 @@ def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
         from azure.core.pipeline.transport import RequestsTransport
     except ModuleNotFoundError as error:
         message = f"The provider azure needs {error.name}, which is not installed."
-        way = "Run: pip install 'cloudgpu[azure]'"
-        raise MissingExtra(message, field="provider", value="azure", next=way) from error
+        remedy = "Run: pip install 'cloudgpu[azure]'"
+        raise MissingExtra(message, field="provider", value="azure", next=remedy) from error
     inner = RequestsTransport(connection_timeout=patience.connect, read_timeout=patience.changes)
     return Transport(inner, pause, patience)
 

@@ -72,8 +72,8 @@ class Gcp(CloudAccount):
             return found
         name = f"accounts.{self.account}.project"
         message = f"No Google Cloud project is named for account {self.account}, and its credentials name none."
-        way = f"Set {name} in config.toml, or {PROJECT_VARIABLE}: gcloud projects list shows yours."
-        raise InvalidRequest(message, field=name, next=way)
+        remedy = f"Set {name} in config.toml, or {PROJECT_VARIABLE}: gcloud projects list shows yours."
+        raise InvalidRequest(message, field=name, next=remedy)
 
     def credentials(self) -> tuple[Any, str | None]:
         """Return Google's credentials and the project that they name, if any. Looked for once; AuthFailed for none."""

@@ -238,8 +238,8 @@ def permission(action: str) -> str:
 def _disabled(code: str, message: str, call: CallContext) -> AuthFailed:
     api = "compute.googleapis.com" if call.action.startswith("compute.") else _api(message)
     sentence = f"The service {api} is not enabled in the project {call.project or 'of these credentials'} ({code})."
-    way = f"Run: gcloud services enable {api}" + (f" --project {call.project}" if call.project else "")
-    return AuthFailed(sentence, field="project", value=call.project or None, next=way)
+    remedy = f"Run: gcloud services enable {api}" + (f" --project {call.project}" if call.project else "")
+    return AuthFailed(sentence, field="project", value=call.project or None, next=remedy)
 
 
 def _api(message: str) -> str:
@@ -249,8 +249,8 @@ def _api(message: str) -> str:
 
 def _unpaid(code: str, call: CallContext) -> AuthFailed:
     sentence = f"The project {call.project or 'of these credentials'} has no billing account that pays ({code})."
-    way = "Link one: https://console.cloud.google.com/billing/linkedaccount?project=" + call.project
-    return AuthFailed(sentence, field="project", value=call.project or None, next=way)
+    remedy = "Link one: https://console.cloud.google.com/billing/linkedaccount?project=" + call.project
+    return AuthFailed(sentence, field="project", value=call.project or None, next=remedy)
 
 
 def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:

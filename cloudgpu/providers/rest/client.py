@@ -203,8 +203,8 @@ class RestClient:
         if answer.status != TOO_MANY:
             return self.place.refused(answer)
         message = f"{self.place.cloud} takes no more calls for now (429)."
-        way = "Try again in a minute."
-        return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=way)
+        remedy = "Try again in a minute."
+        return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=remedy)
 
     @staticmethod
     def _wait(answer: Answer, tries: int) -> float:
@@ -245,8 +245,8 @@ def _pool(api: CloudApi) -> urllib3.PoolManager:
         import urllib3
     except ModuleNotFoundError as error:
         message = f"The provider {api.kind} needs urllib3, which is not installed."
-        way = "Run: pip install 'cloudgpu[rest]'"
-        raise MissingExtra(message, field="provider", value=api.kind, next=way) from error
+        remedy = "Run: pip install 'cloudgpu[rest]'"
+        raise MissingExtra(message, field="provider", value=api.kind, next=remedy) from error
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(api.base)
@@ -274,8 +274,8 @@ def _answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
 def _moved(answer: Answer, action: str, api: CloudApi) -> ProviderUnavailable:
     """Return the error of a redirect, which is no answer: a page for a login in between sends one, too."""
     message = f"{api.cloud} answered {action} with a redirect ({answer.status}), which is not followed."
-    way = "Look at the endpoint, and for a proxy or a login page in between."
-    return ProviderUnavailable(message, field="provider", value=api.kind, next=way)
+    remedy = "Look at the endpoint, and for a proxy or a login page in between."
+    return ProviderUnavailable(message, field="provider", value=api.kind, next=remedy)
 
 
 def _lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:

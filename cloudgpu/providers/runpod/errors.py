@@ -53,8 +53,8 @@ def meaning(error: Refused, action: str, value: str | None, says: str) -> Cloudg
     status, reason = error.status, f"{says.rstrip('.')} ({error.status})"
     if status == LOGIN:
         message = f"RunPod does not accept the key: {reason}."
-        way = f"Make a new key at https://console.runpod.io/user/settings and put it into {key_from() or KEY}"
-        return AuthFailed(message, field=KEY, next=way)
+        remedy = f"Make a new key at https://console.runpod.io/user/settings and put it into {key_from() or KEY}"
+        return AuthFailed(message, field=KEY, next=remedy)
     if status < FAULTY and not error.is_theirs:
         return _foreign(action, reason)
     if status == PAYMENT:
@@ -63,15 +63,15 @@ def meaning(error: Refused, action: str, value: str | None, says: str) -> Cloudg
     if (action in (CREATE, START) and status in (BAD, DENIED)) or (action, status) == (CREATE, NOT_THERE):
         return _not_there(action, reason, value)
     if status == DENIED:
-        way = "Give the key the right at https://console.runpod.io/user/settings"
-        return AuthFailed(f"The key may not do {action} at RunPod: {reason}.", field=KEY, value=action, next=way)
+        remedy = "Give the key the right at https://console.runpod.io/user/settings"
+        return AuthFailed(f"The key may not do {action} at RunPod: {reason}.", field=KEY, value=action, next=remedy)
     return _refused(action, reason, value, status)
 
 
 def _foreign(action: str, reason: str) -> ProviderUnavailable:
     message = f"The answer to {action} is none of RunPod's errors: {reason}."
-    way = "Look for a proxy or a login page in between, and try again."
-    return ProviderUnavailable(message, field="provider", value=KIND, next=way)
+    remedy = "Look for a proxy or a login page in between, and try again."
+    return ProviderUnavailable(message, field="provider", value=KIND, next=remedy)
 
 
 def _refused(action: str, reason: str, value: str | None, status: int) -> CloudgpuError:
@@ -85,7 +85,7 @@ def _refused(action: str, reason: str, value: str | None, status: int) -> Cloudg
 def _not_there(action: str, reason: str, value: str | None) -> NoCapacity:
     if action == START:
         message = f"RunPod cannot start {value} again: {reason}. A stopped pod starts only on its own host."
-        way = "Try again later, or end it with cloudgpu down and launch another: its /workspace is on that host."
-        return NoCapacity(message, field="instance", value=value, next=way)
+        remedy = "Try again later, or end it with cloudgpu down and launch another: its /workspace is on that host."
+        return NoCapacity(message, field="instance", value=value, next=remedy)
     message = f"RunPod does not place this pod: {reason}."
     return NoCapacity(message, field="offer", value=value, next="Try another GPU or data centre, or wait.")

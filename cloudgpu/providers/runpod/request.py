@@ -118,8 +118,8 @@ def _apart(request: LaunchRequest) -> tuple[str, ...]:
 
 
 def _no_volume(name: str) -> InvalidRequest:
-    way = f"Leave --volume out; --disk GB is the size of {WORKSPACE}, which a stop keeps."
-    return InvalidRequest(NO_VOLUMES, field="--volume", value=name, next=way)
+    remedy = f"Leave --volume out; --disk GB is the size of {WORKSPACE}, which a stop keeps."
+    return InvalidRequest(NO_VOLUMES, field="--volume", value=name, next=remedy)
 
 
 def _volume_gb(wished: int | None) -> int:

@@ -66,11 +66,11 @@ def refusal(
     meaning: Meaning, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
 ) -> CloudgpuError:
     """Return the error for a refusal. `region` replaces REGION in the way out; `headers` say when to ask again."""
-    way = meaning.way.replace("REGION", region) or None
+    remedy = meaning.way.replace("REGION", region) or None
     if meaning.kind is RateLimited:
         wait = retry_after(headers or {})
-        return RateLimited(sentence, retry_after=wait, field=meaning.field, value=value, next=way)
-    return meaning.kind(sentence, field=meaning.field, value=value, next=way)
+        return RateLimited(sentence, retry_after=wait, field=meaning.field, value=value, next=remedy)
+    return meaning.kind(sentence, field=meaning.field, value=value, next=remedy)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -168,13 +168,13 @@ def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> No
     since = f"{datetime.fromtimestamp(machine['at'], UTC):%Y-%m-%d %H:%M} UTC"
     whose = f"{owner}'s " if owner and owner != asked.get(TAG_OWNER) else ""
     if tags.get(TAG_LEDGER) == asked.get(TAG_LEDGER):
-        way = f"Use that one, or end it first: cloudgpu down {name}"
+        remedy = f"Use that one, or end it first: cloudgpu down {name}"
     elif whose:
-        way = f"Ask {owner} to end it, or take another host: your ledger does not have that machine."
+        remedy = f"Ask {owner} to end it, or take another host: your ledger does not have that machine."
     else:
-        way = f"End it from the home that launched it (cloudgpu down {name}), or take another host."
+        remedy = f"End it from the home that launched it (cloudgpu down {name}), or take another host."
     message = f"{host} is in use by {whose}{name} ({machine['wanted']}, launched {since})."
-    return NoCapacity(message, field="instance_type", value=host, next=way)
+    return NoCapacity(message, field="instance_type", value=host, next=remedy)
 
 
 _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {

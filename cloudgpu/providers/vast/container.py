@@ -54,8 +54,8 @@ def body(attempt: Attempt) -> dict[str, Any]:
     size = sum(len(name) + len(value) for name, value in env.items())
     if size > MAX_ENV:
         message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MAX_ENV:,} characters."
-        way = "Take a smaller template, and copy the rest with cloudgpu cp."
-        raise InvalidRequest(message, field="template", value=attempt.boot.template, next=way)
+        remedy = "Take a smaller template, and copy the rest with cloudgpu cp."
+        raise InvalidRequest(message, field="template", value=attempt.boot.template, next=remedy)
     made: dict[str, Any] = {
         "client_id": "me",
         "image": _image(attempt, call),

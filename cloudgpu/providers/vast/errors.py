@@ -86,13 +86,13 @@ def _unknown(status: int, words: str) -> ProviderUnavailable:
 
 def _meant(status: int, words: str) -> CloudgpuError:
     sentence = _sentence(status, words)
-    for word, kind, field, way in _WORDS:
+    for word, kind, field, remedy in _WORDS:
         if word in words:
-            return kind(sentence, field=field, next=way or None)
+            return kind(sentence, field=field, next=remedy or None)
     if status < 500 and _CREDIT.search(words):  # noqa: PLR2004  (a fault of its own says nothing of credit)
-        kind, field, way = _NO_CREDIT
-        return kind(sentence, field=field, next=way)
+        kind, field, remedy = _NO_CREDIT
+        return kind(sentence, field=field, next=remedy)
     if status in _STATUSES:
-        kind, field, way = _STATUSES[status]
-        return kind(sentence, field=field, next=way)
+        kind, field, remedy = _STATUSES[status]
+        return kind(sentence, field=field, next=remedy)
     return _unknown(status, words)

@@ -186,8 +186,8 @@ def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime)
         beat(PAUSE_S)
         vast.pause(PAUSE_S)
     message = f"{left.message} It could not be proved that it is gone: {fault.message}"
-    way = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {left.contract}."
-    raise LaunchUncertain(message, field="instance", value=left.contract, next=way) from left
+    remedy = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {left.contract}."
+    raise LaunchUncertain(message, field="instance", value=left.contract, next=remedy) from left
 
 
 def _gone(vast: Vast, attempt: Attempt, last: Instance, left: LeftContract) -> Instance:

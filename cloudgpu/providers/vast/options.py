@@ -71,8 +71,8 @@ def api_key(account: str, options: VastOptions) -> str:
     if _KEY.fullmatch(found):
         return found
     says = f"{source} holds no API key" if source else f"There is no API key of vast.ai for account {account}"
-    way = f"Make one at https://cloud.vast.ai/manage-keys/ and put it into {VARIABLE} or {KEY_FILES[0]}."
-    raise AuthFailed(f"{says}.", field=source or VARIABLE, next=way)
+    remedy = f"Make one at https://cloud.vast.ai/manage-keys/ and put it into {VARIABLE} or {KEY_FILES[0]}."
+    raise AuthFailed(f"{says}.", field=source or VARIABLE, next=remedy)
 
 
 def _read(account: str, name: str) -> str:

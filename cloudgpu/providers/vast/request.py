@@ -63,8 +63,8 @@ def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> Placemen
     del vast, requirements
     if setup.image is not None and not IMAGE.fullmatch(setup.image):
         message = f"{setup.image!r} is not an image with its tag."
-        way = "Write it like pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel."
-        raise InvalidRequest(message, field="--image", value=setup.image, next=way)
+        remedy = "Write it like pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel."
+        raise InvalidRequest(message, field="--image", value=setup.image, next=remedy)
     if setup.volume is not None and setup.volume.size_gb is None:
         message = f"There is no volume {setup.volume.name!r}: cloudgpu keeps no volumes on {CLOUD}."
         raise InvalidRequest(message, field="--volume", value=setup.volume.name, next="Leave --volume out.")
@@ -130,8 +130,8 @@ def _apart(request: LaunchRequest) -> tuple[str, ...]:
         return ()
     if cluster.engine != "none":
         message = f"The containers of a cluster on {CLOUD} cannot reach each other, and {cluster.engine} needs that."
-        way = "Launch with --engine none, or with another --provider."
-        raise InvalidRequest(message, field="--engine", value=cluster.engine, next=way)
+        remedy = "Launch with --engine none, or with another --provider."
+        raise InvalidRequest(message, field="--engine", value=cluster.engine, next=remedy)
     return (f"the {cluster.nodes} machines cannot reach each other: on {CLOUD}, containers have no network in common",)
 
 

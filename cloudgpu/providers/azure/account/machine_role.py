@@ -44,8 +44,8 @@ def make(azure: Azure, document: str) -> None:
     found = _named(azure)
     if found and all(_guid(one) != guid(azure) for one in found):
         message = f"There is a custom role {name(azure)!r} already that cloudgpu init did not create."
-        way = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
-        raise InvalidRequest(message, field="machine_role", value=name(azure), next=way)
+        remedy = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
+        raise InvalidRequest(message, field="machine_role", value=name(azure), next=remedy)
     role = json.loads(document)
     body: dict[str, Any] = {
         "roleName": name(azure),

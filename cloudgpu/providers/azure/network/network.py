@@ -54,16 +54,18 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
         return None
     of = ids.resource(subnet)
     if of is None or of.kind != _NETWORKS or not of.rest.lower().startswith("/subnets/"):
-        way = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
-        raise InvalidRequest(f"{subnet!r} is not an id of a subnet on Azure.", field="--subnet", value=subnet, next=way)
+        remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
+        raise InvalidRequest(
+            f"{subnet!r} is not an id of a subnet on Azure.", field="--subnet", value=subnet, next=remedy
+        )
     networks = azure.network.virtual_networks
     action = "Microsoft.Network/virtualNetworks/read"
     found: Raw | None = look(
         azure, action, lambda: networks.get(of.group, of.name).as_dict(), region=region, value=subnet
     )
     if found is None or _subnet(found, subnet) is None:
-        way = "See what there is: az network vnet list"
-        raise InvalidRequest(f"There is no subnet {subnet}.", field="--subnet", value=subnet, next=way)
+        remedy = "See what there is: az network vnet list"
+        raise InvalidRequest(f"There is no subnet {subnet}.", field="--subnet", value=subnet, next=remedy)
     _check_region(found, region, "--subnet", subnet)
     return found
 
@@ -97,8 +99,8 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
     of = ids.resource(id_)
     if of is None or of.kind != _GROUPS or of.rest:
         message = f"{id_!r} is not an id of a network security group on Azure."
-        way = "See yours: az network nsg list --query [].id"
-        raise InvalidRequest(message, field="--security-group", value=id_, next=way)
+        remedy = "See yours: az network nsg list --query [].id"
+        raise InvalidRequest(message, field="--security-group", value=id_, next=remedy)
     groups = azure.network.network_security_groups
     action = "Microsoft.Network/networkSecurityGroups/read"
     found = look(azure, action, lambda: groups.get(of.group, of.name).as_dict(), region=region, value=id_)

@@ -139,8 +139,8 @@ def page(gcp: Gcp, region: str, code: str) -> str:
     a region or a code that cannot be one.
     """
     if not ids.REGION.fullmatch(region) or not _CODE.fullmatch(code):
-        way = "For example NVIDIA_T4_GPUS in us-central1."
-        raise InvalidRequest(f"{code!r} is not a quota of {region!r}.", field="--request", value=code, next=way)
+        remedy = "For example NVIDIA_T4_GPUS in us-central1."
+        raise InvalidRequest(f"{code!r} is not a quota of {region!r}.", field="--request", value=code, next=remedy)
     where = {} if code == ALL_REGIONS else {"region": region}
     parameters = {"project": gcp.project, "service": "compute.googleapis.com", "metric": code, **where}
     return f"{PAGE}?{urlencode(parameters, safe=':')}"

@@ -38,8 +38,8 @@ def place(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
     """
     if wanted.security_group is not None and not TAG.fullmatch(wanted.security_group):
         message = f"{wanted.security_group!r} is not a network tag of Google Cloud's."
-        way = "Name the tag by which your firewall rules know the machine."
-        raise InvalidRequest(message, field="--security-group", value=wanted.security_group, next=way)
+        remedy = "Name the tag by which your firewall rules know the machine."
+        raise InvalidRequest(message, field="--security-group", value=wanted.security_group, next=remedy)
     return _named(gcp, region, wanted.subnet) if wanted.subnet else _usual(gcp, region)
 
 
@@ -59,12 +59,12 @@ def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
     found = _SUBNET.fullmatch(typed)
     if found is None:
         message = f"{typed!r} is not a subnet of Google Cloud's."
-        way = "Write its name, or projects/HOST/regions/REGION/subnetworks/NAME for a shared network."
-        raise InvalidRequest(message, field="--subnet", value=typed, next=way)
+        remedy = "Write its name, or projects/HOST/regions/REGION/subnetworks/NAME for a shared network."
+        raise InvalidRequest(message, field="--subnet", value=typed, next=remedy)
     if found["region"] not in (None, region):
         message = f"The subnet {typed} is in {found['region']}, not in {region}."
-        way = f"Launch there (--region {found['region']}), or name a subnet of {region}."
-        raise InvalidRequest(message, field="--subnet", value=typed, next=way)
+        remedy = f"Launch there (--region {found['region']}), or name a subnet of {region}."
+        raise InvalidRequest(message, field="--subnet", value=typed, next=remedy)
     whole = f"projects/{found['project'] or gcp.project}/regions/{region}/subnetworks/{found['name']}"
     return NetworkPlacement(partial(_subnet(gcp, region, whole)["network"]), whole)
 
@@ -77,8 +77,8 @@ def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
         if not is_gone(error):
             raise
         message = f"There is no subnet {name!r} in {region} (project {project})."
-        way = f"See them: gcloud compute networks subnets list --regions {region}"
-        raise InvalidRequest(message, field="--subnet", value=name, next=way) from error
+        remedy = f"See them: gcloud compute networks subnets list --regions {region}"
+        raise InvalidRequest(message, field="--subnet", value=name, next=remedy) from error
 
 
 def _usual(gcp: Gcp, region: str) -> NetworkPlacement:
@@ -93,8 +93,8 @@ def _usual(gcp: Gcp, region: str) -> NetworkPlacement:
         return NetworkPlacement(whole)
     names = ", ".join(sorted(map(ids.last, here)))
     says = f"has several subnets in {region} ({names})" if here else f"has no subnet in {region}"
-    way = "Name one: --subnet NAME" if here else "Name another network's: --subnet NAME, or another --region."
-    raise InvalidRequest(f"The network {name} {says}.", field="--subnet", value=None, next=way)
+    remedy = "Name one: --subnet NAME" if here else "Name another network's: --subnet NAME, or another --region."
+    raise InvalidRequest(f"The network {name} {says}.", field="--subnet", value=None, next=remedy)
 
 
 def _network(gcp: Gcp, name: str) -> dict[str, Any]:
