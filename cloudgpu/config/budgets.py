@@ -88,8 +88,10 @@ def _rest(table: Table) -> dict[str, Any]:
     if "thresholds" in values:
         found["thresholds"] = words.thresholds_of(_list(table, "thresholds"), _place(table, "thresholds"))
     if "forecast" in values:
-        said = values["forecast"]
-        found["forecast"] = None if said in (None, "none") else words.percent_of(said, _place(table, "forecast"))
+        forecast = values["forecast"]
+        found["forecast"] = (
+            None if forecast in (None, "none") else words.percent_of(forecast, _place(table, "forecast"))
+        )
     if "action" in values:
         found["actions"] = words.actions_of(map(str, _list(table, "action")), _place(table, "action"))
     if "allow_override" in values:

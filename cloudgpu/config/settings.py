@@ -177,11 +177,11 @@ def _parse(text: str) -> dict[str, Any]:
         why = str(error)
     found = re.search(r"at line (\d+), column", why)
     line = found[1] if found else text.rstrip().count("\n") + 1 if "end of document" in why else None
-    place = f"line {line}" if line else "an unknown line"
+    where = f"line {line}" if line else "an unknown line"
     says = re.sub(r" ?\(at .*\)", "", why, flags=re.DOTALL).rstrip(".")
     raise InvalidRequest(
-        f"config.toml is not valid TOML: {shown(says)}, at {place}.",
-        field=f"config.toml: {place}",
+        f"config.toml is not valid TOML: {shown(says)}, at {where}.",
+        field=f"config.toml: {where}",
         value=None,  # a line of this file may hold a secret
         next='Write one `key = value` on a line, text in quotes, for example: lease = "8h".',
     )

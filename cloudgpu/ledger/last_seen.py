@@ -32,8 +32,10 @@ def retained_last_seen_at(ledger: Ledger, machine: Machine, before: datetime) ->
 
     By a sync before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
     """
-    told = (line.occurred_at for line in ledger.events(machine.id) if line.kind == "resources_retained")
-    return max(filter(None, (_latest_proof(ledger, machine, resources=True, before=iso(before)), *told)), default=None)
+    retained_at = (line.occurred_at for line in ledger.events(machine.id) if line.kind == "resources_retained")
+    return max(
+        filter(None, (_latest_proof(ledger, machine, resources=True, before=iso(before)), *retained_at)), default=None
+    )
 
 
 def before_its_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:

@@ -149,23 +149,23 @@ def _check_no_copy(there: Connection, places: Places) -> None:
         )
 
 
-def _check_same(here: Connection, there: Connection, place: str) -> None:
+def _check_same(here: Connection, there: Connection, location: str) -> None:
     """Raise InvalidRequest unless what stands there is nothing, or a part of this ledger and a mark of a move."""
     end, mark = marks.end_and_mark(there)
     if not end[0]:
         return
     if lines.id_of(there) != lines.id_of(here):
-        raise _refused(f"{place} holds another ledger.", place, "Name a place that holds none.")
+        raise _refused(f"{location} holds another ledger.", location, "Name a place that holds none.")
     last = end if mark is None else mark.last
     if last[0] and here.execute(_HASH, last[:1]).fetchone() != (last[1],):
         raise _refused(
-            f"{place} holds this ledger with lines that the present one lacks.",
-            place,
+            f"{location} holds this ledger with lines that the present one lacks.",
+            location,
             "Name a place that holds none; to compare the two, name each by CLOUDGPU_LEDGER.",
         )
 
 
-def _poured(here: Connection, there: Connection, place: str) -> None:
+def _poured(here: Connection, there: Connection, location: str) -> None:
     """Write what is missing there, and check every line of it by its hash as it stands there."""
     pour(here, there, after=lines.end_of(there)[0])
     rebuild(there)
@@ -174,9 +174,9 @@ def _poured(here: Connection, there: Connection, place: str) -> None:
         faults = ["the copy ends otherwise."]
     if faults:
         raise LedgerUnavailable(
-            f"The ledger was not moved: {place} is not whole ({faults[0].rstrip('.')}).",
+            f"The ledger was not moved: {location} is not whole ({faults[0].rstrip('.')}).",
             field="ledger",
-            value=place,
+            value=location,
             next="Run: cloudgpu cost --verify",
         )
 
@@ -206,5 +206,5 @@ def _never_seen(source: str, target: str) -> InvalidRequest:
     )
 
 
-def _refused(message: str, place: str, way: str) -> InvalidRequest:
-    return InvalidRequest(message, field="URL", value=place, next=way)
+def _refused(message: str, location: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field="URL", value=location, next=remedy)

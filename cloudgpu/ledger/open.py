@@ -85,11 +85,11 @@ def _path_of(url: str) -> Path:
     return path
 
 
-def _head_name(place: str) -> str:
+def _head_name(location: str) -> str:
     """Return a head record's name of its own for a ledger that stands elsewhere."""
     import hashlib
 
-    return f"ledger-{hashlib.sha256(place.encode()).hexdigest()[:16]}.head"
+    return f"ledger-{hashlib.sha256(location.encode()).hexdigest()[:16]}.head"
 
 
 def _refused(message: str, value: str) -> InvalidRequest:

@@ -20,28 +20,28 @@ SELECT max(recorded_at) FROM line WHERE recorded_at > ?
 AND seq >= coalesce((SELECT max(seq) FROM line WHERE subject = 'ledger' AND kind = 'ledger_settled'), 0)"""
 
 
-def of_missing(place: str, record: Record) -> str | None:
+def of_missing(location: str, record: Record) -> str | None:
     """Return what is wrong where there is no ledger and yet a head record; None without one."""
     if record is None:
         return None
     had = f"says that it had {record.seq} lines" if isinstance(record, Head) else "is damaged"
-    return f"The ledger {place} is missing or empty, and its head record {had}."
+    return f"The ledger {location} is missing or empty, and its head record {had}."
 
 
-def of_past(connection: Connection, place: str, record: Record) -> str | None:
+def of_past(connection: Connection, location: str, record: Record) -> str | None:
     """Return how the lines contradict its head record; one that lags behind is normal after a crash."""
     if record is None:
         return None
     if isinstance(record, Unreadable):
         return f"The head record {record.path} of the ledger is damaged."
     if record.ledger != lines.id_of(connection):
-        return f"The ledger {place} is not the ledger {record.ledger} that was used here before."
+        return f"The ledger {location} is not the ledger {record.ledger} that was used here before."
     found = connection.execute("SELECT hash FROM line WHERE seq = ?", (record.seq,)).fetchone()
     if found is None:
         seq = lines.end_of(connection)[0]
-        return f"The ledger {place} ends at line {seq}, and its head record knew line {record.seq}."
+        return f"The ledger {location} ends at line {seq}, and its head record knew line {record.seq}."
     if found[0] != record.hash:
-        return f"The ledger {place} has another line {record.seq} than the one its head record knew."
+        return f"The ledger {location} has another line {record.seq} than the one its head record knew."
     return None
 
 
@@ -51,14 +51,14 @@ def of_clock(connection: Connection, now: datetime) -> str | None:
     return latest and f"This machine's clock says {iso(now)}, and the ledger has a line recorded at {latest}."
 
 
-def undoubted_id(connection: Connection, place: str, record: Record, end: lines.End) -> str | None:
+def undoubted_id(connection: Connection, location: str, record: Record, end: lines.End) -> str | None:
     """Return the ledger's id for its next head record; None while a doubt stands, which more lines do not end."""
     if isinstance(record, Head) and (record.seq, record.hash) == end[:2]:
         return record.ledger  # the chain begins with the id: what ends with this hash is this ledger
-    return lines.id_of(connection) if of_past(connection, place, record) is None else None
+    return lines.id_of(connection) if of_past(connection, location, record) is None else None
 
 
-def verification(connection: Connection, place: str, record: Record, missing_guards: list[str]) -> Verification:
+def verification(connection: Connection, location: str, record: Record, missing_guards: list[str]) -> Verification:
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
     from cloudgpu.ledger.log.base import Verification
     from cloudgpu.ledger.log.projections import (
@@ -69,6 +69,6 @@ def verification(connection: Connection, place: str, record: Record, missing_gua
     count, last, broken = walk(lines.stored_lines(connection))
     beside = [] if broken else differences(connection)
     broken += [f"The guard {name} was taken off or changed." for name in missing_guards]
-    doubt = of_past(connection, place, record)
+    doubt = of_past(connection, location, record)
     faults = (*beside, *broken, *((doubt,) if doubt else ()))
     return Verification(count, last, faults, rebuildable=bool(beside) and len(beside) == len(faults))

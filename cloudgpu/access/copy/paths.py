@@ -44,8 +44,8 @@ def read_places(sources: Sequence[str], destination: str) -> Places:
     return Places(machine, False, tuple(_there(source, "SOURCE") for source in sources), destination)  # noqa: FBT003
 
 
-def _machine(place: str) -> str | None:
-    name, colon, _ = place.partition(":")
+def _machine(typed: str) -> str | None:
+    name, colon, _ = typed.partition(":")
     if not colon or "/" in name:
         return None
     if NAME.fullmatch(name):
@@ -54,13 +54,13 @@ def _machine(place: str) -> str | None:
         f"{name!r} before the colon is not a machine's name: {NAME_RULE}.",
         field="NAME",
         value=name,
-        next=f"For a local file with a colon in its name, write ./{place}",
+        next=f"For a local file with a colon in its name, write ./{typed}",
     )
 
 
-def _there(place: str, field: str) -> str:
+def _there(typed: str, field: str) -> str:
     """Return the path on the machine; SFTP starts in the home, so `~` needs no shell."""
-    path = place.partition(":")[2]
+    path = typed.partition(":")[2]
     if path in ("", "~", "~/"):
         return "."
     if path.startswith("~/"):
@@ -69,7 +69,7 @@ def _there(place: str, field: str) -> str:
         raise InvalidRequest(
             f"{path} is another user's home directory on the machine, which is not known here.",
             field=field,
-            value=place,
+            value=typed,
             next="Write the full path.",
         )
     return path

@@ -54,9 +54,9 @@ def stored(into: Path) -> tuple[StoredCheckpoint, ...]:
     """Return the copies that are here, the newest last."""
     found = []
     for path in into.iterdir() if into.is_dir() else ():
-        if path.name.isdecimal() and (said := _said(path)) is not None:
-            size = sum(int(one["size"]) for one in said["files"])
-            found.append(StoredCheckpoint(int(path.name), str(said["name"]), size, path / "data"))
+        if path.name.isdecimal() and (manifest := _stored_manifest(path)) is not None:
+            size = sum(int(one["size"]) for one in manifest["files"])
+            found.append(StoredCheckpoint(int(path.name), str(manifest["name"]), size, path / "data"))
     return tuple(sorted(found, key=lambda one: one.number))
 
 
@@ -92,24 +92,24 @@ def prune(into: Path, keep: int = KEEP) -> None:
         shutil.rmtree(one.path.parent, ignore_errors=True)
 
 
-def _said(path: Path) -> dict[str, list[dict[str, str]]] | None:
+def _stored_manifest(path: Path) -> dict[str, list[dict[str, str]]] | None:
     try:
-        said = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
-        return said if isinstance(said["files"], list) and said["name"] else None
+        manifest = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
+        return manifest if isinstance(manifest["files"], list) and manifest["name"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _same(one: StoredCheckpoint, manifest: Manifest) -> bool:
-    said = _said(one.path.parent)
-    return said is not None and said["files"] == [asdict(file) for file in manifest.files]
+    known = _stored_manifest(one.path.parent)
+    return known is not None and known["files"] == [asdict(file) for file in manifest.files]
 
 
 def _reuse(here: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> None:
     """Copy from the earlier copies what has not changed since: it need not travel."""
     known: dict[str, Path] = {}
     for one in here:
-        for known_file in (_said(one.path.parent) or {"files": []})["files"]:
+        for known_file in (_stored_manifest(one.path.parent) or {"files": []})["files"]:
             known[known_file["sha256"]] = one.path / known_file["path"]
     for file in manifest.files:
         source = known.get(file.sha256)

@@ -85,17 +85,17 @@ def metered() -> Iterator[Meter]:
         _METER.reset(before)
 
 
-def read_manifest(said: Mapping[str, Any]) -> Manifest:
+def read_manifest(answer: Mapping[str, Any]) -> Manifest:
     """Return what a machine said of a directory; raise ValueError for what no directory can be."""
     try:
         files = tuple(
             CopiedFile(_below(one["path"]), int(one["size"]), int(one["mode"]) & 0o777, str(one["sha256"]))
-            for one in said["files"]
+            for one in answer["files"]
         )
-        links = tuple((_below(path), _link(path, target)) for path, target in said["links"])
-        skipped = tuple((str(path), str(why)) for path, why in said["skipped"])
-        changed = tuple(str(one["path"]) for one in said["files"] if one["changed"])
-        return Manifest(files, links, tuple(map(_below, said["directories"])), skipped, changed)
+        links = tuple((_below(path), _link(path, target)) for path, target in answer["links"])
+        skipped = tuple((str(path), str(why)) for path, why in answer["skipped"])
+        changed = tuple(str(one["path"]) for one in answer["files"] if one["changed"])
+        return Manifest(files, links, tuple(map(_below, answer["directories"])), skipped, changed)
     except (KeyError, TypeError) as error:
         raise ValueError(str(error)) from None
 

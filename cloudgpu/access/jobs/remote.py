@@ -242,8 +242,8 @@ class RemoteJob:
 
     def written_by(self, since: float) -> tuple[int, int]:
         """Return how many bytes of stdout and stderr were written by then (epoch seconds by the machine's clock)."""
-        said = self._asked("written", timeout=ANSWER_S, since=since)
-        return int(said["out"]), int(said["err"])
+        positions = self._asked("written", timeout=ANSWER_S, since=since)
+        return int(positions["out"]), int(positions["err"])
 
     def times(self, place: int) -> bytes:
         """Return what is new of the index of when output was written, from this byte of it on; empty for nothing."""
@@ -251,9 +251,9 @@ class RemoteJob:
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
-        said = self._asked("manifest", which=which, names=None if names is None else list(names))
+        data = self._asked("manifest", which=which, names=None if names is None else list(names))
         try:
-            return read_manifest(said)
+            return read_manifest(data)
         except ValueError as error:
             name = self.connection.target.name
             raise Unreachable(
@@ -397,32 +397,32 @@ def _named(manifest: Manifest) -> str:
     return ", ".join(manifest.changed[:3]) or "some of the files"
 
 
-def _state(said: Mapping[str, Any]) -> RemoteState:
-    ended, progress = said.get("exit"), said.get("progress")
+def _state(data: Mapping[str, Any]) -> RemoteState:
+    ended, progress = data.get("exit"), data.get("progress")
     return RemoteState(
-        phase=Phase(said["phase"]),
-        now=float(said["now"]),
-        started=said["started"],
-        setup_s=said["setup_s"],
+        phase=Phase(data["phase"]),
+        now=float(data["now"]),
+        started=data["started"],
+        setup_s=data["setup_s"],
         exit=None
         if not ended
         else Exit(**{name: ended[name] for name in ("status", "signal", "reason", "ended", "why")}),
-        out=int(said["out"]),
-        err=int(said["err"]),
-        last_output=said["last_output"],
+        out=int(data["out"]),
+        err=int(data["err"]),
+        last_output=data["last_output"],
         progress=(float(progress[0]), progress[1]) if progress else None,
-        disk_free=said["disk_free"],
-        results_bytes=int(said["results_bytes"]),
-        checkpoints=tuple(map(str, said["checkpoints"])),
-        data=(int(said["data"][0]), int(said["data"][1])) if said.get("data") else None,
-        storing=_storing(said.get("storing") or {}),
-        checkpointed=said.get("checkpointed"),
-        notice=bool(said.get("notice")),
-        engine=_engine(said.get("engine")),
+        disk_free=data["disk_free"],
+        results_bytes=int(data["results_bytes"]),
+        checkpoints=tuple(map(str, data["checkpoints"])),
+        data=(int(data["data"][0]), int(data["data"][1])) if data.get("data") else None,
+        storing=_storing(data.get("storing") or {}),
+        checkpointed=data.get("checkpointed"),
+        notice=bool(data.get("notice")),
+        engine=_engine(data.get("engine")),
     )
 
 
-def _engine(said: Any) -> EngineState | None:
+def _engine(data: Any) -> EngineState | None:
     """Return what Slurm says of a job; None for one that it does not know."""
     try:
         tasks = tuple(
@@ -435,16 +435,16 @@ def _engine(said: Any) -> EngineState | None:
                 begin=None if one["begin"] is None else float(one["begin"]),
                 end=None if one["end"] is None else float(one["end"]),
             )
-            for one in said["tasks"]
+            for one in data["tasks"]
         )
-        return EngineState(str(said["id"]), str(said["name"]), tasks)
+        return EngineState(str(data["id"]), str(data["name"]), tasks)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _storing(said: Mapping[str, Any]) -> Storing | None:
+def _storing(data: Mapping[str, Any]) -> Storing | None:
     """Return how far the uploads are; None where nobody ever was to upload anything."""
-    if said.get("until") is None:
+    if data.get("until") is None:
         return None
-    at = None if said.get("at") is None else float(said["at"])
-    return Storing(bool(said["alive"]), float(said["until"]), at, bool(said.get("final")), str(said.get("error") or ""))
+    at = None if data.get("at") is None else float(data["at"])
+    return Storing(bool(data["alive"]), float(data["until"]), at, bool(data.get("final")), str(data.get("error") or ""))

@@ -240,13 +240,13 @@ class _Walk:
         """Return where a link leads, relative to its directory. Raises InvalidRequest for one that leads out."""
         file = f"{self.top}/{path}"
         with _readable(path, self.ignore_file):
-            told = os.readlink(file)  # noqa: PTH115  (a Path would lose a slash at its end)
-        target = os.path.relpath(told, os.path.dirname(file)) if told.startswith("/") else told  # noqa: PTH120
+            linked = os.readlink(file)  # noqa: PTH115  (a Path would lose a slash at its end)
+        target = os.path.relpath(linked, os.path.dirname(file)) if linked.startswith("/") else linked  # noqa: PTH120
         real = os.path.realpath(file)
         if link_stays_inside(path, target) and (real == self.top or real.startswith(self.top.rstrip("/") + "/")):
             return target
         raise InvalidRequest(
-            f"{printable(path)} is a link to {printable(told)}, which is outside the directory of the job.",
+            f"{printable(path)} is a link to {printable(linked)}, which is outside the directory of the job.",
             field="workdir",
             value=path,
             next=f"Replace it by a copy, name the data with --data, or add /{printable(path)} to {self.ignore_file}.",

@@ -75,11 +75,11 @@ class EngineNode:
     def look(self, people: Sequence[str] = ()) -> NodeFacts:
         """Return what the node says of itself. Raises Unreachable, also for what no node can say."""
         before = time.time()
-        said = self._ask("look", LOOK_S, directory=self.files.directory, people=list(people))
+        answer = self._ask("look", LOOK_S, directory=self.files.directory, people=list(people))
         after = time.time()
         try:
-            ahead = float(said["now"]) - (before + after) / 2
-            return node_facts(self.name, said, 0.0 if abs(ahead) <= after - before else ahead)
+            ahead = float(answer["now"]) - (before + after) / 2
+            return node_facts(self.name, answer, 0.0 if abs(ahead) <= after - before else ahead)
         except (ValueError, KeyError, TypeError) as error:
             raise self._fault(str(error)) from None
 
@@ -111,8 +111,8 @@ class EngineNode:
         reached = "127.0.0.1" if at == EVERY else at
         more = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "at": reached, "several": several}
         where = self.files
-        said = self._ask("start", START_S, directory=where.directory, short=where.short, mark=self._mark, **more)
-        return tuple(said["began"])
+        answer = self._ask("start", START_S, directory=where.directory, short=where.short, mark=self._mark, **more)
+        return tuple(answer["began"])
 
     def stop(self) -> None:
         """End everything that runs for the engine here, jobs too; the files stay."""
@@ -126,10 +126,10 @@ class EngineNode:
 
     def state(self) -> EngineState:
         """Return how the engine is; asked on node 0."""
-        said = self._ask("ask", ASK_S, directory=self.files.directory)
-        if not said["alive"]:
-            return EngineState(alive=False, why=str(said["why"]))
-        return EngineState(True, read_sinfo(str(said["sinfo"])), read_squeue(str(said["squeue"])))  # noqa: FBT003
+        answer = self._ask("ask", ASK_S, directory=self.files.directory)
+        if not answer["alive"]:
+            return EngineState(alive=False, why=str(answer["why"]))
+        return EngineState(True, read_sinfo(str(answer["sinfo"])), read_squeue(str(answer["squeue"])))  # noqa: FBT003
 
     def resume(self, names: Sequence[str]) -> None:
         """Take nodes into use again; asked on node 0."""

@@ -80,9 +80,9 @@ def _change(connection: Connection, key: GuestKey | None, *, let_in: bool) -> bo
         answer = json.loads(done.stdout)
         return bool(answer["changed"])
     except (ValueError, KeyError, TypeError):
-        said = (done.stdout + done.stderr).decode("utf-8", "replace").strip()[-200:]
+        output = (done.stdout + done.stderr).decode("utf-8", "replace").strip()[-200:]
         raise Unreachable(
-            f"The keys of {name} could not be changed: {said or f'status {done.status}'}.",
+            f"The keys of {name} could not be changed: {output or f'status {done.status}'}.",
             field="name",
             value=name,
             next=f"Look at ~/.ssh/authorized_keys there: cloudgpu ssh {name}",

@@ -60,12 +60,12 @@ class Carried(socket.socket):
         if not isinstance(error, Unreachable) or isinstance(error, (WrongHostKey, LoginRefused)) or not self.said:
             return error
         kind = AccessBlocked if _LASTING.search(self.said) else Unreachable
-        way = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
+        remedy = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
         return kind(
             f"{target.name} cannot be reached at {target.place}: ssh says: {self.said}.",
             field="--jump",
             value=str(target.jump),
-            next=f"See whether you get that far: {way}",
+            next=f"See whether you get that far: {remedy}",
         )
 
 

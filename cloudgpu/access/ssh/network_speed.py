@@ -102,33 +102,33 @@ def iperf3(server: Connection, client: Connection, address: str, *, seconds: int
 def _listening(server: Connection, address: str, port: int, seconds: int) -> Iterator[bool]:
     argv = ["iperf3", "-s", "-1", "--forceflush", "-B", address, "-p", str(port)]
     with _held(server, argv, seconds + BEGIN_S + 2 * REST_S) as channel:
-        said = _read(channel, BEGIN_S, until=b"listening on")
-        if b"listening on" not in said and b"in use" not in said:
-            text = said.decode(errors="replace").strip() or "it was silent"
+        output = _read(channel, BEGIN_S, until=b"listening on")
+        if b"listening on" not in output and b"in use" not in output:
+            text = output.decode(errors="replace").strip() or "it was silent"
             raise Unreachable(
                 f"iperf3 does not listen on {server.target.name}: {text}", field="name", value=server.target.name
             )
-        yield b"listening on" in said
+        yield b"listening on" in output
 
 
 def _sent(client: Connection, address: str, port: int, seconds: int) -> Measured:
     argv = ["iperf3", "-c", address, "-p", str(port), "-t", str(seconds), "-P", str(STREAMS), "-J"]
     argv += ["--connect-timeout", "3000"]
     with _held(client, argv, seconds + 2 * REST_S) as channel:
-        said = _read(channel, seconds + 2 * REST_S + LAST_WORDS_S)
-    return iperf3_result(said, client.target.name, address)
+        output = _read(channel, seconds + 2 * REST_S + LAST_WORDS_S)
+    return iperf3_result(output, client.target.name, address)
 
 
-def iperf3_result(said: bytes, name: str, address: str) -> Measured:
+def iperf3_result(output: bytes, name: str, address: str) -> Measured:
     """Return what iperf3's JSON says was received; raise Unreachable, with its own words, where nothing was."""
     try:
-        value: dict[str, Any] = json.loads(said[said.find(b"{") :])
+        value: dict[str, Any] = json.loads(output[output.find(b"{") :])
         total = value["end"]["sum_received"]
         return Measured(total["bits_per_second"] / GIGA, total["seconds"], value["start"]["version"])
     except (ValueError, KeyError, TypeError):
         pass
-    why = re.search(rb'"error":\s*"([^"]+)"', said)
-    text = (why[1] if why else said).decode(errors="replace").strip()[:300] or "iperf3 did not answer in time"
+    why = re.search(rb'"error":\s*"([^"]+)"', output)
+    text = (why[1] if why else output).decode(errors="replace").strip()[:300] or "iperf3 did not answer in time"
     raise Unreachable(
         f"{name} did not reach {address}: {text}",
         field="name",
@@ -148,17 +148,17 @@ def nccl(first: Connection, program: str, nodes: int, gpus: int, slurm_conf: str
     words = shlex.join([*ask, "--time=2", "mpirun", *run])
     argv = ["sh", "-c", f'SLURM_CONF="$HOME"/{shlex.quote(slurm_conf)} {AS_ROOT} exec {words}']
     with _held(first, argv, INIT_S) as channel:
-        said = _read(channel, INIT_S + LAST_WORDS_S)
-    return nccl_result(said, first.target.name, program, nodes * gpus)
+        output = _read(channel, INIT_S + LAST_WORDS_S)
+    return nccl_result(output, first.target.name, program, nodes * gpus)
 
 
-def nccl_result(said: bytes, name: str, program: str, ranks: int) -> Measured:
+def nccl_result(output: bytes, name: str, program: str, ranks: int) -> Measured:
     """Return what nccl-tests says at its end of so many ranks, each a GPU.
 
     Raises Unreachable, with its last lines, where it does not come so far, and where it was built without MPI:
     each node would have measured itself.
     """
-    found, there = _AVERAGE.findall(said), len(set(_RANK.findall(said)))
+    found, there = _AVERAGE.findall(output), len(set(_RANK.findall(output)))
     if len(found) == 1 and float(found[0]) and there == ranks:
         return Measured(float(found[0]) * BITS, None, program)
     if found and there != ranks:
@@ -168,7 +168,7 @@ def nccl_result(said: bytes, name: str, program: str, ranks: int) -> Measured:
             value=name,
             next="Build nccl-tests with: make MPI=1. Or measure TCP: --with iperf3",
         )
-    last = " ".join(said.decode(errors="replace").split("\n")[-4:]).strip()[-300:] or "it did not answer in time"
+    last = " ".join(output.decode(errors="replace").split("\n")[-4:]).strip()[-300:] or "it did not answer in time"
     raise Unreachable(f"{program} did not run on {name}: {last}", field="name", value=name, next="Use --with iperf3")
 
 
@@ -195,8 +195,8 @@ def _held(connection: Connection, argv: Sequence[str], limit_s: float) -> Iterat
 
 def _read(channel: Channel, patience_s: float, until: bytes | None = None) -> bytes:
     """Return what comes until the end, `until` is there, or the time is over."""
-    said, give_up = b"", time.monotonic() + patience_s
-    while (until is None or until not in said) and len(said) < MAX_OUTPUT:
+    output, give_up = b"", time.monotonic() + patience_s
+    while (until is None or until not in output) and len(output) < MAX_OUTPUT:
         channel.settimeout(max(0.01, give_up - time.monotonic()))
         try:
             data = channel.recv(1 << 16)
@@ -204,5 +204,5 @@ def _read(channel: Channel, patience_s: float, until: bytes | None = None) -> by
             break
         if not data:
             break
-        said += data
-    return said
+        output += data
+    return output

@@ -65,10 +65,10 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
             process = _start(command, directory, id, writer)
         finally:
             os.close(writer)
-        told = _listen(reader, timeout)
+        output = _listen(reader, timeout)
     finally:
         os.close(reader)
-    if told is None:
+    if output is None:
         process.kill()
         process.wait()
         raise Unreachable(
@@ -77,7 +77,7 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
             value=id,
             next=f"Its messages are in {_log(directory, id)}.",
         )
-    return _outcome(told, process, directory, id)
+    return _outcome(output, process, directory, id)
 
 
 @contextlib.contextmanager
@@ -194,29 +194,29 @@ def _start(command: Sequence[str], directory: Path, id: str, writer: int) -> sub
 
 def _listen(reader: int, timeout: float) -> bytes | None:
     """Return the one line that the new process says, nothing if it ended without; None when time is up."""
-    deadline, told = time.monotonic() + timeout, b""
+    deadline, output = time.monotonic() + timeout, b""
     waiting = select.poll()  # select() takes no descriptor above 1,023
     waiting.register(reader, select.POLLIN)
-    while not told.endswith(b"\n"):
+    while not output.endswith(b"\n"):
         ready = waiting.poll(1000 * max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
         piece = os.read(reader, LINE)
         if not piece:
             return b""
-        told += piece
-    return told
+        output += piece
+    return output
 
 
-def _outcome(told: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> Background:  # noqa: A002
-    said: dict[str, Any] = json.loads(told) if told else {}
-    if "serving" in said:
+def _outcome(output: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> Background:  # noqa: A002
+    answer: dict[str, Any] = json.loads(output) if output else {}
+    if "serving" in answer:
         # It is never waited for: it lives on as its own. Python would warn about that at our end.
         process.returncode = 0
-        return Background(**said["serving"])
+        return Background(**answer["serving"])
     process.wait()
-    if "fault" in said:
-        raise _fault(said["fault"])
+    if "fault" in answer:
+        raise _fault(answer["fault"])
     raise Unreachable(
         f"The tunnel's process ended at once with status {process.returncode}.",
         field="id",
@@ -225,19 +225,19 @@ def _outcome(told: bytes, process: subprocess.Popen[bytes], directory: Path, id:
     )
 
 
-def _fault(said: Mapping[str, Any]) -> CloudgpuError:
+def _fault(answer: Mapping[str, Any]) -> CloudgpuError:
     """Return the error that was reported, in its own class where the tree of errors has it."""
-    kind = getattr(errors, str(said["class"]), CloudgpuError)
-    fault: CloudgpuError = kind(said["message"], field=said["field"], value=said["value"], next=said["next"])
+    kind = getattr(errors, str(answer["class"]), CloudgpuError)
+    fault: CloudgpuError = kind(answer["message"], field=answer["field"], value=answer["value"], next=answer["next"])
     return fault
 
 
-def _tell(said: Mapping[str, Any]) -> None:
+def _tell(answer: Mapping[str, Any]) -> None:
     number = os.environ.pop(REPORT_TO, None)
     if number is None:
         return
     with contextlib.suppress(OSError), os.fdopen(int(number), "wb") as stream:  # nobody may be listening any more
-        stream.write(json.dumps(said).encode() + b"\n")
+        stream.write(json.dumps(answer).encode() + b"\n")
 
 
 def _claim(file: Path, own: Background) -> int:

@@ -56,11 +56,11 @@ class Table:
 
     def fault(self, key: str, says: str, *, next: str) -> InvalidRequest:  # noqa: A002
         """Return the error for one key path; `says` goes on after its name: `has to be text`."""
-        place = f"{self.path.name}:{self.lines.get(key, 1)}"
+        where = f"{self.path.name}:{self.lines.get(key, 1)}"
         end = "" if says.endswith("?") else "."
         return InvalidRequest(
-            f"{place}: {key} {says}{end}",
-            field=f"{place}: {key}",
+            f"{where}: {key} {says}{end}",
+            field=f"{where}: {key}",
             value=shown(self._at(key)),
             next=f"{next} ({self.path})",
         )
@@ -171,8 +171,8 @@ def _line(mark: Any) -> int:
 
 
 def _refused(path: Path, line: int, says: str) -> InvalidRequest:
-    place = f"{path.name}:{line}"
-    return InvalidRequest(f"{place}: the file {says}.", field=place, value=None, next=f"Correct line {line} of {path}.")
+    where = f"{path.name}:{line}"
+    return InvalidRequest(f"{where}: the file {says}.", field=where, value=None, next=f"Correct line {line} of {path}.")
 
 
 def _check_events(text: str, path: Path) -> None:

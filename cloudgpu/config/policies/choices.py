@@ -22,12 +22,12 @@ def choices_from(table: object) -> Choices:
 
 
 def _names(key: str, table: object) -> dict[str, str]:
-    place = f"{_KEY}.{key}"
-    given = settings_table(place, table)
+    setting = f"{_KEY}.{key}"
+    given = settings_table(setting, table)
     for one, name in given.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
             says = f"is {shown(name)!r}, which is not a policy's name"
-            raise setting_fault(f"{place}.{shown(one)}", name, says, f"For a policy, {NAME_RULE}.")
+            raise setting_fault(f"{setting}.{shown(one)}", name, says, f"For a policy, {NAME_RULE}.")
     return given
 
 

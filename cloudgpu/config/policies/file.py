@@ -35,22 +35,22 @@ def policy_from(table: Table, name: str, *, tz: str = "UTC") -> Policy:
 
     Raises InvalidRequest with the line and field of a fault, also for what contradicts itself.
     """
-    said = read(table, POLICY)
-    lease, renew_until = said["lease"], said["renew_until"]
+    values = read(table, POLICY)
+    lease, renew_until = values["lease"], values["renew_until"]
     if renew_until < lease:
         says = f"is shorter than the lease ({duration_text(lease)}): a machine could not live to the end of its lease"
         raise table.fault("renew_until", says, next="Make it at least as long as the lease.")
-    _check_reached(table, said, renew_until)
+    _check_reached(table, values, renew_until)
     return Policy(
         name,
         lease,
         renew_until,
-        Unpausable(said.get("spot", {}).get("unpausable", Unpausable.PARK)),
-        said.get("description", ""),
-        _idle(table, said.get("idle", {})),
-        tuple(_schedule(one, tz) for one in said.get("schedule", ())),
-        Unknown(said.get("unknown", Unknown.RENEW)),
-        **_rules(said),
+        Unpausable(values.get("spot", {}).get("unpausable", Unpausable.PARK)),
+        values.get("description", ""),
+        _idle(table, values.get("idle", {})),
+        tuple(_schedule(one, tz) for one in values.get("schedule", ())),
+        Unknown(values.get("unknown", Unknown.RENEW)),
+        **_rules(values),
     )
 
 
@@ -71,7 +71,7 @@ def _value(table: Table, path: str, value: Any, key: Key | Section) -> Any:
     items = {f"{path}[{number}]": item for number, item in enumerate(value)} if isinstance(value, list) else None
     if items == {}:
         raise table.fault(path, "is an empty list", next="Write one, or remove the key.")
-    return tuple(_section(table, place, item, key) for place, item in (items or {path: value}).items())
+    return tuple(_section(table, option, item, key) for option, item in (items or {path: value}).items())
 
 
 def _section(table: Table, path: str, value: Any, section: Section) -> Values:
@@ -100,20 +100,20 @@ def _check_keys(table: Table, values: Any, keys: Keys, prefix: str) -> None:
             raise table.fault(f"{prefix}{name}", says, next=way_out)
 
 
-def _check_reached(table: Table, said: Values, renew_until: timedelta) -> None:
+def _check_reached(table: Table, values: Values, renew_until: timedelta) -> None:
     """Refuse a rule that could never hold, since the machine is ended before: whoever wrote it believes in it."""
     for section, key in (("idle", "after"), ("idle", "uptime"), ("unlabelled", "after")):
-        span = said.get(section, {}).get(key)
+        span = values.get(section, {}).get(key)
         if span is not None and span > renew_until:
             says = f"is {duration_text(span)}, longer than renew_until ({duration_text(renew_until)}): it never comes"
             raise table.fault(f"{section}.{key}", says, next="Make it shorter, or renew_until longer.")
 
 
-def _idle(table: Table, said: Values) -> Idle:
+def _idle(table: Table, values: Values) -> Idle:
     """Return the rule about idle time; a grace that is left out is never longer than `after`."""
     usual = Idle()
-    after = said.get("after", usual.after)
-    grace = said.get("grace", min(usual.grace, after))
+    after = values.get("after", usual.after)
+    grace = values.get("grace", min(usual.grace, after))
     if after > REMEMBERED:
         says = f"is {duration_text(after)}, and machines remember a day: none would ever be known to be idle so long"
         raise table.fault(
@@ -121,13 +121,15 @@ def _idle(table: Table, said: Values) -> Idle:
         )
     if grace > after:
         _refuse_grace(table, grace, after)
-    rest = {name: said[name] for name in ("gpu", "cpu", "network", "disk", "terminal_output", "uptime") if name in said}
+    rest = {
+        name: values[name] for name in ("gpu", "cpu", "network", "disk", "terminal_output", "uptime") if name in values
+    }
     return Idle(
         after=after,
         grace=grace,
-        do=Act(said.get("do", usual.do)),
-        scratch=Act(said.get("scratch", usual.scratch)),
-        share=said["samples"] / _SHARE if "samples" in said else usual.share,
+        do=Act(values.get("do", usual.do)),
+        scratch=Act(values.get("scratch", usual.scratch)),
+        share=values["samples"] / _SHARE if "samples" in values else usual.share,
         **rest,
     )
 
@@ -137,21 +139,21 @@ def _refuse_grace(table: Table, grace: timedelta, after: timedelta) -> NoReturn:
     raise table.fault("idle.grace", says, next="A warning is waited out for at most as long as it took to be given.")
 
 
-def _schedule(said: Values, tz: str) -> Schedule:
-    days, excepts = said.get("days", EVERY_DAY), said.get("except", frozenset())
-    return Schedule(said.get("tz", tz), said["off"], days, excepts, said.get("until"))
+def _schedule(values: Values, tz: str) -> Schedule:
+    days, excepts = values.get("days", EVERY_DAY), values.get("except", frozenset())
+    return Schedule(values.get("tz", tz), values["off"], days, excepts, values.get("until"))
 
 
-def _rules(said: Values) -> Values:
+def _rules(values: Values) -> Values:
     """Return the rules that only hold where they are written."""
     found: Values = {}
-    if (rule := said.get("budget")) is not None:
+    if (rule := values.get("budget")) is not None:
         found["budget"] = MachineBudget(rule["amount"], Act(rule.get("do", Act.WARN)))
-    if (rule := said.get("unlabelled")) is not None:
+    if (rule := values.get("unlabelled")) is not None:
         required = rule.get("require", ("owner", "project"))
         found["unlabelled"] = Unlabelled(required, rule["after"], Act(rule.get("do", Act.WARN)))
     for name in ("stopped", "images"):
-        if (rule := said.get(name)) is not None:
+        if (rule := values.get(name)) is not None:
             found[name] = Retention(rule["after"], Act(rule.get("do", Act.WARN)))
     return found
 
@@ -170,22 +172,22 @@ def load_limits(search: Sequence[Path]) -> Limits:
 
 def limits_from(table: Table) -> Limits:
     """Return the limits that a file's table says; raise InvalidRequest with the line and field of a fault."""
-    said = read(table, LIMITS)
-    lease, renew_until, idle_after = said.get("lease"), said.get("renew_until"), said.get("idle_after")
+    values = read(table, LIMITS)
+    lease, renew_until, idle_after = values.get("lease"), values.get("renew_until"), values.get("idle_after")
     if lease and renew_until and lease > renew_until:
         says = f"is longer than renew_until ({duration_text(renew_until)})"
         raise table.fault("lease", says, next="No machine can have a lease longer than its renew-until.")
     if idle_after and renew_until and idle_after > renew_until:
         says = f"is longer than renew_until ({duration_text(renew_until)}), so it limits nothing"
         raise table.fault("idle_after", says, next="Make it shorter, or leave it out.")
-    stop = Stoppers(said["stop"]) if "stop" in said else None
+    stop = Stoppers(values["stop"]) if "stop" in values else None
     return Limits(
         lease,
         renew_until,
         idle_after,
-        said.get("policies"),
-        said.get("payers", ()),
+        values.get("policies"),
+        values.get("payers", ()),
         stop,
-        said.get("price_jump"),
+        values.get("price_jump"),
         (str(table.path),),
     )

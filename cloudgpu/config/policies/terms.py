@@ -79,7 +79,7 @@ def terms_of(home: HomeTerms, found: Found, published: Mapping[str, Published]) 
     `policy` is None for a shipped policy, and its `place` for a published one. `price_jump` is the home's setting: an
     alert has one threshold, whoever's pass raises it.
     """
-    limits = [_text_at(place / FILE) for place in home.search]
+    limits = [_text_at(directory / FILE) for directory in home.search]
     return Terms(
         home.id,
         _policy_text(home, found, published),
@@ -109,8 +109,8 @@ def terms_now(home: HomeTerms, machine: Machine) -> Terms:
         return terms
     own = str(home.policies / FILE)
     known = {not_none(one.place): one for one in terms.limits}
-    read = {place: _text_at(Path(place)) for place in dict.fromkeys([*known, own])}
-    limits = [text or (None if place == own else known[place]) for place, text in read.items()]
+    read = {path: _text_at(Path(path)) for path in dict.fromkeys([*known, own])}
+    limits = [text or (None if path == own else known[path]) for path, text in read.items()]
     return terms._replace(
         policy=_policy_now(home, machine, terms),
         limits=tuple([one for one in limits if one is not None]),
@@ -123,14 +123,14 @@ def _policy_now(home: HomeTerms, machine: Machine, terms: Terms) -> TermsText | 
     known = terms.policy
     if known is not None and known.place is None:
         return known
-    place = known and known.place
-    text = _text_at(Path(place) if place else home.policies / f"{machine.policy}.yaml")
+    path = known and known.place
+    text = _text_at(Path(path) if path else home.policies / f"{machine.policy}.yaml")
     return known if text is None else text._replace(tz=home.tz)
 
 
-def _text_at(place: Path) -> TermsText | None:
-    text = read_text(place, place.name)
-    return None if text is None else TermsText(str(place), text)
+def _text_at(path: Path) -> TermsText | None:
+    text = read_text(path, path.name)
+    return None if text is None else TermsText(str(path), text)
 
 
 def changed_terms(home: HomeTerms, machines: Sequence[Machine], now: datetime) -> Iterator[Draft]:

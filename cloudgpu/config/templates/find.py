@@ -229,10 +229,10 @@ def _setting_in_image(name: str, settings: Mapping[str, str], path: Path) -> str
     )
 
 
-def _image_fault(image: str, path: Path, says: str, way: str) -> InvalidRequest:
+def _image_fault(image: str, path: Path, says: str, remedy: str) -> InvalidRequest:
     return InvalidRequest(
         f"{path.name}: container {image!r} {says}.",
         field=f"{path.name}: container",
         value=image,
-        next=f"{way} ({path})",
+        next=f"{remedy} ({path})",
     )

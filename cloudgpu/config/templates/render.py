@@ -194,8 +194,8 @@ def _check_cloud_config(template: Template, text: str) -> None:
     try:
         table = parse_yaml(text, Path("cloud_init"))
     except InvalidRequest as error:
-        place, _, says = error.message.partition(": the file ")
-        raise _at_rendered(template, text, int(place.rpartition(":")[2]), says.rstrip(".")) from None
+        where, _, says = error.message.partition(": the file ")
+        raise _at_rendered(template, text, int(where.rpartition(":")[2]), says.rstrip(".")) from None
     for key in table.values:
         if key not in CLOUD_CONFIG:
             says = f"sets {key}, which a template may not" + did_you_mean(near(key, CLOUD_CONFIG))
@@ -212,11 +212,11 @@ def _at_rendered(template: Template, text: str, line: int, says: str, *, value: 
 
 
 def _fault(template: Template, line: int, says: str, *, next: str, value: str | None = None) -> InvalidRequest:  # noqa: A002
-    place = f"{template.path.name}:{template.cloud_init_line + line - 1}"
+    where = f"{template.path.name}:{template.cloud_init_line + line - 1}"
     end = "" if says.endswith("?") else "."
     return InvalidRequest(
-        f"{place}: cloud_init {says}{end}",
-        field=f"{place}: cloud_init",
+        f"{where}: cloud_init {says}{end}",
+        field=f"{where}: cloud_init",
         value=shown(value),
         next=f"{next} ({template.path})",
     )

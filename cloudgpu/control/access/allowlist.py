@@ -61,15 +61,15 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     machines failed. Raises InvalidRequest for a named machine that has no such rules, or whose rules are somebody
     else's; RoleNeeded for one that is not theirs.
     """
-    rows = _named(session, name, cidr) if name else living_machines(session.ledger.machines())
-    if not rows:
+    machines = _named(session, name, cidr) if name else living_machines(session.ledger.machines())
+    if not machines:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
     moves = _Moves()
     known = {machine.id: machine for machine in session.ledger.machines()}
     if not name:
-        rows, others = _told_apart(session, rows)
+        machines, others = _told_apart(session, machines)
         moves.skipped += others
-    for machine, keeper in _kept(session, rows, cidr, moves):
+    for machine, keeper in _kept(session, machines, cidr, moves):
         try:
             with gone_if_terminated(session, machine), lock_rules(session, machine):
                 before = keeper.allowed(

@@ -193,7 +193,7 @@ def setup_patience(session: Session, machine: Machine) -> Callable[[NotYet], boo
     JupyterLab says itself that it is installing it.
     """
     until = from_iso(machine.launched_at) + SETUP_WITHIN if machine.launched_at else None
-    told: list[str] = []
+    reported: list[str] = []
     begun: list[datetime] = []
 
     def go_on(fault: NotYet) -> bool:
@@ -202,8 +202,8 @@ def setup_patience(session: Session, machine: Machine) -> Callable[[NotYet], boo
         last = begun[0] + SETUP_WITHIN if fault.surely else until
         if last is None or now >= last or not (fault.surely or _is_set_up(session, machine)):
             return False
-        if not told:
-            told.append(fault.message)
+        if not reported:
+            reported.append(fault.message)
             session.report(f"{machine.name}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
         session.pause(SETUP_PAUSE_S)
         return True
@@ -277,9 +277,9 @@ def agent_status(session: Session, machine: Machine) -> dict[str, Any]:
     try:
         status: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        said = done.stderr.decode(errors="replace").strip()[-200:]
+        stderr = done.stderr.decode(errors="replace").strip()[-200:]
         raise Unreachable(
-            f"The agent on {machine.name} does not answer: {said or 'nothing was said'}.",
+            f"The agent on {machine.name} does not answer: {stderr or 'nothing was said'}.",
             field="name",
             value=machine.name,
             next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {machine.name}",

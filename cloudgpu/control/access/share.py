@@ -104,17 +104,21 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
     }
 
 
-def _hand_over(session: Session, machine: Machine, key: GuestKey, said: dict[str, Any]) -> None:
+def _hand_over(session: Session, machine: Machine, key: GuestKey, data: dict[str, Any]) -> None:
     """Write whose key was let in, and the host key that their home is to pin, where the ledger does not say it."""
     now, known = session.clock(), machine.shared.get(key.fingerprint)
-    if known is None or (known.label, known.network, known.host_key) != (said["label"], said["from"], said["host_key"]):
+    if known is None or (known.label, known.network, known.host_key) != (
+        data["label"],
+        data["from"],
+        data["host_key"],
+    ):
         line = machine_shared(
             machine.id,
             key.fingerprint,
             now,
-            label=said["label"],
-            network=said["from"],
-            host_key=said["host_key"],
+            label=data["label"],
+            network=data["from"],
+            host_key=data["host_key"],
             host=platform.node(),
             who=by(session, machine, "share"),
         )

@@ -165,12 +165,12 @@ def _answer(connection: Connection, since: float, deadline: float, queue: str | 
     ask = ASK.format(since=int(max(0, since)))
     command = ask if queue is None else f"sh -c {shlex.quote(with_queue(ask, queue))}"
     done = connection.capture(command, timeout=left, at_most=AT_MOST)
-    said, engine = (done.stdout, "") if queue is None else split(done.stdout)
-    if done.status == USAGE and not said:
+    output, engine = (done.stdout, "") if queue is None else split(done.stdout)
+    if done.status == USAGE and not output:
         return unknown_status(EARLIER), engine
-    if done.status and not said:
+    if done.status and not output:
         return unknown_status(f"its agent does not answer (status {done.status})"), engine
-    return parse_agent_status(said), engine
+    return parse_agent_status(output), engine
 
 
 def _report(shelf: SampleStore, found: AgentStatus, at: datetime, *, keep: bool) -> Report:

@@ -120,12 +120,12 @@ def _files(attached: Iterable[Attached]) -> Iterator[dict[Attached, Path]]:
     if not wanted:
         yield {}
         return
-    with TemporaryDirectory(prefix="cloudgpu-") as place:  # 0700, as it makes them
-        places = {one: Path(place) / f"{number}" for number, one in enumerate(wanted)}
-        for one, path in places.items():
+    with TemporaryDirectory(prefix="cloudgpu-") as directory:  # 0700, as it makes them
+        directories = {one: Path(directory) / f"{number}" for number, one in enumerate(wanted)}
+        for one, path in directories.items():
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(one.content)
-        yield places
+        yield directories
 
 
 def _attempt(apprise: Any, address: str, message: Message, places: dict[Attached, Path]) -> str | None:
@@ -179,8 +179,8 @@ def _notified(apprise: Any, receiver: Any, message: Message, body: str, file: Pa
     words = {"body": body, "title": message.subject, "notify_type": kind, "body_format": apprise.NotifyFormat.TEXT}
     if file is None or message.attached is None:
         return bool(receiver.notify(**words))
-    said = urlencode({"name": message.attached.name, "mime": message.attached.type})
-    attach = apprise.AppriseAttachment(f"file://{quote(str(file))}?{said}", asset=receiver.asset)
+    query = urlencode({"name": message.attached.name, "mime": message.attached.type})
+    attach = apprise.AppriseAttachment(f"file://{quote(str(file))}?{query}", asset=receiver.asset)
     return bool(receiver.notify(**words, attach=attach))
 
 

@@ -183,7 +183,7 @@ def end_machines(
         "retained": _on_purpose(gone),
         "kept_files": [_retained(one.machine, one.remains) for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
-        "others": [{"name": row.name, "id": row.id, "owner": row.owner} for row in wanted.others],
+        "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in wanted.others],
         **queried_accounts_value(wanted.asked, wanted.closed),
     }
     return document, gravest(faults)

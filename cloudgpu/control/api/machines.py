@@ -125,7 +125,7 @@ class Machines(Capability):
         own has one answer.
         """
         _check_words(argv)
-        rows = self._session.find_any(name, running=True)
+        machines = self._session.find_any(name, running=True)
 
         def run_on(machine: Machine) -> Completed | CloudgpuError:
             try:
@@ -134,8 +134,8 @@ class Machines(Capability):
             except CloudgpuError as error:
                 return error
 
-        with Pool(len(rows), "nodes") as pool:
-            return dict(zip([row.name for row in rows], pool.map(run_on, rows), strict=True))
+        with Pool(len(machines), "nodes") as pool:
+            return dict(zip([row.name for row in machines], pool.map(run_on, machines), strict=True))
 
     def bench_network(
         self,
@@ -197,12 +197,12 @@ class Machines(Capability):
         from cloudgpu.control.lifecycle.lifecycle import stop
         from cloudgpu.control.outage.discovery import to_stop
 
-        rows = to_stop(self._session, name)
-        if rows[0].gang is not None:
+        machines = to_stop(self._session, name)
+        if machines[0].gang is not None:
             from cloudgpu.control.clusters.power import stop_all
 
-            return self._cluster(stop_all(self._session, rows, why="asked by the user"))
-        return self._machine(stop(self._session, rows[0], why="asked by the user"))
+            return self._cluster(stop_all(self._session, machines, why="asked by the user"))
+        return self._machine(stop(self._session, machines[0], why="asked by the user"))
 
     def start(
         self,
@@ -402,7 +402,7 @@ class Machines(Capability):
         worst = done.gravest
         if worst is None:
             return cluster(self._session, done.machines)
-        worst.add_note("; ".join(f"{row.name}: {row.state}" for row in done.machines))
+        worst.add_note("; ".join(f"{machine.name}: {machine.state}" for machine in done.machines))
         raise worst
 
 

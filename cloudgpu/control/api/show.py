@@ -57,10 +57,10 @@ def _all_refreshed(session: Session, machines: Sequence[Machine]) -> tuple[Machi
     """Ask about all nodes, in as few calls as that takes; raise the first fault where one is not answered."""
     from cloudgpu.control.inventory.sync_some import sync_some
 
-    faults = sync_some(session, [row for row in machines if row.provider_id and not row.terminated_at])
+    faults = sync_some(session, [machine for machine in machines if machine.provider_id and not machine.terminated_at])
     for fault in faults.values():
         raise fault
-    return tuple(session.ledger.machine(row.id) or row for row in machines)
+    return tuple(session.ledger.machine(machine.id) or machine for machine in machines)
 
 
 def _shown(

@@ -116,8 +116,8 @@ def _found(name: str, provider: str | None) -> tuple[str, What, str]:
         written = spelt[owners[0]][_plain(name)]
         return owners[0], named[owners[0]][written], written
     if owners:
-        says, way = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(owners)}"
-        raise InvalidRequest(says, field="--provider", value=None, next=way)
+        says, remedy = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(owners)}"
+        raise InvalidRequest(says, field="--provider", value=None, next=remedy)
     raise unknown_word(
         f"The catalogue has no {name!r}",
         name,

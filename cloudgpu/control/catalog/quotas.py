@@ -87,7 +87,7 @@ def _regions(one: Any, region: str | None) -> list[str]:
     if region is not None:
         return [region]
     if isinstance(one, HasRegions):
-        return [place.name for place in one.regions()]
+        return [found.name for found in one.regions()]
     raise InvalidRequest("Name a region.", field="--region", value=None, next="Add --region NAME.")
 
 
@@ -294,5 +294,5 @@ def _at_the_page(one: Any, found: QuotaIncrease) -> InvalidRequest:
     return _refused("--request", found.code, message, way)
 
 
-def _refused(field: str, value: str | None, message: str, way: str) -> InvalidRequest:
-    return InvalidRequest(message, field=field, value=value, next=way)
+def _refused(field: str, value: str | None, message: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field=field, value=value, next=remedy)

@@ -133,15 +133,15 @@ def regions_value(
         meant_by(model, gpus())  # raises for one that nobody has
     want = Requirements(gpu=model, gpu_count=count or 1, market=question.market, trust=question.trust)
     try:
-        places: list[Region] = list(one.regions())
+        regions: list[Region] = list(one.regions())
         cheapest, gaps = _cheapest(session, one, want) if model else ({}, [])
     except (AuthFailed, ProviderUnavailable) as error:
         return _by_list(one, question, want, error)
-    names = sorted({*(place.name for place in places), *cheapest})
-    times = pings(places) if question.pings else {}
+    names = sorted({*(region.name for region in regions), *cheapest})
+    times = pings(regions) if question.pings else {}
     gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
     rows = [_row(name, cheapest.get(name), times.get(name)) for name in names]
-    alike = len({(place.host, place.port) for place in places}) == 1 < len(places)
+    alike = len({(region.host, region.port) for region in regions}) == 1 < len(regions)
     return {**_head(one, question, rows, gaps), "live": True, "one_address": alike}
 
 

@@ -133,9 +133,11 @@ def first_two(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine]
 
 def check_near(first: Machine, second: Machine) -> None:
     """Refuse machines between which the traffic would cost money, or would not be that of one network."""
-    places = [(one.provider, one.account, one.region, one.zone) for one in (first, second)]
-    if places[0] != places[1] and not (is_owned(first.provider) and is_owned(second.provider)):
-        where = " and ".join(" ".join(filter(None, (place[0], place[3] or place[2]))) for place in places)
+    locations = [(one.provider, one.account, one.region, one.zone) for one in (first, second)]
+    if locations[0] != locations[1] and not (is_owned(first.provider) and is_owned(second.provider)):
+        where = " and ".join(
+            " ".join(filter(None, (location[0], location[3] or location[2]))) for location in locations
+        )
         raise InvalidRequest(
             f"{first.name} and {second.name} are in different places ({where}): their traffic is billed.",
             field="NAME2",

@@ -170,15 +170,15 @@ def _connected(session: Session, machine: Machine) -> Connection:
 def _looked_at(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
     """Return what the nodes say of themselves, once those that still install what their first boot brings have it."""
     deadline = session.clock() + INSTALLED_WITHIN
-    told = False
+    reported = False
     while True:
         facts = gang.each(lambda node: node.look(people))
         waits = [one.name for one in facts if one.preparing and not one.has_engine]
         if not waits or session.clock() >= deadline:
             return facts
-        if not told:
+        if not reported:
             session.report(f"{_called(waits)}: waiting until Slurm is installed")
-            told = True
+            reported = True
         session.pause(LOOK_AGAIN_S)
 
 
@@ -275,7 +275,7 @@ def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str
             return _queue(own, nodes)
 
     with Pool(min(AT_ONCE, len(asked)), "queues") as pool:
-        return {cluster_id(nodes[0]): said for nodes, said in zip(asked, pool.map(ask, asked), strict=True)}
+        return {cluster_id(nodes[0]): queue for nodes, queue in zip(asked, pool.map(ask, asked), strict=True)}
 
 
 def _runs(nodes: Sequence[Machine]) -> bool:

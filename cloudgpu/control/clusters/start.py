@@ -54,7 +54,7 @@ def start_all(
     with changing(may_start(machines[0], name)):
         with lock_machine(session, machines[0]):
             rows = _looked_at(session, machines)
-            asleep = [row for row in rows if row.state not in AWAKE]
+            asleep = [machine for machine in rows if machine.state not in AWAKE]
             if asleep:
                 admit_start(session, asleep, lease, override, no_guard=no_guard)
                 _refused_whole(session, rows, asleep, each(session, asleep, partial(_started, lease=lease)))
@@ -94,7 +94,7 @@ def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     Raises what keeps one from being asked: nothing was started then; InstanceNotFound where none is there.
     """
     outcomes = each(session, machines, refresh_to_start)
-    awake = [row.name for row in rows_now(session, machines) if row.state in AWAKE]
+    awake = [machine.name for machine in rows_now(session, machines) if machine.state in AWAKE]
     if 0 < len(awake) < len(machines):
         session.report(f"{command_name(machines[0])} runs in part: {', '.join(awake)}")
     lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
@@ -125,7 +125,7 @@ def _refused_whole(
     name = command_name(machines[0])
     session.report(f"{name}: {first.message} Stopping the nodes that have started")
     unproved = faults_in(workers_first(session, asleep, stopping(_WHY)))
-    ran = [row.name for row in machines if row not in asleep]
+    ran = [machine.name for machine in machines if machine not in asleep]
     before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
     worst = gravest(unproved)
     if worst is not None:
@@ -145,11 +145,11 @@ def _ended_meanwhile(
     outcomes: Sequence[Machine | CloudgpuError],
 ) -> None:
     """Stop all that this start has started, where one of it has ended while it started: that was no start."""
-    started, now = {row.id for row in asleep}, rows_now(session, machines)
+    started, now = {machine.id for machine in asleep}, rows_now(session, machines)
     over = [
         one
-        for row, one in zip(now, outcomes, strict=True)
-        if isinstance(one, CloudgpuError) and row.id in started and row.state not in AWAKE
+        for machine, one in zip(now, outcomes, strict=True)
+        if isinstance(one, CloudgpuError) and machine.id in started and machine.state not in AWAKE
     ]
     if over:
         _refused_whole(session, machines, asleep, over)

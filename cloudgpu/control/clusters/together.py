@@ -70,12 +70,12 @@ def workers_first(session: Session, machines: Sequence[Machine], act: Act[T]) ->
     """Return as `each` does; node 0, which knows what the others did, has its turn when they have had theirs."""
     first = [machine for machine in machines if node_number(machine) == 0]
     others = [machine for machine in machines if node_number(machine) != 0]
-    said = {
+    outcomes = {
         machine.id: outcome
         for some in (others, first)
         for machine, outcome in zip(some, each(session, some, act), strict=True)
     }
-    return [said[machine.id] for machine in machines]
+    return [outcomes[machine.id] for machine in machines]
 
 
 def with_or_without_ledger(act: Act[T], done: Callable[[T], str]) -> Act[T]:

@@ -225,5 +225,5 @@ def parse_month(text: str, now: datetime, tz: str) -> Period:
 
 
 def _no_month(message: str, text: str) -> InvalidRequest:
-    way = f"Write it like 2026-10, or {LAST} for the last month that is over."
-    return InvalidRequest(message, field="--month", value=text, next=way)
+    remedy = f"Write it like 2026-10, or {LAST} for the last month that is over."
+    return InvalidRequest(message, field="--month", value=text, next=remedy)

@@ -87,21 +87,21 @@ def list_machines(
     doubt = session.integrity_problem()
     if doubt is not None:
         session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
-    rows = session.ledger.machines() if ended else session.ledger.present_machines()
+    machines = session.ledger.machines() if ended else session.ledger.present_machines()
     last = last_pass(session.ledger)
-    late = session.moved_away() or unguarded(session, rows, last) or overdue(session, rows, last)
+    late = session.moved_away() or unguarded(session, machines, last) or overdue(session, machines, last)
     if late is not None:
         session.report(late)
-    shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
-    reached = last_synced_at(session, rows)
+    shown = [machine for machine in (machines if ended else present(machines)) if not mine or is_mine(session, machine)]
+    reached = last_synced_at(session, machines)
     asked = queried_accounts_value(look.asked, look.closed) if look else queried_accounts_value()
     values = valued(session, shown, look.gpus_now if look else {}, reached=reached)
     return {
         "machines": values,
-        "clusters": _clusters(shown, values, queues or {}) if any(row.gang for row in shown) else [],
-        "view_as_of": _oldest(rows, reached),
+        "clusters": _clusters(shown, values, queues or {}) if any(machine.gang for machine in shown) else [],
+        "view_as_of": _oldest(machines, reached),
         "last_run": None if last.ok_at is None else iso(last.ok_at),
-        "credits": _credits(last, rows, session.clock()),
+        "credits": _credits(last, machines, session.clock()),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
         "integrity_problem": doubt,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],

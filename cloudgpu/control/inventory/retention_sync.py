@@ -47,7 +47,7 @@ def write_leftovers(session: Session, whose: AccountScope, found: ResourceListin
     A machine that another process is at work on, or has changed since the question was sent, is left to that process
     or to the next sync. Things of other ledgers are not touched.
     """
-    said = _adopt(session, whose, found.items, requested_at)
+    sentences = _adopt(session, whose, found.items, requested_at)
     for machine in session.ledger.machines():
         resources = retention_records.resources_of(session, machine, found)
         if (
@@ -61,12 +61,12 @@ def write_leftovers(session: Session, whose: AccountScope, found: ResourceListin
             continue
         try:
             with session.lock(lock, wait=1):
-                said += _settle(session, machine, resources, requested_at)
+                sentences += _settle(session, machine, resources, requested_at)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            said.append(f"{machine.name}: its retained disk or image could not be processed yet ({error.message})")
-    return said
+            sentences.append(f"{machine.name}: its retained disk or image could not be processed yet ({error.message})")
+    return sentences
 
 
 def _matters(machine: Machine, resources: list[ProviderResource]) -> bool:
@@ -81,10 +81,10 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
     if machine.retained and not resources and machine.provider_id:
         with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
             session.provider_of(machine).get(machine.provider_id)
-    machine, said = retention_records.record(session, machine, resources, requested_at=asked_at), []
+    machine, sentences = retention_records.record(session, machine, resources, requested_at=asked_at), []
     if retention_rules.is_forgotten(machine, session.clock()):
         unattached = f"Its disk has been unattached for {retention_rules.LEFT_FOR.days} days"
-        said.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
+        sentences.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
         machine = retention_records.park_line(session, machine, f"{unattached}.", session.clock())
     for step in retention_rules.steps(machine, resources, session.clock()):
         now = retention_records.execute_step(session, step)
@@ -92,9 +92,9 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
         if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [now] if now else []
-        said.append(_said(machine, step))
+        sentences.append(_sentence_of(machine, step))
     retention_records.record(session, machine, _latest(resources))
-    return said
+    return sentences
 
 
 def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
@@ -102,7 +102,7 @@ def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
     return list({resource.id: resource for resource in resources}.values())
 
 
-def _said(machine: Machine, step: retention_rules.RetentionStep) -> str:
+def _sentence_of(machine: Machine, step: retention_rules.RetentionStep) -> str:
     what = f"{step.resource.kind} {step.resource.id}"
     doing = "its image is being made from" if step.do is StepKind.SAVE else "removed what it no longer needs:"
     return f"{machine.name}: {doing} {what}"
@@ -111,7 +111,7 @@ def _said(machine: Machine, step: retention_rules.RetentionStep) -> str:
 def _adopt(session: Session, whose: AccountScope, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:
     """Adopt retained resources of machines that this ledger has no record of: they cost money, so they are shown."""
     known = {row.id for row in session.ledger.machines()}
-    said = []
+    sentences = []
     for resource in items:
         machine = resource.tags.get(TAG_ID)
         ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not retention_rules.is_on_purpose(resource)
@@ -121,5 +121,7 @@ def _adopt(session: Session, whose: AccountScope, items: tuple[ProviderResource,
         known.add(machine)
         gone = instance_vanished(machine, "", "only its disk or image is there", asked_at)
         session.ledger.append([machine_adopted_by_resource(resource, identity, asked_at), gone])
-        said.append(f"A disk or image of machine {machine}, which this ledger did not know, was added to the ledger.")
-    return said
+        sentences.append(
+            f"A disk or image of machine {machine}, which this ledger did not know, was added to the ledger."
+        )
+    return sentences

@@ -122,8 +122,8 @@ def sync_accounts(
 def regions_of(machines: Sequence[Machine]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
-    for row in filter(is_reachable_here, machines):
-        found.setdefault(row.provider, set()).add(row.region)
+    for machine in filter(is_reachable_here, machines):
+        found.setdefault(machine.provider, set()).add(machine.region)
     return found
 
 
@@ -140,9 +140,9 @@ def _elsewhere(
         for machine in session.ledger.machines()
         if is_reachable_here(machine) and (every or machine.account in accounts)
     ]
-    said = {gap.scope for gap in look.unanswered}
-    machines = [machine for machine in machines if machine.account not in said]
-    return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in said]
+    named = {gap.scope for gap in look.unanswered}
+    machines = [machine for machine in machines if machine.account not in named]
+    return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in named]
 
 
 def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machine:
@@ -251,8 +251,8 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
 def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     asked = {*listed, *answer.priced.history, *answer.priced.now}
-    some = (row for row in every.values() if row.id in asked or is_reachable_here(row))
-    return {row.id: row for row in answer.whose.own(some)}
+    some = (machine for machine in every.values() if machine.id in asked or is_reachable_here(machine))
+    return {machine.id: machine for machine in answer.whose.own(some)}
 
 
 def _is_ours(

@@ -70,16 +70,16 @@ def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = 
     """
     faults: dict[str, CloudgpuError] = {}
     news: list[Draft] = []
-    for row, found in _surely(session, machines):
+    for machine, found in _surely(session, machines):
         if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
-            faults[row.id] = found
+            faults[machine.id] = found
             continue
         try:
-            news += _news(session, row, found, watched=watched)
+            news += _news(session, machine, found, watched=watched)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            faults[row.id] = error
+            faults[machine.id] = error
     if news:
         session.ledger.append(news)
     return faults
@@ -87,15 +87,19 @@ def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = 
 
 def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
     """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
-    said = list(_asked(session, machines))
+    answers = list(_asked(session, machines))
     for pause in PAUSES:
-        doubtful = [row for row, found in said if isinstance(found, InstanceNotFound) and _is_doubtful(session, row)]
+        doubtful = [
+            machine
+            for machine, found in answers
+            if isinstance(found, InstanceNotFound) and _is_doubtful(session, machine)
+        ]
         if not doubtful:
             break
         session.pause(pause)
-        again = {row.id: found for row, found in _asked(session, doubtful)}
-        said = [(row, again.get(row.id, found)) for row, found in said]
-    return said
+        again = {machine.id: found for machine, found in _asked(session, doubtful)}
+        answers = [(machine, again.get(machine.id, found)) for machine, found in answers]
+    return answers
 
 
 def _is_doubtful(session: Session, machine: Machine) -> bool:
@@ -104,21 +108,21 @@ def _is_doubtful(session: Session, machine: Machine) -> bool:
 
 def _asked(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     groups, faults = by_account(session, machines)
-    ids = {one: [not_none(machine.provider_id) for machine in some] for one, some in groups.items()}
+    ids = {one: [not_none(machine.provider_id) for machine in of_account] for one, of_account in groups.items()}
     found = (
         gather(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=ACCOUNTS_GRACE_S) if ids else []
     )
     answers = {
-        account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
-        for account, said in zip(ids, found, strict=True)
+        account: dict.fromkeys(ids[account], answer) if isinstance(answer, Silent) else answer
+        for account, answer in zip(ids, found, strict=True)
     }
     pairs = [
         (machine, answers[account][not_none(machine.provider_id)])
-        for account, some in groups.items()
-        for machine in some
+        for account, of_account in groups.items()
+        for machine in of_account
     ]
-    told = {machine.id: answer for machine, answer in pairs} | faults
-    return [(machine, told[machine.id]) for machine in machines]
+    by_id = {machine.id: answer for machine, answer in pairs} | faults
+    return [(machine, by_id[machine.id]) for machine in machines]
 
 
 def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:

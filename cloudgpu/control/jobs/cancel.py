@@ -47,16 +47,16 @@ def request_cancel(session: Session, job: Job) -> None:
 
 def _carried(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
     """Carry a job on to its end; return it with what it waits for, None where nothing is left to do."""
-    until, told = session.clock() + LONGEST, ""
+    until, last_reason = session.clock() + LONGEST, ""
     with JobReconciler(session, job.id, environ) as carrier:
         while True:
             carried = carrier.reconcile()
             if carried.is_over:
                 return carried.job, None
             why = carried.why or f"it is {carried.job.state}"
-            if why != told:
+            if why != last_reason:
                 session.report(f"{job.name}: {why}")
-                told = why
+                last_reason = why
             if carried.error is not None or session.clock() >= until:
                 return carried.job, why
             session.pause(min(MAX_PAUSE_S, carried.wait.total_seconds()))

@@ -42,12 +42,12 @@ def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], Rem
         found = sync(remote(), directory_of(session, job), session.clock().timestamp())
         if not found.whole:
             raise Unreachable(f"The results of {job.name} are not whole: {found.why}.", field="name", value=job.name)
-        place, files, size = deliver(session, job, [one.path for one in found.files])
+        target, files, size = deliver(session, job, [one.path for one in found.files])
     except InvalidRequest as error:
         _stopped(session, job, machine, error)
         raise
     now, host = session.clock(), hostname()
-    return lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=True)
+    return lines.job_results_fetched(job.id, files, size, str(target), host, now, whole=True)
 
 
 def _stopped(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
@@ -100,9 +100,9 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     directory = directory_of(session, job)
     drafts += [] if whole else left_elsewhere(session, job, why)
     if not whole and (directory / "results").is_dir():
-        place, files, size = deliver(session, job, copied_results(directory))
+        target, files, size = deliver(session, job, copied_results(directory))
         host = hostname()
-        drafts.append(lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=False, why=why))
+        drafts.append(lines.job_results_fetched(job.id, files, size, str(target), host, now, whole=False, why=why))
     if remote is not None and job.spec["machine"] is not None:
         with suppress(CloudgpuError):  # the next job there cleans up, too
             remote.clean()

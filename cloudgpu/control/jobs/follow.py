@@ -32,16 +32,16 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
     KeyboardInterrupt passes: the job goes on. Raises what the launch of its first machine raises: the job is over then.
     Raises LedgerUnavailable, and the OSError with which writing the output failed.
     """
-    said = ""
+    last_reason = ""
     with JobReconciler(session, job.id, environ) as carrier, _Printed(session, stdout, stderr) as printed:
         while True:
             carried = carrier.reconcile()
             printed.update(carrier, carried)
             if carried.is_over:
                 return carried.job
-            if carried.why and carried.why != said:
+            if carried.why and carried.why != last_reason:
                 session.report(f"{job.name}: {carried.why}")
-            said = carried.why
+            last_reason = carried.why
             printed.wait(min(carried.wait.total_seconds(), MAX_PAUSE_S))
 
 
@@ -203,14 +203,14 @@ def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]
     What cannot be done now is reported (`session.report`) and tried again. KeyboardInterrupt passes: the job keeps
     running. Raises what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
     """
-    said = ""
+    last_reason = ""
     with JobReconciler(session, job.id, environ) as carrier:
         while True:
             carried = carrier.reconcile()
             if carried.job.state not in _BEFORE or carried.job.slurm_id is not None:
                 return carried.job
-            if carried.why and carried.why != said:
+            if carried.why and carried.why != last_reason:
                 session.report(f"{job.name}: {carried.why}")
-            said = carried.why
+            last_reason = carried.why
             longest = AGAIN_S if job.in_slurm else MAX_PAUSE_S
             session.pause(min(carried.wait.total_seconds(), longest))

@@ -84,7 +84,7 @@ def _print_attempt(
     out: IO[bytes],
     err: IO[bytes],
     *,
-    places: tuple[int, int] = (0, 0),
+    starts: tuple[int, int] = (0, 0),
     since: datetime | None = None,
 ) -> None:
     """Write the copies of one attempt from these bytes on, without what was written before `since`.
@@ -97,10 +97,10 @@ def _print_attempt(
         if not known.exists() and log_file(directory, number, "out").exists():
             session.report("This copy does not say when each line was written: all of it is shown.")
         out_by, err_by = written_by(known, since.timestamp())
-        places = max(places[0], out_by), max(places[1], err_by)
-    for stream, to, place in zip(("out", "err"), (out, err), places, strict=True):
+        starts = max(starts[0], out_by), max(starts[1], err_by)
+    for stream, to, start in zip(("out", "err"), (out, err), starts, strict=True):
         with suppress(FileNotFoundError), log_file(directory, number, stream).open("rb") as file:
-            file.seek(place)
+            file.seek(start)
             while data := file.read(CHUNK):
                 to.write(data)
             to.flush()
@@ -178,9 +178,9 @@ class _Following:
             if self._since is not None and not self._skipped:
                 self._out.count, self._err.count = remote.written_by(self._since.timestamp())
                 self._skipped = True
-            places = self._out.count, self._err.count
+            starts = self._out.count, self._err.count
             out, err = self._out.file, self._err.file
-            return remote.tail(out, err, out_from=places[0], err_from=places[1], follow=True).phase
+            return remote.tail(out, err, out_from=starts[0], err_from=starts[1], follow=True).phase
 
     def _catch_up(self, job: Job, number: int) -> None:
         """Write the copies of attempts before this one that were not shown yet."""
@@ -188,9 +188,9 @@ class _Following:
             return
         out, err = self._out.file, self._err.file
         for one in range(max(1, self._attempt), number):
-            places = (self._out.count, self._err.count) if one == self._attempt else (0, 0)
+            starts = (self._out.count, self._err.count) if one == self._attempt else (0, 0)
             since = None if one == self._attempt and self._skipped else self._since
-            _print_attempt(self._session, job, one, out, err, places=places, since=since)
+            _print_attempt(self._session, job, one, out, err, starts=starts, since=since)
         self._attempt, self._out.count, self._err.count, self._skipped = number, 0, 0, False
 
     def _over(self) -> Job:

@@ -112,9 +112,9 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         spec["gang"] = prepared.plan.nodes
     secret_values(spec, environ)
     _check_cost(request, prepared, None if slurm is not None else machine)
-    place = _place(prepared, machine)
-    data = bucket_data(session, request.data, spec["launch"], place)
-    traffic = _results_traffic(session, spec, place)
+    location = _location(prepared, machine)
+    data = bucket_data(session, request.data, spec["launch"], location)
+    traffic = _results_traffic(session, spec, location)
     fit, most = _fit(session, request, prepared), _money(spec["dearest"])
     nodes = 1 if prepared is None else prepared.plan.nodes
     received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
@@ -129,7 +129,7 @@ def _slurm(session: Session, request: RunRequest, machine: Machine | None) -> Sl
     return slurm_of_gang(request) if request.slurm.nodes > 1 else None
 
 
-def _place(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
+def _location(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
     """Return the provider and region where the job runs by its plan."""
     if prepared is not None:
         return prepared.plan.offer.available.provider, prepared.plan.offer.available.region
@@ -164,13 +164,13 @@ def _last_results(session: Session, request: RunRequest) -> tuple[int, str] | No
     return None
 
 
-def _results_traffic(session: Session, spec: JobSpec, place: tuple[str, str]) -> str:
+def _results_traffic(session: Session, spec: JobSpec, location: tuple[str, str]) -> str:
     """Return what results cost that leave the machine's region for their bucket. Raises where that cannot be read."""
     address = bucket_of(spec["results_to"])
     if address is None:
         return ""
     region = open_results_bucket(address, settings_of(session, address, spec["launch"])).region()
-    return "" if is_owned(place[0]) else traffic_text(*place, 10**9, (address.cloud, region or ""))
+    return "" if is_owned(location[0]) else traffic_text(*location, 10**9, (address.cloud, region or ""))
 
 
 def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> SpotNoticeFit | None:
@@ -317,13 +317,13 @@ def _whose(prepared: Prepared | None) -> str:
 
 def _check_results(request: RunRequest) -> None:
     """Raise InvalidRequest where results could not be written to the directory that they are to come back to."""
-    place = request.workdir / request.results
-    there = next((one for one in (place, *place.parents) if one.exists()), Path("/"))
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+    target = request.workdir / request.results
+    existing = next((one for one in (target, *target.parents) if one.exists()), Path("/"))
+    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
         return
-    why = "it is not a directory" if not there.is_dir() else f"{there} is not writable"
+    why = "it is not a directory" if not existing.is_dir() else f"{existing} is not writable"
     raise InvalidRequest(
-        f"Results cannot be written to {place}: {why}.",
+        f"Results cannot be written to {target}: {why}.",
         field="--results",
         value=request.results,
         next="Name a directory below the working directory that you may write to.",

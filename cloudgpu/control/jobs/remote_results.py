@@ -117,8 +117,8 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     """
     fetch_output(remote, directory_of(session, job))
     if lists.bucket_of(job.spec["results_to"]) is None:
-        said = remote.call("settle")
-        return _line(session, job, int(said["files"]), int(said["bytes"]), whole=True)
+        settled = remote.call("settle")
+        return _line(session, job, int(settled["files"]), int(settled["bytes"]), whole=True)
     seen = remote.look()
     keep_storing(session, job, remote, seen)
     if seen.storing is not None and seen.storing.error:
@@ -186,19 +186,19 @@ def results_location(job: Job) -> str:
 
 
 def _line(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
-    now, place = session.clock(), results_location(job)
-    return lines.job_results_fetched(job.id, files, size, place, NOWHERE, now, whole=whole, why=why)
+    now, location = session.clock(), results_location(job)
+    return lines.job_results_fetched(job.id, files, size, location, NOWHERE, now, whole=whole, why=why)
 
 
 def check_volume_attached(machine: Machine, named: Mapping[str, str | None]) -> None:
     """Raise InvalidRequest for a volume that a machine which is there does not have; `named` has places by option."""
     own = machine.setup.volume if machine.setup is not None else None
-    for option, place in named.items():
-        volume = lists.volume_of(place)
+    for option, source in named.items():
+        volume = lists.volume_of(source)
         if volume is not None and (own is None or own.name != volume):
             raise InvalidRequest(
                 f"{machine.name} does not have the volume {volume}.",
                 field=option,
-                value=place,
-                next=f"Leave --on out: {option} {place} attaches it to a machine that is launched.",
+                value=source,
+                next=f"Leave --on out: {option} {source} attaches it to a machine that is launched.",
             )

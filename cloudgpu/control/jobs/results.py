@@ -68,13 +68,13 @@ def results_directory(session: Session, job: Job) -> Path:
     noted = own / "place"
     if noted.exists():  # a delivery that was interrupted goes on where it was
         return Path(noted.read_text())
-    place = Path(job.spec["workdir"]) / job.spec["results"] / job.name
+    target = Path(job.spec["workdir"]) / job.spec["results"] / job.name
     if hostname() != job.host or not Path(job.spec["workdir"]).is_dir():
-        place = own / "delivered"
-    elif place.exists() and not (place.is_dir() and not any(place.iterdir())):
-        place = place.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
-    write_whole(noted, str(place).encode())
-    return place
+        target = own / "delivered"
+    elif target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        target = target.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
+    write_whole(noted, str(target).encode())
+    return target
 
 
 def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int, int]:
@@ -82,20 +82,20 @@ def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int
 
     May be interrupted and called again. Raises InvalidRequest where they cannot be written.
     """
-    source, place = directory_of(session, job) / "results", results_directory(session, job)
+    source, parent = directory_of(session, job) / "results", results_directory(session, job)
     try:
         for name in names:
-            target = place / name
+            target = parent / name
             if (source / name).exists() or (source / name).is_symlink():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _move(source / name, target)
-        found = [place / name for name in names]
-        return place, len(found), sum(one.lstat().st_size for one in found)
+        found = [parent / name for name in names]
+        return parent, len(found), sum(one.lstat().st_size for one in found)
     except OSError as error:
         raise InvalidRequest(
-            f"The results of {job.name} cannot be written to {place}: {error.strerror}.",
+            f"The results of {job.name} cannot be written to {parent}: {error.strerror}.",
             field="--results",
-            value=str(place),
+            value=str(parent),
             next="Free some space, or correct its permissions. The results are still where they were.",
         ) from error
 

@@ -131,7 +131,7 @@ def with_jobs(session: Session, found: Pass, environ: Mapping[str, str]) -> Pass
         return found
     try:
         note_interruptions(session)
-        said = sentences(reconcile_all(session, environ))
+        job_sentences = sentences(reconcile_all(session, environ))
     except LedgerUnavailable as error:  # what the run itself has done is told all the same
         return replace(found, faults=(*found.faults, f"jobs were left as they are: {error.message}"))
-    return replace(found, sentences=(*found.sentences, *said))
+    return replace(found, sentences=(*found.sentences, *job_sentences))

@@ -155,9 +155,9 @@ def _nothing_anywhere(passed: Sequence[Passed]) -> CloudgpuError:
     else:
         return passed[0].fault
     fault = alike[0].fault
-    said = {one.fault.message: one.account for one in reversed(passed)}
-    if len(said) > 1:
-        each = " ".join(f"{account}: {message}" for message, account in reversed(said.items()))
+    by_message = {one.fault.message: one.account for one in reversed(passed)}
+    if len(by_message) > 1:
+        each = " ".join(f"{account}: {message}" for message, account in reversed(by_message.items()))
         fault.message = f"None of {len(passed)} accounts has it to offer. {each}"
     ways = dict.fromkeys(one.fault.next for one in alike if one.fault.next)
     fault.next = " Or: ".join(ways) or None

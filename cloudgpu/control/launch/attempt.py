@@ -220,7 +220,7 @@ def _key(prepared: Prepared, view: View) -> tuple[str, int]:
     while True:
         key = derived_key(prepared.fingerprint, generation)
         rows = _launched(prepared, key, view)
-        if not any(row.launch_status in ("made", "open") or has_retained_resources(row) for row in rows):
+        if not any(machine.launch_status in ("made", "open") or has_retained_resources(machine) for machine in rows):
             return key, _next_attempt(rows)
         generation += 1
 

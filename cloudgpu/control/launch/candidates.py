@@ -112,11 +112,11 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
 
 def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
     """Return what tells each sentence once: what is said of one account is mostly said of the next, too."""
-    said: set[str] = set()
+    reported: set[str] = set()
 
     def report(sentence: str) -> None:
-        if sentence not in said:
-            said.add(sentence)
+        if sentence not in reported:
+            reported.add(sentence)
             tell(sentence)
 
     return report

@@ -53,8 +53,8 @@ def nodes_launched(session: Session, machine: Machine) -> list[Machine]:
     cluster = machine.cluster
     if cluster is None:
         return [machine]
-    rows = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id == cluster.id]
-    return sorted((row for row in rows if row.terminated_at is None), key=_node) or [machine]
+    machines = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id == cluster.id]
+    return sorted((row for row in machines if row.terminated_at is None), key=_node) or [machine]
 
 
 def find_or_settle_node(
@@ -70,39 +70,47 @@ def find_or_settle_node(
     An interrupted launch is completed where the same calls can be sent again, and where the plan that was agreed to
     covers it. What it made and cannot complete is ended: a cluster is all of its machines or none.
     """
-    rows = [] if prepared.new else _latest(session, prepared, "made", "open", "refused", "void")
+    machines = [] if prepared.new else _latest(session, prepared, "made", "open", "refused", "void")
     if prepared.new:
-        rows = _latest(session, prepared, "open")
+        machines = _latest(session, prepared, "open")
     there = [
-        row
-        for row in rows
-        if row.launch_status == "made" and (row.terminated_at is None or has_retained_resources(row))
+        machine
+        for machine in machines
+        if machine.launch_status == "made" and (machine.terminated_at is None or has_retained_resources(machine))
     ]
-    if any(row.launch_status == "open" for row in rows):
+    if any(machine.launch_status == "open" for machine in machines):
         if prepared.existing is not None:
             agree()
-        return _settled(session, prepared, rows, deadline, covered), False
-    never = [row for row in rows if row.launch_status in ("refused", "void")]
+        return _settled(session, prepared, machines, deadline, covered), False
+    never = [machine for machine in machines if machine.launch_status in ("refused", "void")]
     if there and never:
         _end(session, there, f"{never[0].name} was never launched")
         return None, False
-    if there and all(row.terminated_at is None for row in there):
-        there = [refresh(session, row) for row in there]
-    living = next((row for row in there if row.terminated_at is None), None)
+    if there and all(machine.terminated_at is None for machine in there):
+        there = [refresh(session, machine) for machine in there]
+    living = next((machine for machine in there if machine.terminated_at is None), None)
     if living is not None:
         return living, True
-    return (there[0], True) if there and all(has_retained_resources(row) for row in there) else (None, False)
+    return (there[0], True) if there and all(has_retained_resources(machine) for machine in there) else (None, False)
 
 
 def _latest(session: Session, prepared: Prepared, *outcomes: str) -> list[Machine]:
     """Return the nodes of the latest cluster of this request of which there is one, in order; else none."""
-    rows = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.nodes > 1]
-    ours = [row for row in rows if lock_name(row.key) == prepared.lock and row.request == prepared.fingerprint]
-    there = [row for row in ours if row.terminated_at is None or has_retained_resources(row)]
+    machines = [
+        machine for machine in session.ledger.machines() if machine.cluster is not None and machine.cluster.nodes > 1
+    ]
+    ours = [
+        machine
+        for machine in machines
+        if lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
+    ]
+    there = [machine for machine in ours if machine.terminated_at is None or has_retained_resources(machine)]
     if not there:
         return []
-    latest = not_none(max(there, key=lambda row: row.intended_at).cluster).id
-    nodes = [row for row in ours if not_none(row.cluster).id == latest and row.launch_status in outcomes]
+    latest = not_none(max(there, key=lambda machine: machine.intended_at).cluster).id
+    nodes = [
+        machine for machine in ours if not_none(machine.cluster).id == latest and machine.launch_status in outcomes
+    ]
     return sorted(nodes, key=_node)
 
 
@@ -118,7 +126,7 @@ def _settled(
     covered: Callable[[Machine], bool],
 ) -> Machine | None:
     """Complete an interrupted launch, or end what it made. Raises LaunchUncertain where that is not known yet."""
-    attempts = _to_send(session, machines) if all(covered(row) for row in machines) else []
+    attempts = _to_send(session, machines) if all(covered(machine) for machine in machines) else []
     if attempts:
         session.report(
             f"{prepared.name or machines[0].name}: an earlier launch was interrupted; sending the same calls again"
@@ -127,14 +135,14 @@ def _settled(
             send_all(session, attempts, deadline=deadline, closed_by=(NoCapacity,))
         except NoCapacity as error:  # surely not made: the next offer is tried, as the launch would have done
             session.report(f"{machines[0].zone}: {error.message}")
-            _end(session, [row for row in machines if row.launch_status == "made"], error.message)
+            _end(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
             return None
     else:
-        for row in machines:
-            if row.launch_status == "open":
-                settle_by_listing(session, row)
-    now = [session.ledger.machine(row.id) or row for row in machines]
-    made = [row for row in now if row.terminated_at is None and row.launch_status == "made"]
+        for machine in machines:
+            if machine.launch_status == "open":
+                settle_by_listing(session, machine)
+    now = [session.ledger.machine(machine.id) or machine for machine in machines]
+    made = [machine for machine in now if machine.terminated_at is None and machine.launch_status == "made"]
     if len(made) == not_none(machines[0].cluster).nodes:
         return made[0]
     _end(session, made, "its launch was interrupted, and not all of its cluster was made")
@@ -148,13 +156,13 @@ def _to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
     """
     provider = session.provider_of(machines[0])
     whole = isinstance(provider, LaunchesTogether)
-    wanted = [row for row in machines if whole or row.launch_status == "open"]
-    attempts = [saved.load(session.home.attempts, not_none(row.token)) for row in wanted]
-    young = all(session.clock() - from_iso(row.intended_at) < provider.token_rule.lifetime for row in machines)
+    wanted = [machine for machine in machines if whole or machine.launch_status == "open"]
+    attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in wanted]
+    young = all(session.clock() - from_iso(machine.intended_at) < provider.token_rule.lifetime for machine in machines)
     all_there = len(machines) == not_none(machines[0].cluster).nodes and not session.apart and young
     found = [one for one in attempts if one is not None]
     return found if all_there and len(found) == len(wanted) else []
 
 
 def _end(session: Session, machines: Sequence[Machine], why: str) -> None:
-    end_part(session, [row.id for row in machines if row.terminated_at is None], why)
+    end_part(session, [machine.id for machine in machines if machine.terminated_at is None], why)

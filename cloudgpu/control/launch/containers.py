@@ -82,8 +82,8 @@ def runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[Offer, 
     faults = {offer: found for offer in offers if (found := _misfit(image, offer)) is not None}
     if len(faults) == len(offers):
         raise _too_new(template, image, *faults[offers[0]])
-    said = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in faults.values()}
-    return tuple(one for one in offers if one not in faults), tuple(sorted(said))
+    notes = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in faults.values()}
+    return tuple(one for one in offers if one not in faults), tuple(sorted(notes))
 
 
 def _misfit(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
@@ -100,18 +100,18 @@ def _misfit(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
 def _too_new(template: Template, image: str, gpu: Accelerator, found: Misfit) -> InvalidRequest:
     other = "Choose another --gpu."
     if found.newest_tag and "tag" in template.settings:
-        way = f'Write into config.toml: [templates.{template.name}] and tag = "{found.newest_tag}". Or: {other}'
+        remedy = f'Write into config.toml: [templates.{template.name}] and tag = "{found.newest_tag}". Or: {other}'
     elif found.newest_tag:
         reference = parse_reference(image)
         named = f"{reference.repository}:{found.newest_tag}" if reference else found.newest_tag
-        way = f"Use {named} in {template.path}. Or: {other}"
+        remedy = f"Use {named} in {template.path}. Or: {other}"
     else:
-        way = f"cloudgpu knows no release of it for this GPU. {other}"
+        remedy = f"cloudgpu knows no release of it for this GPU. {other}"
     return InvalidRequest(
         f"{image} needs CUDA compute capability {found.needs}, and {gpu.name} has {found.has}.",
         field="--template",
         value=template.name,
-        next=way,
+        next=remedy,
     )
 
 

@@ -146,17 +146,19 @@ def _look_first(session: Session, prepared: Prepared) -> None:
 
     The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
     """
-    row = row_of_plan(prepared.plan, prepared.name)
+    machine = row_of_plan(prepared.plan, prepared.name)
     sync_before_admission(
-        session, {row.account: row.region}, lambda budget: prepared.existing is None and budget.scope.covers(row)
+        session,
+        {machine.account: machine.region},
+        lambda budget: prepared.existing is None and budget.scope.covers(machine),
     )
     session.check_launchable()
 
 
 def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
     """Look at a further account before anything is sent there, as at the first one."""
-    row = row_of_plan(prepared.plan, prepared.name, offer)
-    sync_before_admission(session, {row.account: row.region}, lambda budget: budget.scope.covers(row))
+    machine = row_of_plan(prepared.plan, prepared.name, offer)
+    sync_before_admission(session, {machine.account: machine.region}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
 
 

@@ -133,10 +133,8 @@ def explain_no_match(
     if unpriced:
         return _unpriced(provider, want)
     if provider.kind in PROVIDERS:
-        said = _contradiction(provider, want, items) or _other_market(provider, want)
-        return (
-            said or _elsewhere(provider, want) or explain_discontinued(provider, want) or _nothing(provider, want, ())
-        )
+        why = _contradiction(provider, want, items) or _other_market(provider, want)
+        return why or _elsewhere(provider, want) or explain_discontinued(provider, want) or _nothing(provider, want, ())
     has = everything(provider, want)
     return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
 
@@ -170,14 +168,14 @@ def _other_market(provider: Provider, want: Requirements) -> InvalidRequest | No
 
 def _only_on(provider: Provider, want: Requirements, other: Market, says: str = "") -> InvalidRequest:
     """Return that this is not sold on the wanted market; without `says`, that it is on the other."""
-    place = want.zone or want.region or f"the regions of account {provider.account}"
-    how, way = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
+    where = want.zone or want.region or f"the regions of account {provider.account}"
+    how, remedy = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
     on_spot = " --spot" if want.market is Market.SPOT else ""
     return InvalidRequest(
-        f"{says or f'{provider.kind} sells {what(want)} only {how}'} in {place}.",
+        f"{says or f'{provider.kind} sells {what(want)} only {how}'} in {where}.",
         field="--spot" if other is Market.ON_DEMAND else "--on-demand",
         value=str(want.market),
-        next=f"{way} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
+        next=f"{remedy} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
     )
 
 
@@ -206,8 +204,8 @@ def _too_dear(want: Requirements, priced: Sequence[Offer]) -> NoCapacity:
 def _nothing(provider: Provider, want: Requirements, has: Sequence[Available]) -> NoCapacity:
     wishes = _wishes(want)
     if not wishes:
-        message, way = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
-        return NoCapacity(message, field="--provider", value=provider.kind, next=way)
+        message, remedy = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
+        return NoCapacity(message, field="--provider", value=provider.kind, next=remedy)
     words, options = [f"{option} {word}" for option, word in wishes], [option for option, _ in wishes]
     return NoCapacity(
         f"Account {provider.account} has nothing with {' '.join(words)}{_instead(want, has)}.",

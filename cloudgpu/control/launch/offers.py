@@ -76,8 +76,8 @@ class Refusals:
         item = offer.available
         if sent and isinstance(error, QuotaExceeded):
             self._full.add((item.account, item.region, str(item.market)))
-        place = f"{item.account}, {item.zone or item.region}" if self.anywhere else item.zone
-        return f"{place}: {error.message}"
+        where = f"{item.account}, {item.zone or item.region}" if self.anywhere else item.zone
+        return f"{where}: {error.message}"
 
     def bars(self, offer: Offer) -> bool:
         """Say whether what was refused rules this offer out too: a limit of the account, or the account itself."""
@@ -201,8 +201,8 @@ def first_launchable(
         except refused.unsent as error:
             session.report(refused.add(offer, error))
             continue
-        said = dict.fromkeys(f"passed over: {_whose(one, refused)}{error.message}" for one, error in refused.each)
-        return Exact(offer, resolved, tuple(said), frozenset(refused.accounts))
+        notes = dict.fromkeys(f"passed over: {_whose(one, refused)}{error.message}" for one, error in refused.each)
+        return Exact(offer, resolved, tuple(notes), frozenset(refused.accounts))
     errors = [error for _, error in refused.each]
     raise next((error for error in errors if isinstance(error, QuotaExceeded)), refused.first or errors[0])
 

@@ -141,14 +141,14 @@ def ask_for_agreement(
     """
     while True:
         ask(planned)
-        told = launch_of(planned)
-        if told is None or session.clock() - _made(told) <= AGREED_WITHIN:
+        shown_plan = launch_of(planned)
+        if shown_plan is None or session.clock() - _made(shown_plan) <= AGREED_WITHIN:
             return planned
         latest = again()
         now = launch_of(latest)
-        if now is None or now.existing is not None or _per_hour(now) <= _per_hour(told):
+        if now is None or now.existing is not None or _per_hour(now) <= _per_hour(shown_plan):
             return latest
-        before, costs = (_per_hour(one).text(4) for one in (told, now))
+        before, costs = (_per_hour(one).text(4) for one in (shown_plan, now))
         session.report(f"The price has risen since the plan was made: it is {costs} an hour now, no longer {before}.")
         planned = latest
 
@@ -291,8 +291,8 @@ def _only_runs(
         NoteKind.GUARD,
     )
     if run.every > timedelta(seconds=request.lease_s):
-        said = f"it is billed for up to {often} past its lease or renew-until, until the next of those runs ends it"
-        yield Note(said, NoteKind.MONEY)
+        sentence = f"it is billed for up to {often} past its lease or renew-until, until the next of those runs ends it"
+        yield Note(sentence, NoteKind.MONEY)
     if session.settings.alerts.deadman is None:
         yield Note(
             "nobody hears when those runs stop: [alerts] deadman in config.toml is not set (see docs/alerts.md)",

@@ -209,11 +209,11 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
     Asked before the machine ends for it: what is then launched is asked again. Raises LedgerUnavailable in doubt.
     """
     session.check_launchable()
-    row, offer = move.machine, move.offers[0]
-    sync_before_admission(session, {}, lambda budget: budget.scope.covers(row))
+    machine, offer = move.machine, move.offers[0]
+    sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
     item, price = offer.available, on_demand_of(session, offer, move.offers)
-    wanted = row_until(row, lease.renew_until)
+    wanted = row_until(machine, lease.renew_until)
     wanted = wanted._replace(
         instance_type=item.instance_type,
         zone=item.zone,
@@ -221,7 +221,7 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
         on_demand=None if price is None else HourlyPrice.of(price_to_json(price)),
     )
     now = session.clock()
-    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {row.name} --move")
+    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {machine.name} --move")
     ask = session.ledger.read(lambda view: evaluate_budgets(session, view, wanted))
     check_asking(ask, override, Remedy(shorter, offers=move.offers))
 
@@ -294,11 +294,11 @@ def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -
 
 def _want(machine: Machine, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
-    place, market, trust = machine.region, Market(machine.market), Trust(machine.trust or Trust.CLOUD)
+    region, market, trust = machine.region, Market(machine.market), Trust(machine.trust or Trust.CLOUD)
     gpus = machine.accelerators or ()
     if wider and gpus:
-        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market, trust=trust)
-    return Requirements(instance_type=machine.instance_type, region=place, market=market, trust=trust)
+        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=region, market=market, trust=trust)
+    return Requirements(instance_type=machine.instance_type, region=region, market=market, trust=trust)
 
 
 def _spans(session: Session, lease: Lease) -> Lifetime:

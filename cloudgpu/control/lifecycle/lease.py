@@ -49,11 +49,11 @@ def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | No
     """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
     try:
         policy = policy_of(session, machine).policy
-        said = [*_moments(session, machine, policy, until), *_agent(session, machine, policy)]
-        said += _spent(session, machine, policy)
+        caveats = [*_moments(session, machine, policy, until), *_agent(session, machine, policy)]
+        caveats += _spent(session, machine, policy)
     except InvalidRequest as error:  # a hold keeps a machine from being ended: no broken file is to be in its way
         return f"whether something ends it all the same is not known: {error.message}"
-    return "; ".join(said) or None
+    return "; ".join(caveats) or None
 
 
 def _moments(session: Session, machine: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
     """Return, in whole sentences, what ending these machines deletes and what it leaves. Asks nobody."""
-    said: dict[str, list[Machine]] = {}
+    by_sentence: dict[str, list[Machine]] = {}
     for machine in machines:
-        said.setdefault(_left(session, machine), []).append(machine)
-    if len(said) == 1:
-        (means,) = said
+        by_sentence.setdefault(_left(session, machine), []).append(machine)
+    if len(by_sentence) == 1:
+        (means,) = by_sentence
         return " ".join((means or _deleted(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
     each = (
         f"{_names(some)}: {means}" if means else _deleted([machine.name for machine in some])
-        for means, some in said.items()
+        for means, some in by_sentence.items()
     )
     return " ".join((*each, *_volumes(machines)))
 
@@ -75,7 +75,7 @@ def still_running(session: Session, machines: Sequence[Machine]) -> list[BusyMac
     if not asked:
         return []
     with Pool(min(AT_ONCE, len(asked))) as pool:
-        found = list(pool.map(lambda machine: _said(session, machine), asked))
+        found = list(pool.map(lambda machine: _busy_machine(session, machine), asked))
     return [one for one in found if one["processes"] != []]
 
 
@@ -88,13 +88,15 @@ def _is_to_ask(session: Session, machine: Machine) -> bool:
         return False
 
 
-def _said(session: Session, machine: Machine) -> BusyMachine:
+def _busy_machine(session: Session, machine: Machine) -> BusyMachine:
     found: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
     try:
         provider = session.provider_of(machine)
-        said = provider.processes(not_none(machine.provider_id)) if isinstance(provider, ReportsProcesses) else ()
+        processes = provider.processes(not_none(machine.provider_id)) if isinstance(provider, ReportsProcesses) else ()
     except CloudgpuError as error:
         return found | {"error": error.message}
-    if said is None:
+    if processes is None:
         return found | {"error": "its computer does not tell its processes."}
-    return found | {"processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in said]}
+    return found | {
+        "processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in processes]
+    }

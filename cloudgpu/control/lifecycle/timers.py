@@ -193,11 +193,15 @@ def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
     for _, provider, here in _timed_by(session, due, done):
         there: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
-            there = provider.timers(of=[one for row in here if (one := row.provider_id)])
-        right = [row for row in here if _is_right(row, (there or {}).get(row.provider_id or ""), session.clock())]
-        for row in right:
-            _written(session, row, from_iso(not_none(row.renew_until)), "it is there already")
-        _each(session, [row for row in here if row not in right], _timed, done, there)
+            there = provider.timers(of=[one for machine in here if (one := machine.provider_id)])
+        right = [
+            machine
+            for machine in here
+            if _is_right(machine, (there or {}).get(machine.provider_id or ""), session.clock())
+        ]
+        for machine in right:
+            _written(session, machine, from_iso(not_none(machine.renew_until)), "it is there already")
+        _each(session, [machine for machine in here if machine not in right], _timed, done, there)
 
 
 def _is_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
@@ -216,24 +220,24 @@ def _each(
 
     `there` are the timers that were seen before; None where that is not known.
     """
-    asked = [(provider, row) for _, provider, some in _timed_by(session, machines, done) for row in some]
+    asked = [(provider, machine) for _, provider, some in _timed_by(session, machines, done) for machine in some]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda one: _tried(ask, *one, silent), asked))
-    said: set[tuple[str, str, str]] = set()
-    for (_, row), found in zip(asked, outcomes, strict=True):
+    reported: set[tuple[str, str, str]] = set()
+    for (_, machine), found in zip(asked, outcomes, strict=True):
         if isinstance(found, InstanceNotFound):
             continue  # the next sync sees that it has gone
         if isinstance(found, CloudgpuError):
-            silence = (row.account, row.region, found.kind)
-            done.faults += [found] * (silence not in said)
-            said.add(silence)
+            silence = (machine.account, machine.region, found.kind)
+            done.faults += [found] * (silence not in reported)
+            reported.add(silence)
             continue
         at, changed = found
-        _written(session, row, at, "repaired" if at else "the machine has ended")
-        missing = there is not None and row.provider_id not in there
+        _written(session, machine, at, "repaired" if at else "the machine has ended")
+        missing = there is not None and machine.provider_id not in there
         into = done.dropped if at is None else done.set if missing else done.moved
-        into += [row.name] * changed
+        into += [machine.name] * changed
 
 
 def _tried(
@@ -243,12 +247,12 @@ def _tried(
     silent: dict[tuple[str, str], Silent],
 ) -> Any:
     """Ask about one machine; where its region took such a question and said nothing, it is not asked again."""
-    place = (machine.account, machine.region)
+    region = (machine.account, machine.region)
     try:
-        return silent.get(place) or ask(provider, machine)
+        return silent.get(region) or ask(provider, machine)
     except CloudgpuError as error:
         if isinstance(error, Silent):
-            silent[place] = error
+            silent[region] = error
         return error
 
 
@@ -278,12 +282,12 @@ def _sweep(session: Session, machines: list[Machine], done: Repaired) -> None:
 def _compared(session: Session, machines: list[Machine], found: Mapping[str, datetime], done: Repaired) -> None:
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
-    for row, wanted in _wanted(machines, now):
-        there = found.get(row.provider_id or "")
-        if wanted is not None and not _is_right(row, there, now):
-            wrong.append(row)
-        elif wanted is None and there is not None and row.terminated_at is not None:
-            outlived.append(row)
+    for machine, wanted in _wanted(machines, now):
+        there = found.get(machine.provider_id or "")
+        if wanted is not None and not _is_right(machine, there, now):
+            wrong.append(machine)
+        elif wanted is None and there is not None and machine.terminated_at is not None:
+            outlived.append(machine)
     _each(session, wrong, _timed, done, found)
     _each(session, outlived, _untimed, done)
 
@@ -351,8 +355,10 @@ def _timed_by(
         session, [machine for machine in machines if machine.provider_id and machine.provider in timing]
     )
     living = {machine.id for machine in machines if machine.terminated_at is None}
-    told = {one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)}
-    done.faults += told.values()
+    by_message = {
+        one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)
+    }
+    done.faults += by_message.values()
     found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
     return [(name, one, some) for name, one, some in found if isinstance(one, SetsTimer) and not one.no_timer()]
 

@@ -52,8 +52,8 @@ def pin_shared(session: Session, machine: Machine) -> bool:
     A machine that was brought back has another host key: whoever shares it anew hands that over.
     """
     pinned = known_hosts.pinned(session.home.known_hosts, machine.id)
-    said = let_in(session, machine)
-    if said is None or not said.host_key or said.host_key == pinned:
+    allowed_key = let_in(session, machine)
+    if allowed_key is None or not allowed_key.host_key or allowed_key.host_key == pinned:
         return pinned is not None
     keys = _handed_over(session, machine)
     if keys and (pinned is None or pinned in keys[:-1]):

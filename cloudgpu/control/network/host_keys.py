@@ -55,8 +55,8 @@ def pin_known_key(session: Session, machine: Machine) -> None:
         return
     try:
         if not is_known(session, machine):
-            told = _reader(session, machine).host_keys(not_none(machine.provider_id))
-            if not _pinned(session, machine, told, told):
+            keys = _reader(session, machine).host_keys(not_none(machine.provider_id))
+            if not _pinned(session, machine, keys, keys):
                 raise _untold(machine)
     except (AuthFailed, InvalidRequest, ProviderUnavailable) as error:
         if is_launched_here(session, machine):
@@ -112,10 +112,10 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
     session.report(f"{machine.name}: reading its host key through the provider's API")
     pause: float = 1.0
     before: Sequence[str] = ()
-    while not _pinned(session, machine, told := _told(session, machine), before):
+    while not _pinned(session, machine, lines := _told(session, machine), before):
         if session.clock() >= deadline:
             raise _untold(machine)
-        before = told
+        before = lines
         session.pause(pause)
         pause = min(5.0, pause * 1.5)
 
@@ -140,9 +140,9 @@ def _told(session: Session, machine: Machine) -> Sequence[str]:
         return ()
 
 
-def _pinned(session: Session, machine: Machine, told: Sequence[str], before: Sequence[str]) -> bool:
+def _pinned(session: Session, machine: Machine, lines: Sequence[str], before: Sequence[str]) -> bool:
     """Pin the best of the keys that were told, and say whether there was one to pin."""
-    keys = [line for line in told if known_hosts.is_public_key(line) and _kind(line) in KINDS]
+    keys = [line for line in lines if known_hosts.is_public_key(line) and _kind(line) in KINDS]
     good = [line for line in keys if line in before or _kind(line) == KINDS[0]]
     if not good:
         return False

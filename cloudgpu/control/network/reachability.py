@@ -127,14 +127,14 @@ def _listed(networks: Iterable[str]) -> str:
 def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
     """Yield for every running machine whose provider says who may connect whether this client is among them."""
     here: str | None = None
-    for row in _running(session, accounts):
-        name = f"ssh to {row.name}"
+    for machine in _running(session, accounts):
+        name = f"ssh to {machine.name}"
         try:
-            keeper = doorkeeper(session, row)
-            open_to = keeper.allowed(not_none(row.provider_id)) if keeper else {}
+            keeper = doorkeeper(session, machine)
+            open_to = keeper.allowed(not_none(machine.provider_id)) if keeper else {}
             if open_to:
                 here = here or caller_cidr(session)
-                yield _check(name, here, _compared(row, open_to, here))
+                yield _check(name, here, _compared(machine, open_to, here))
         except CloudgpuError as error:
             yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {error.message}", error.next)
 

@@ -62,16 +62,16 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
         listings = list_accounts(session, accounts)
         found = [one for each in listings for one in each.instances if one.tags.get(TAG_LEDGER) == aside.id]
         gaps = [gap for each in listings for gap in each.unanswered]
-        rows, seen = list[Machine](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}
+        machines, seen = list[Machine](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}
         living, untold = _by_id(one for one in found if one.state is not State.TERMINATED)
         gaps += untold
         for gap in untold:
             session.report(f"{gap.scope} is left alone: {gap.why}")
         for machine, one in living.items():
-            _add(rows, gaps, one.account, partial(_row_of, session, one, calls.get(machine)))
+            _add(machines, gaps, one.account, partial(_row_of, session, one, calls.get(machine)))
         for call in (call for machine, call in calls.items() if machine not in seen):
-            _add(rows, gaps, call.request.account, partial(_open_row, session, call))
-        return Tagged(rows, gaps, fault, calls.keys())
+            _add(machines, gaps, call.request.account, partial(_open_row, session, call))
+        return Tagged(machines, gaps, fault, calls.keys())
 
 
 def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unanswered]]:
@@ -103,11 +103,11 @@ def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple
 
     Raises InvalidRequest where several bear the name, with their ids, and where one node of a cluster is named.
     """
-    rows = found.rows if name is not None else mine(session, found)
-    same = {row.id: row for row in rows if name == row.name}
-    same |= {row.gang.id: row for row in rows if row.gang and name == row.gang.name}
+    machines = found.rows if name is not None else mine(session, found)
+    same = {machine.id: machine for machine in machines if name == machine.name}
+    same |= {machine.gang.id: machine for machine in machines if machine.gang and name == machine.gang.name}
     if len(same) > 1:
-        ids = ", ".join(f"{one} ({row.owner or 'nobody'})" for one, row in same.items())
+        ids = ", ".join(f"{one} ({machine.owner or 'nobody'})" for one, machine in same.items())
         raise InvalidRequest(
             f"{len(same)} machines are called {name!r}, and the ledger, which tells them apart, cannot be read.",
             field="name",
@@ -115,7 +115,7 @@ def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple
             next=f"Name one by its id: {ids}",
         )
     try:
-        return find_whole(rows, name, verb, session.clock())
+        return find_whole(machines, name, verb, session.clock())
     except InstanceNotFound as unknown:
         silent = "".join(f" {unanswered_sentence(gap)}" for gap in found.unanswered)
         what = f"machine called {name!r}" if name is not None else "machine of yours"

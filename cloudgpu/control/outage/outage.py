@@ -143,8 +143,8 @@ def tell_refused(session: Session, offered: Offered) -> None:
 
 def refused_sentence(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
     """Return how many lines the ledger refuses, about what, and why, as a sentence."""
-    rows = {machine.id: machine.name for machine in session.ledger.machines()}
-    about = ", ".join(dict.fromkeys(rows.get(one.subject, one.subject) for one, _ in refused))
+    machines = {machine.id: machine.name for machine in session.ledger.machines()}
+    about = ", ".join(dict.fromkeys(machines.get(one.subject, one.subject) for one, _ in refused))
     lines = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
     return f"The ledger refuses {lines} about {about}: {refused[0][1].rstrip('.')}."
 

@@ -123,11 +123,13 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
 
 def _named(machines: list[Machine], name: str, now: datetime) -> list[Machine]:
     """Return the machine, or all nodes of the cluster, that this name means; a node stands for its cluster."""
-    nodes = [row for row in machines if row.gang is not None and row.gang.name == name]
-    latest = max(nodes, key=lambda row: row.intended_at, default=None)
+    nodes = [machine for machine in machines if machine.gang is not None and machine.gang.name == name]
+    latest = max(nodes, key=lambda machine: machine.intended_at, default=None)
     found = list(find_any(machines, name, now, ended=True)) if latest is None else [latest]
-    ids, gangs = {row.id for row in found}, {row.gang.id for row in found if row.gang is not None}
-    return [row for row in machines if row.id in ids or (row.gang is not None and row.gang.id in gangs)]
+    ids, gangs = {machine.id for machine in found}, {machine.gang.id for machine in found if machine.gang is not None}
+    return [
+        machine for machine in machines if machine.id in ids or (machine.gang is not None and machine.gang.id in gangs)
+    ]
 
 
 def _whole(nodes: Sequence[MachineHistory]) -> MachineHistory:

@@ -61,19 +61,19 @@ def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocumen
 
     Raises InstanceNotFound for no such machine. A policy that cannot be resolved is no error: `error` says it.
     """
-    row, now = session.find(name, ended=True), session.clock()
-    held = policy_of(session, row)
+    machine, now = session.find(name, ended=True), session.clock()
+    held = policy_of(session, machine)
     return {
-        "machine": row.name,
-        "id": row.id,
-        "state": row.state,
+        "machine": machine.name,
+        "id": machine.id,
+        "state": machine.state,
         "policy": held.name,
         "source": None if held.place is None else _source(held.place, held.origin),
         "why": held.why,
         "error": held.fault or None,
         "limited_by": list(held.cuts),
         "limits": limits_value(held.limits),
-        "rules": rule_values(rules_in_force(held.policy, row, now)),
+        "rules": rule_values(rules_in_force(held.policy, machine, now)),
     }
 
 
@@ -82,14 +82,14 @@ def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocumen
 
     Raises InvalidRequest for a fault, the first of several; the others are told.
     """
-    places = [Path(file) for file in files] if files else list(_own_files(session))
-    faults = [fault for fault in map(_fault_of, places) if fault is not None]
+    paths = [Path(file) for file in files] if files else list(_own_files(session))
+    faults = [fault for fault in map(_fault_of, paths) if fault is not None]
     faults += [] if files or faults else list(_unknown_names(session))
     for fault in faults[1:]:
         session.report(f"{fault.message} {fault.next or ''}".strip())
     if faults:
         raise faults[0]
-    return {"checked": [str(place) for place in places]}
+    return {"checked": [str(path) for path in paths]}
 
 
 def _line(session: Session, name: str, limits: Limits) -> PolicySummary:
@@ -136,16 +136,16 @@ def _own_files(session: Session) -> Iterator[Path]:
         yield from sorted(directory.glob("*.yaml"))
 
 
-def _fault_of(place: Path) -> InvalidRequest | None:
+def _fault_of(path: Path) -> InvalidRequest | None:
     try:
-        table = read_yaml(place)
+        table = read_yaml(path)
         if table is None:
-            way_out = f"Name a file; of a policy by its name: cloudgpu policy show {place.stem}"
-            return InvalidRequest(f"There is no file {place}.", field="FILE", value=str(place), next=way_out)
-        if place.name == FILE:
+            way_out = f"Name a file; of a policy by its name: cloudgpu policy show {path.stem}"
+            return InvalidRequest(f"There is no file {path}.", field="FILE", value=str(path), next=way_out)
+        if path.name == FILE:
             limits_from(table)
         else:
-            policy_from(table, place.stem)
+            policy_from(table, path.stem)
     except InvalidRequest as error:
         return error
     return None

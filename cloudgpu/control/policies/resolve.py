@@ -97,7 +97,7 @@ def limits_of(session: Session) -> Limits:
     return narrowest_limits((lab_limits(session.published()), load_limits(policy_paths(session.home))))
 
 
-def agreed(session: Session, typed: str | None, said: PolicyText, facts: Mapping[str, str | None]) -> Agreed:
+def agreed(session: Session, typed: str | None, policy_text: PolicyText, facts: Mapping[str, str | None]) -> Agreed:
     """Return what a launch with these facts is under; `typed` is the policy that was named for it.
 
     Raises InvalidRequest for a policy that cannot be found or is not allowed, for what is typed beyond the limits,
@@ -108,7 +108,7 @@ def agreed(session: Session, typed: str | None, said: PolicyText, facts: Mapping
     check_allowed(chosen, limits)
     found = _chosen_policy(session, chosen)
     policy = found.policy
-    wished = lifetime_of(policy, session.settings, said)
+    wished = lifetime_of(policy, session.settings, policy_text)
     lasting, shorter = cut_lifetime(wished, limits)
     check_typed_limits(lasting, limits)
     within = limit_policy(policy, limits)

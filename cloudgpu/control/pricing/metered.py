@@ -29,13 +29,13 @@ NEWS = Fraction(1, 10)  # of the price in force: what moved by no more is no lin
 
 
 def metered_price(
-    session: Session, provider: HasMeteredPrice, machine: Machine, item: Available, said: Mapping[str, Price]
+    session: Session, provider: HasMeteredPrice, machine: Machine, item: Available, metered: Mapping[str, Price]
 ) -> Price | None:
     """Return the price that replaces the machine's own from now on; None where that one stays.
 
-    `said` are prices by the settings, by the machine's id: what those say is never measured, what they assume may be.
+    `metered` are prices by the settings, by the machine's id: an assumed one may be measured, a set one never is.
     """
-    last, other, now = machine.price, said.get(machine.id), session.clock()
+    last, other, now = machine.price, metered.get(machine.id), session.clock()
     if last is None or other is None:
         return None
     was_metered = last.basis == Basis.MEASURED

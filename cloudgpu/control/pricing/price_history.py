@@ -30,14 +30,14 @@ NOTHING_ASKED = Priced()
 def available(machine: Machine, market: Market | None = None) -> Available:
     """Return what a machine was launched from, for a question about its price; on `market` where that is given."""
     gpus = tuple(Accelerator(*gpu) for gpu in machine.accelerators or ())
-    place = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
-    return Available(*place, market or Market(machine.market), gpus, machine=machine.provider_id)
+    location = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
+    return Available(*location, market or Market(machine.market), gpus, machine=machine.provider_id)
 
 
 def item_of(instance: Instance) -> Available:
     """Return what a machine that the provider shows was launched from."""
-    place = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
-    return Available(*place, instance.market, instance.accelerators, machine=instance.id)
+    location = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
+    return Available(*location, instance.market, instance.accelerators, machine=instance.id)
 
 
 def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -> Price | None:
@@ -228,8 +228,8 @@ def own_price(session: Session, machine: Machine | None, instance: Instance, now
         return []
     if machine.price is not None and machine.price.as_of > machine.intended_at:
         return []
-    told = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
-    price = agreed_price(session.settings.discounts, item_of(instance), told, now)
+    asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
+    price = agreed_price(session.settings.discounts, item_of(instance), asked_price, now)
     return [] if price is None else price_again(session, machine, price, from_iso(machine.intended_at))
 
 

@@ -93,8 +93,8 @@ def _own(machine: Machine, price: int, direction: str) -> Rate:
     """Return the rate by the price of the machine's own offer, which is as old as the price of its launch."""
     from cloudgpu.control.pricing.attached_costs import own_traffic_rate
 
-    said = not_none(machine.price)
-    return own_traffic_rate(machine.provider, price, 0, direction, said.source, from_iso(said.as_of))
+    listed = not_none(machine.price)
+    return own_traffic_rate(machine.provider, price, 0, direction, listed.source, from_iso(listed.as_of))
 
 
 def _received(machine: Machine, counter: Mapping[str, object]) -> Received | None:
@@ -109,11 +109,11 @@ def _received(machine: Machine, counter: Mapping[str, object]) -> Received | Non
     return {"bytes_in": fresh, "counted": total, "stored_as": rate.stored_as, **rate.terms()}
 
 
-def _number(said: Any, most: float) -> int:
+def _number(value: Any, most: float) -> int:
     """Return a whole number of an agent's, at most `most` (times: a clock that is ahead is set back to ours)."""
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= MAX_BYTES:
-        raise ValueError(said)
-    return int(min(said, most))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_BYTES:
+        raise ValueError(value)
+    return int(min(value, most))
 
 
 def count(session: Session, machine: Machine, connection: Connection) -> None:

@@ -134,7 +134,7 @@ def _refused(session: Session, machines: Iterable[Machine]) -> dict[str, Cloudgp
     groups, faults = by_account(session, list(machines))
     if not groups:
         return faults
-    of = {account: {not_none(row.provider_id): row.id for row in some} for account, some in groups.items()}
+    of = {account: {not_none(machine.provider_id): machine.id for machine in some} for account, some in groups.items()}
     providers = {account: cast("BulkStop", session.provider(account)) for account in of}
     with Pool(len(of)) as pool:
         answers = pool.map(lambda account: _asked_of(providers[account], list(of[account])), of)

@@ -48,14 +48,16 @@ def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
     apart = [one for one in items if one not in together]
     outcome = stop_locked_together(session, together) if together else Outcome()
     by_id = {one.id: one for one in apart}
-    found = each(session, [one.machine for one in apart], lambda own, row: _done_in_two_tries(own, by_id[row.id]))
-    for item, said in zip(apart, found, strict=True):
-        if isinstance(said, LedgerUnavailable):
-            raise said
-        if isinstance(said, CloudgpuError):
-            outcome.unproved.append(item.left(with_remedy(said)))
+    found = each(
+        session, [one.machine for one in apart], lambda own, machine: _done_in_two_tries(own, by_id[machine.id])
+    )
+    for item, result in zip(apart, found, strict=True):
+        if isinstance(result, LedgerUnavailable):
+            raise result
+        if isinstance(result, CloudgpuError):
+            outcome.unproved.append(item.left(with_remedy(result)))
         else:
-            outcome.ended.append(item.done(said.state))
+            outcome.ended.append(item.done(result.state))
     return outcome
 
 

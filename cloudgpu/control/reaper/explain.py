@@ -68,8 +68,8 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     sources = _asked(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
     words = ask_activity(session, nodes, keep=False) if ask else {}
     each = with_cluster_activity([_seen(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now)
-    rows = cluster_rows(session, each, at_work=False)
-    decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=rows)
+    machines = cluster_rows(session, each, at_work=False)
+    decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=machines)
     seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
     older = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source

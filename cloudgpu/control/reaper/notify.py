@@ -52,9 +52,9 @@ def renew(
     with lock_each(session, items) as (mine, busy):
         left += busy
         for item in mine:
-            place = (item.machine.account, item.machine.region)
-            if place in silent:
-                left.append(item.left(silent[place]))
+            account_region = (item.machine.account, item.machine.region)
+            if account_region in silent:
+                left.append(item.left(silent[account_region]))
                 continue
             try:
                 row = _renewed(session, item)
@@ -62,7 +62,7 @@ def renew(
                 raise
             except CloudgpuError as error:
                 left.append(item.left(f"its lease could not be renewed: {error.message}"))
-                silent |= {place: left[-1].why} if isinstance(error, Silent) else {}
+                silent |= {account_region: left[-1].why} if isinstance(error, Silent) else {}
             else:
                 done.append(item.done(not_none(row.expires)))
     return done, left
@@ -97,32 +97,34 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
     and is not in the ledger is told again, and nobody is ended for a warning that was not given.
     """
     given = [(one, warned) for one in decisions for warned in one.warnings]
-    at_terminals = _said(session, given, reachable)
+    at_terminals = _terminal_counts(session, given, reachable)
     alerted = bool(session.settings.alerts.to or session.settings.alerts.people)
-    told = [
-        _told(one, warned, alerted=alerted, terminals=count)
+    sent = [
+        _given_warning(one, warned, alerted=alerted, terminals=count)
         for (one, warned), count in zip(given, at_terminals, strict=True)
     ]
     lifted = [_lifted_line(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
-    if told or lifted:
-        session.ledger.append([*(_given_line(one, _time(session, one.machine)) for one in told), *lifted])
-    return told
+    if sent or lifted:
+        session.ledger.append([*(_given_line(one, _time(session, one.machine)) for one in sent), *lifted])
+    return sent
 
 
-def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Machine]) -> list[int]:
+def _terminal_counts(
+    session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Machine]
+) -> list[int]:
     """Return how many terminals took each of these warnings; a machine that does not answer has none.
 
     What is decided of a cluster is said on all its nodes.
     """
     asks = [
-        (place, _ask_of(session, machine, sentence(one.called, warned)))
-        for place, (one, warned) in enumerate(given)
+        (index, _ask_of(session, machine, sentence(one.called, warned)))
+        for index, (one, warned) in enumerate(given)
         for machine in _people_at(one, reachable)
     ]
     found = [0] * len(given)
     with Pool(AT_ONCE) as pool:
-        for (place, _), count in zip(asks, pool.map(lambda ask: ask[1](), asks), strict=True):
-            found[place] += count
+        for (index, _), count in zip(asks, pool.map(lambda ask: ask[1](), asks), strict=True):
+            found[index] += count
     return found
 
 
@@ -157,7 +159,7 @@ def sentence(name: str, warned: Warned) -> str:
     return f"{name}: {warned.why}." + (f" {way}" if way else "")
 
 
-def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
+def _given_warning(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
     how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
     return GivenWarning(one.machine, one.called, warned.rule, warned.why, warned.due, tuple(how))
 
@@ -205,9 +207,9 @@ def deliver_all(
     `machines` are all of the ledger as they are after the run, with the resources that have names. A receiver that
     fails keeps no machine on: it is tried again by the next run.
     """
-    said = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
+    credit_findings = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
     news = [
-        *said,
+        *credit_findings,
         *budget_findings(session, standings),
         *warning_findings(machines),
         *findings(session, found, machines),

@@ -227,9 +227,9 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = T
     begun = time.monotonic()
     reports = probe(session, machines, timeout=ASKED_WITHIN_S, keep=keep)
     left = ASKED_WITHIN_S - (time.monotonic() - begun)
-    told = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
+    warned = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
     waiting = [
-        machine for machine in machines if reports[machine.id].machine_now is None and command_name(machine) in told
+        machine for machine in machines if reports[machine.id].machine_now is None and command_name(machine) in warned
     ]
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 

@@ -216,12 +216,12 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
     """Record what was decided, warn, renew, end; return the run with what came of it."""
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
-    told = warn(session, judged.decisions, _reachable(judged))
+    warned = warn(session, judged.decisions, _reachable(judged))
     (renewed, left), outcome = _renewed_and_ended(session, judged)
     if outcome.again:
         latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
         record_decisions(session, outcome.again, latest)
-        told += warn(session, outcome.again, {})
+        warned += warn(session, outcome.again, {})
     late = overdue(session, judged.sight.foreign)
     if late:
         outcome.add(stop_overdue(session, late))
@@ -230,7 +230,7 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
         decisions=outcome.latest(found.decisions),
         ended=tuple(outcome.ended),
         renewed=tuple(renewed),
-        warned=tuple(told),
+        warned=tuple(warned),
         spared=(*left, *outcome.spared),
         unproved=tuple(outcome.unproved),
         unanswered=(*found.unanswered, *outcome.unanswered),

@@ -41,12 +41,14 @@ def cluster_rows(session: Session, seen: Sequence[MachineView], *, at_work: bool
     wanted = {one.machine.cluster.id for one in seen if one.machine.cluster is not None}
     if not wanted:
         return []
-    rows = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id in wanted]
+    machines = [
+        machine for machine in session.ledger.machines() if machine.cluster is not None and machine.cluster.id in wanted
+    ]
     if at_work:
-        return rows
-    locks = {lock_of(row) for row in rows}
+        return machines
+    locks = {lock_of(machine) for machine in machines}
     busy = {name for name in locks if session.is_locked(name)}
-    return [row for row in rows if lock_of(row) not in busy]
+    return [machine for machine in machines if lock_of(machine) not in busy]
 
 
 @contextmanager
@@ -128,12 +130,14 @@ def _seen_again(session: Session, items: Sequence[EndItem], outcome: Outcome) ->
         silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, again)
     outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]
     left = [one for one in items if one.id not in silent]
-    rows = {one.id: session.ledger.machine(one.id) or one.machine for one in left}
-    running = [machine for machine in rows.values() if machine.state == State.RUNNING and machine.terminated_at is None]
+    machines = {one.id: session.ledger.machine(one.id) or one.machine for one in left}
+    running = [
+        machine for machine in machines.values() if machine.state == State.RUNNING and machine.terminated_at is None
+    ]
     reports = probe_twice(session, running) if running else {}
     if reports:
-        _count_traffic(session, rows, reports)
-    return [with_report(with_row(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
+        _count_traffic(session, machines, reports)
+    return [with_report(with_row(one.seen, machines[one.id]), reports.get(one.id)) for one in left]
 
 
 def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:

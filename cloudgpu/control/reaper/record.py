@@ -148,14 +148,14 @@ def findings(session: Session, found: Pass, machines: Iterable[Machine]) -> Iter
         if one.urgent and not one.warnings:
             yield _urgent(one, owners.get(one.machine, ""))
     for fault in found.faults:
-        told = Finding(
+        finding = Finding(
             key=f"{TOPIC}:fault:{fault}",
             kind="reaper",
             title="A run could not check all machines",
             text=f"{fault}. To see it: cloudgpu reap --dry-run",
             urgent=True,
         )
-        yield found_at_home(session, told)
+        yield found_at_home(session, finding)
 
 
 def _urgent(one: Decision, owner: str) -> Finding:

@@ -65,20 +65,20 @@ def _ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], No
 
 def _done_in_two_tries(session: Session, item: EndItem, check: Check) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
-    does, row = _DOES[item.decision.do], item.machine
+    does, machine = _DOES[item.decision.do], item.machine
     try:
-        return does(session, row, item.decision.why, check)
+        return does(session, machine, item.decision.why, check)
     except LedgerUnavailable:
         raise
     except InvalidRequest:
         if not _is_last_resort(item):
             raise
-        return _terminated(session, row, item.decision.why, check)
+        return _terminated(session, machine, item.decision.why, check)
     except ProviderUnavailable as error:
         if error.field == "lock" or isinstance(error, Silent):
             raise
     session.pause(AGAIN_AFTER_S)
-    return does(session, session.ledger.machine(row.id) or row, item.decision.why, check)
+    return does(session, session.ledger.machine(machine.id) or machine, item.decision.why, check)
 
 
 def _is_last_resort(item: EndItem) -> bool:
@@ -86,9 +86,9 @@ def _is_last_resort(item: EndItem) -> bool:
 
     Whether it can be stopped is not known before that, and no image of it can be kept.
     """
-    row, one = item.machine, item.decision
+    machine, one = item.machine, item.decision
     ends = one.do is Do.STOP and one.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
-    return ends and row.stoppable is None and row.market == "spot" and row.parkable is False
+    return ends and machine.stoppable is None and machine.market == "spot" and machine.parkable is False
 
 
 class _NotAnyMore(Exception):

@@ -131,11 +131,11 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
 
 def _once(session: Session, machine: Machine) -> Callable[[str], None]:
     """Return what tells a sentence about the machine, and each of them once."""
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def tell(sentence: str) -> None:
-        if sentence not in told:
-            told.add(sentence)
+        if sentence not in reported:
+            reported.add(sentence)
             session.report(f"{machine.name}: {sentence}")
 
     return tell

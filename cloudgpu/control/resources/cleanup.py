@@ -178,10 +178,10 @@ def _ended(session: Session, one: Orphan) -> Cleaned:
 
 def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
     """Remove one thing. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
-    row, image = one.machine, None
-    _check_free(session, row)
-    with session.lock(lock_name(row.key or row.id), wait=0) if row else nullcontext():
-        with nullcontext() if row else session.lock(CLEANING, wait=5):
+    machine, image = one.machine, None
+    _check_free(session, machine)
+    with session.lock(lock_name(machine.key or machine.id), wait=0) if machine else nullcontext():
+        with nullcontext() if machine else session.lock(CLEANING, wait=5):
             if not _may_go(session, one):
                 return Cleaned(one, gone=True)  # others have removed it
             if snapshot and one.what == Kind.DISK:
@@ -190,8 +190,8 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
             session.report(f"removing the {one.what.replace('_', ' ')} {one.id}")
             _ask(session, one)
         left = _prove(session, one)
-        _record(session, one, row.id if row else "orphans", one.why, image)
-        if row is not None:
+        _record(session, one, machine.id if machine else "orphans", one.why, image)
+        if machine is not None:
             _note_what_stays(session, one, left)
     return Cleaned(one, gone=True, image=image)
 

@@ -322,12 +322,12 @@ def _used(session: Session, resource: ProviderResource) -> InvalidRequest:
     holder = next(
         (machine.name for machine in session.ledger.machines() if machine.provider_id == resource.attached_to), None
     )
-    way = f"End that machine first: cloudgpu down {holder}" if holder else "End that machine first."
+    remedy = f"End that machine first: cloudgpu down {holder}" if holder else "End that machine first."
     return InvalidRequest(
         f"The {resource.kind} {resource.name} is used by the machine {holder or resource.attached_to}.",
         field="name",
         value=resource.name,
-        next=way,
+        next=remedy,
     )
 
 

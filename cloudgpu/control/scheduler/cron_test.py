@@ -144,10 +144,10 @@ def _broken(error: CloudgpuError) -> Inside:
 def would(found: ReapDocument, morning: datetime) -> list[str]:
     """Return what runs of this night would do, machine by machine, were none of them used from now on."""
     ends = {one["machine"]: one["ends"] for one in found["explained"]}
-    said = [sentence for one in found["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
-    said += [f"{gap['scope']} does not answer: {gap['why']}" for gap in found["unanswered"]]
-    said += list(found["errors"])
-    return said or ["Nothing: no machine would be ended or warned."]
+    sentences = [sentence for one in found["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
+    sentences += [f"{gap['scope']} does not answer: {gap['why']}" for gap in found["unanswered"]]
+    sentences += list(found["errors"])
+    return sentences or ["Nothing: no machine would be ended or warned."]
 
 
 def _would(one: MachineDecision, ends: RuleEnds, morning: datetime) -> str:

@@ -193,9 +193,9 @@ def _run(argv: list[str], given: bytes = b"") -> subprocess.CompletedProcess[byt
 
 
 def _refused(command: str, done: subprocess.CompletedProcess[bytes]) -> CloudgpuError:
-    said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+    output = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
     return InvalidRequest(
-        f"{command} refused ({done.returncode}): {said[-1] if said else 'it printed nothing'}.",
+        f"{command} refused ({done.returncode}): {output[-1] if output else 'it printed nothing'}.",
         field="crontab" if command.startswith("crontab") else "systemctl",
         value=None,
         next="Nothing else was changed. To see what is installed: cloudgpu cron show",

@@ -25,8 +25,8 @@ def pass_due(last: LastPass, machines: Iterable[Machine], every: timedelta, now:
     """
     if last.at is None or last.at > now:
         return now
-    said = [at for machine in machines for at in _said(machine) if at > last.at]
-    return max(last.at + min(every, SHORTEST), min([last.at + every, *said]))
+    due_times = [at for machine in machines for at in _due_times(machine) if at > last.at]
+    return max(last.at + min(every, SHORTEST), min([last.at + every, *due_times]))
 
 
 def own_pass_due(last: LastPass, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
@@ -45,7 +45,7 @@ def own_pass_due(last: LastPass, due: datetime, home: str, every: timedelta, now
     return min(due, max(now if own is None else own.at + every, last.at + min(every, SHORTEST)))
 
 
-def _said(machine: Machine) -> Iterable[datetime]:
+def _due_times(machine: Machine) -> Iterable[datetime]:
     if machine.terminated_at is not None:
         return
     texts = [warning.due for warning in machine.warnings.values()]

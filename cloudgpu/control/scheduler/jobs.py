@@ -108,13 +108,13 @@ def make_pass(session: Session, every: timedelta) -> str:
 
 def summary(done: Pass) -> str:
     """Return a run in one line for a log: what was done, and what is missing."""
-    said = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
-    said += [f"{one.name} warned: {one.why}" for one in done.warned]
-    said += [f"{one.name} may still be billed: {one.why}" for one in done.unproved]
-    said += [unanswered_text(gap.scope, gap.why) for gap in done.unanswered]
-    said += [*done.faults, *done.sentences]
+    sentences = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
+    sentences += [f"{one.name} warned: {one.why}" for one in done.warned]
+    sentences += [f"{one.name} may still be billed: {one.why}" for one in done.unproved]
+    sentences += [unanswered_text(gap.scope, gap.why) for gap in done.unanswered]
+    sentences += [*done.faults, *done.sentences]
     machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
-    return f"a run over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in said)
+    return f"a run over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in sentences)
 
 
 def judge_budgets(session: Session, urge: Callable[[], None]) -> str:

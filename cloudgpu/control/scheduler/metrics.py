@@ -37,9 +37,9 @@ class Family:
 
 def exposition(session: Session, ran: Mapping[str, int], faults: Mapping[str, int]) -> str:
     """Return all metrics as text. `ran` and `faults` count the jobs of this process. Raises LedgerUnavailable."""
-    rows, now = session.ledger.machines(), session.clock()
+    machines, now = session.ledger.machines(), session.clock()
     families = [
-        *_of_machines(rows, now),
+        *_of_machines(machines, now),
         *_of_budgets(session),
         *_of_passes(last_pass(session.ledger)),
         _counter("watch_jobs", "Jobs that this process has begun.", (({"job": name}, n) for name, n in ran.items())),
@@ -63,8 +63,8 @@ def _of_machines(machines: list[Machine], now: datetime) -> Iterator[Family]:
     burn: dict[tuple[str, str], Decimal] = {}
     for one in values:
         if one["billed"] and one["price"] is not None:
-            place = (one["provider"], one["account"])
-            burn[place] = burn.get(place, Decimal(0)) + Decimal(one["price"]["usd_per_hour"])
+            account = (one["provider"], one["account"])
+            burn[account] = burn.get(account, Decimal(0)) + Decimal(one["price"]["usd_per_hour"])
     places = ((dict(zip(named, key, strict=False)), usd) for key, usd in burn.items())
     yield _gauge("burn_usd_per_hour", "What billed machines cost an hour, without those of unknown price.", places)
     unpriced = sum(1 for one in values if one["billed"] and one["price"] is None)

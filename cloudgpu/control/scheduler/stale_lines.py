@@ -58,11 +58,11 @@ def stale(session: Session, environ: Mapping[str, str]) -> list[StaleLine]:
     return found
 
 
-def lines_with_ledger(environ: Mapping[str, str], place: str) -> Iterator[tuple[str, str]]:
-    """Yield (table, line without a password) of each job that names the ledger at `place` by CLOUDGPU_LEDGER."""
+def lines_with_ledger(environ: Mapping[str, str], location: str) -> Iterator[tuple[str, str]]:
+    """Yield (table, line without a password) of each job that names the ledger at `location` by CLOUDGPU_LEDGER."""
     for entry in entries(environ):
         url = entry.environment.get("CLOUDGPU_LEDGER")
-        if url and ledger_location(url) == place:
+        if url and ledger_location(url) == location:
             yield entry.table, entry.line
 
 

@@ -157,9 +157,9 @@ class Watch:
     def _work(self, job: Job, session: Session) -> None:
         self.ran[job.name] = self.ran.get(job.name, 0) + 1
         with self._at_work(job.name):
-            said = job.work(session)
-        if said:
-            self._tell(said)
+            sentence = job.work(session)
+        if sentence:
+            self._tell(sentence)
 
     @contextmanager
     def _at_work(self, name: str) -> Iterator[None]:

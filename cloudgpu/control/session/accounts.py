@@ -63,13 +63,13 @@ def used_rows(session: Session) -> list[Machine]:
     Without what had ended when its account was retired.
     """
     since = iso(session.clock() - LOOKED_BACK)
-    rows, left = session.ledger.billable_machines(), forgotten_times(session.ledger.events(SUBJECT))
+    machines, left = session.ledger.billable_machines(), forgotten_times(session.ledger.events(SUBJECT))
     return [
-        row
-        for row in rows
-        if row.terminated_at is None
-        or (not row.is_named_resource and has_retained_resources(row))
-        or row.terminated_at > max(since, left.get(row.identity.id, "") if row.identity else "")
+        machine
+        for machine in machines
+        if machine.terminated_at is None
+        or (not machine.is_named_resource and has_retained_resources(machine))
+        or machine.terminated_at > max(since, left.get(machine.identity.id, "") if machine.identity else "")
     ]
 
 
@@ -86,9 +86,9 @@ def _configured(session: Session) -> set[str]:
 def is_forgotten(session: Session, account: str) -> bool:
     """Say whether an account was retired (`init --forget`) and nothing has been launched there since."""
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account)
-    rows = session.ledger.billable_machines() if at is not None else ()
+    machines = session.ledger.billable_machines() if at is not None else ()
     return at is not None and all(
-        row.terminated_at and row.terminated_at <= at for row in rows if row.account == account
+        machine.terminated_at and machine.terminated_at <= at for machine in machines if machine.account == account
     )
 
 

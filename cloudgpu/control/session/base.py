@@ -93,9 +93,9 @@ class SessionBase:
         from cloudgpu.config.policies.find import policy_paths
         from cloudgpu.config.policies.terms import HomeTerms
 
-        id_, said = f"{computer()}{os.path.realpath(self.home.root)}", self.settings
-        jump = str(said.alerts.price_jump)
-        return HomeTerms(id_, policy_paths(self.home), said.tz, jump, said.policy, said.policies)
+        id_, settings = f"{computer()}{os.path.realpath(self.home.root)}", self.settings
+        jump = str(settings.alerts.price_jump)
+        return HomeTerms(id_, policy_paths(self.home), settings.tz, jump, settings.policy, settings.policies)
 
     @contextmanager
     def for_the_lab(self) -> Iterator[None]:

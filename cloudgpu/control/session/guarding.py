@@ -70,8 +70,8 @@ def own_home(session: SessionBase) -> str:
     """
     from cloudgpu.access.computer import computer
 
-    place = f"{_number(session.home.number)} {computer()} {platform.node()} {os.path.realpath(session.home.root)}"
-    return hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    identity = f"{_number(session.home.number)} {computer()} {platform.node()} {os.path.realpath(session.home.root)}"
+    return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _number(file: Path) -> str:

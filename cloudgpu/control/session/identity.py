@@ -8,7 +8,7 @@ from contextlib import suppress
 from cloudgpu.control.session.account_settings import absence
 from cloudgpu.control.session.base import SessionBase, is_mine
 from cloudgpu.control.session.last_run import TOO_LONG
-from cloudgpu.control.session.reachable import remember, said_another
+from cloudgpu.control.session.reachable import is_another_account, remember
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
     NOT_HERE,
@@ -27,8 +27,10 @@ from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.account_abilities import Registers
 from cloudgpu.providers.shared.calls import gather
 
-Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts
-_Place = tuple[str, str, str, "RecordedIdentity | None"]
+RegionIdentities = Mapping[
+    tuple[str, str | None], "AccountIdentity | CloudgpuError"
+]  # by account, and region where that counts
+_RecordedAccount = tuple[str, str, str, "RecordedIdentity | None"]
 NAMED = 3  # machines in a sentence
 
 
@@ -66,11 +68,11 @@ class AccountScope:
         regions = {machine.region for machine in machines if machine.provider == self._kind}
         return self.ask(regions) if regions else self
 
-    def take(self, said: Mapping[str, AccountIdentity]) -> None:
+    def take(self, identities: Mapping[str, AccountIdentity]) -> None:
         """Take what regions have just said that they are."""
-        for region, found in said.items():
+        for region, found in identities.items():
             remember(self._session, self.account, region, found)
-        self._known.update(said)
+        self._known.update(identities)
 
     def be_silent(self, error: Silent) -> AccountScope:
         """Take what was not answered yet for unknown: the provider has just said nothing."""
@@ -108,10 +110,10 @@ class AccountScope:
         for machine in machines:
             if machine.provider != kind:
                 continue
-            place = machine.region, machine.identity
-            if place not in known:
-                known[place] = self.covers(machine)
-            if known[place]:
+            recorded = machine.region, machine.identity
+            if recorded not in known:
+                known[recorded] = self.covers(machine)
+            if known[recorded]:
                 found.append(machine)
         return found
 
@@ -157,19 +159,19 @@ def _tried(session: SessionBase, account: str, region: str | None) -> AccountIde
         return error
 
 
-def account_here(session: SessionBase, machine: Machine, said: Said | None = None) -> str:
+def account_here(session: SessionBase, machine: Machine, identities: RegionIdentities | None = None) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
-    `said` is what accounts have just said that they are; others are asked. Raises NotReachableHere where no account
-    here is that one, and what the provider raises where one that may be it cannot say who it is, that of the same name
-    before others.
+    `identities` is what accounts have just reported that they are; others are asked. Raises NotReachableHere where no
+    account here is that one, and what the provider raises where one that may be it cannot say who it is, that of the
+    same name before others.
     """
     here: AccountIdentity | None = None
     absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
     named, names = _names(session, machine)
     for account in names:
-        found = (said and said.get(recorded_identity_region(account, machine))) or _tried(
+        found = (identities and identities.get(recorded_identity_region(account, machine))) or _tried(
             session, account, machine.region
         )
         if isinstance(found, CloudgpuError):
@@ -196,37 +198,41 @@ def by_account(
     """
     groups: dict[str, list[Machine]] = {}
     faults: dict[str, CloudgpuError] = {}
-    said, found = _said(session, machines), dict[_Place, str]()
+    identities, found = _identities_of(session, machines), dict[_RecordedAccount, str]()
     for machine in machines:
-        place = _place(machine)
+        recorded = _recorded_account(machine)
         try:
-            if place not in found:
-                found[place] = account_here(session, machine, said)
-            groups.setdefault(found[place], []).append(machine)
+            if recorded not in found:
+                found[recorded] = account_here(session, machine, identities)
+            groups.setdefault(found[recorded], []).append(machine)
         except CloudgpuError as error:
             faults[machine.id] = error
     return groups, faults
 
 
-def _place(machine: Machine) -> _Place:
+def _recorded_account(machine: Machine) -> _RecordedAccount:
     """Return what of a machine says which account here is its: thousands of machines have the same few."""
     return machine.account, machine.provider, machine.region, machine.identity
 
 
-def _said(session: SessionBase, machines: Sequence[Machine]) -> Said:
+def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionIdentities:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
-    places_of = {_place(machine): machine for machine in machines}.values()
+    one_each = {_recorded_account(machine): machine for machine in machines}.values()
     wanted = {
         recorded_identity_region(account, machine): machine.region
-        for machine in places_of
+        for machine in one_each
         for account in _likely(session, machine)
     }
     for account in {one for one, _ in wanted}:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
-    places = list(wanted)
-    answers = gather(places, lambda place: _tried(session, place[0], wanted[place])) if len(places) > 1 else []
-    return dict(zip(places, answers, strict=False))
+    account_regions = list(wanted)
+    answers = (
+        gather(account_regions, lambda account_region: _tried(session, account_region[0], wanted[account_region]))
+        if len(account_regions) > 1
+        else []
+    )
+    return dict(zip(account_regions, answers, strict=False))
 
 
 def _likely(session: SessionBase, machine: Machine) -> list[str]:
@@ -259,7 +265,7 @@ def _may_be_here(session: SessionBase, machine: Machine, error: CloudgpuError) -
     if isinstance(error, NotReachableHere):
         return False
     return is_mine(session, machine) or not all(
-        said_another(session, one, machine) for one in names_of(session, machine)
+        is_another_account(session, one, machine) for one in names_of(session, machine)
     )
 
 
@@ -274,8 +280,8 @@ def _not_reachable(session: SessionBase, machine: Machine, here: AccountIdentity
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
     belongs, there = ("runs on", f"on {of}") if is_on_computer(machine) else ("belongs to", f"where an account is {of}")
     ask = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
-    way = _own_way(machine, there) if is_mine(session, machine) else f"{ask}, or run this {there}."
-    return NotReachableHere(f"{machine.name} {belongs} {of}; {but}.", field="name", value=machine.name, next=way)
+    remedy = _own_way(machine, there) if is_mine(session, machine) else f"{ask}, or run this {there}."
+    return NotReachableHere(f"{machine.name} {belongs} {of}; {but}.", field="name", value=machine.name, next=remedy)
 
 
 def _own_way(machine: Machine, there: str) -> str:
@@ -289,9 +295,9 @@ def _own_way(machine: Machine, there: str) -> str:
 
 def _not_configured(session: SessionBase, machine: Machine, absent: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
-    way = absent.next if is_mine(session, machine) else _not_reachable(session, machine, None).next
+    remedy = absent.next if is_mine(session, machine) else _not_reachable(session, machine, None).next
     message = f"{machine.name} runs on {account_text(machine)}. {absent.message}"
-    return NotReachableHere(message, field="name", value=machine.name, next=way)
+    return NotReachableHere(message, field="name", value=machine.name, next=remedy)
 
 
 def covered(machines: Iterable[Machine], queried: Iterable[AccountScope]) -> set[str]:
@@ -396,4 +402,4 @@ def _may_be(session: SessionBase, account: str, machine: Machine, error: Cloudgp
     if account == name_now(session, machine):
         return True
     is_unlisted = (error.field, error.value) == (f"accounts.{account}.hosts", machine.region)
-    return not is_unlisted and not said_another(session, account, machine)
+    return not is_unlisted and not is_another_account(session, account, machine)

@@ -37,22 +37,22 @@ class LastPass:
     @property
     def scheduled(self) -> tuple[ScheduledRun, ...]:
         """The latest scheduled run of each home, with how often it makes one and what it runs on."""
-        said = () if self.latest is None else self.latest.body.get("scheduled", ())
-        if not said:
+        runs = () if self.latest is None else self.latest.body.get("scheduled", ())
+        if not runs:
             return ()
         from cloudgpu.core.policies.runs import ScheduledRun
 
-        return tuple(map(ScheduledRun.of, said))
+        return tuple(map(ScheduledRun.of, runs))
 
     @property
     def credits(self) -> tuple[KnownCredit, ...]:
         """What was left in prepaid accounts, as a run last read it."""
-        said = () if self.latest is None else self.latest.body.get("credits", ())
-        if not said:
+        stored = () if self.latest is None else self.latest.body.get("credits", ())
+        if not stored:
             return ()
         from cloudgpu.core.budgets.credit import known_credit
 
-        return tuple(map(known_credit, said))
+        return tuple(map(known_credit, stored))
 
     @property
     def at(self) -> datetime | None:

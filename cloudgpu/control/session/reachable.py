@@ -20,21 +20,21 @@ _lock = Lock()
 
 def remember(session: SessionBase, account: str, region: str | None, found: AccountIdentity) -> None:
     """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
-    place = identity_region(region, found.kind)
-    if session.identified.get((account, place)) == found or not session.home.root.is_dir():
+    region_key = identity_region(region, found.kind)
+    if session.identified.get((account, region_key)) == found or not session.home.root.is_dir():
         return
     with _lock, suppress(OSError):
         known = remembered(session)
-        said = known.setdefault(account, {})
-        if said.get(place) != [found.kind, found.id]:
-            said[place] = [found.kind, found.id]
+        by_region = known.setdefault(account, {})
+        if by_region.get(region_key) != [found.kind, found.id]:
+            by_region[region_key] = [found.kind, found.id]
             file = session.home.identities
             for left in file.parent.glob(f".{file.name}.*"):  # by a process that was killed, or that tells it again
                 left.unlink(missing_ok=True)
             fresh = file.with_name(f".{file.name}.{os.getpid()}")
             fresh.write_text(json.dumps({"at": _here(session), "accounts": known}, indent=1) + "\n", encoding="utf-8")
             fresh.replace(file)
-        session.identified[account, place] = found
+        session.identified[account, region_key] = found
 
 
 def reachable(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:
@@ -47,10 +47,10 @@ def names_here(session: SessionBase, machines: Sequence[Machine]) -> set[str]:
     """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
     known, names = remembered(session) if machines else {}, {machine.account for machine in machines}
     wanted = [[machine.identity.kind, machine.identity.id] for machine in machines if machine.identity]
-    return names | {name for name, said in known.items() if any(one in wanted for one in said.values())}
+    return names | {name for name, identities in known.items() if any(one in wanted for one in identities.values())}
 
 
-def said_another(session: SessionBase, account: str, machine: Machine) -> bool:
+def is_another_account(session: SessionBase, account: str, machine: Machine) -> bool:
     """Say whether this account last said that it is another one than a machine's.
 
     Of hosts, all that the settings name have to have said so where they do not name the machine's own. Without a region
@@ -62,14 +62,14 @@ def said_another(session: SessionBase, account: str, machine: Machine) -> bool:
     known, wanted = remembered(session).get(account, {}), [identity.kind, identity.id]
     if identity.kind != BY_REGION:
         return known.get("", wanted) != wanted
-    said = _said_by_hosts(session, account, known)
-    place = session.names().host(account, machine.region or "")
-    if said.get(place) is not None:
-        return said[place] != wanted
-    return bool(said) and all(one is not None and one != wanted for one in said.values())
+    by_region = _identities_by_host(session, account, known)
+    host = session.names().host(account, machine.region or "")
+    if by_region.get(host) is not None:
+        return by_region[host] != wanted
+    return bool(by_region) and all(one is not None and one != wanted for one in by_region.values())
 
 
-def _said_by_hosts(session: SessionBase, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
+def _identities_by_host(session: SessionBase, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
     """Return what the hosts of an account last said they are, None for nothing; without a region the first was asked.
 
     Only those that the settings name: what another one said tells of no machine any more.
@@ -85,14 +85,18 @@ def _is_here(session: SessionBase, machine: Machine, known: Said) -> bool | None
         return None
     wanted = [identity.kind, identity.id]
     if identity.kind == BY_REGION:
-        hosts = [said for name in accounts for said in _said_by_hosts(session, name, known.get(name, {})).values()]
+        hosts = [
+            identities
+            for name in accounts
+            for identities in _identities_by_host(session, name, known.get(name, {})).values()
+        ]
         return True if wanted in hosts else None if None in hosts else False
-    said = [known.get(name, {}).get("") for name in accounts]
-    if wanted in said:
+    identities = [known.get(name, {}).get("") for name in accounts]
+    if wanted in identities:
         return True
-    if not said and machine.provider in CLOUDS:
+    if not identities and machine.provider in CLOUDS:
         return None
-    return None if None in said else False
+    return None if None in identities else False
 
 
 def remembered(session: SessionBase) -> Said:
@@ -101,7 +105,7 @@ def remembered(session: SessionBase) -> Said:
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(session.home.identities.read_text(encoding="utf-8"))
         if found["at"] == here:
-            return {str(name): dict(said) for name, said in found["accounts"].items()}
+            return {str(name): dict(identities) for name, identities in found["accounts"].items()}
     return {}
 
 

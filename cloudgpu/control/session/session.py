@@ -258,7 +258,7 @@ def one_of(found: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
         f"{found[0].gang.name} is a cluster, and {verb} is about one machine.",
         field="name",
         value=name,
-        next=f"Name one of its nodes: {', '.join(row.name for row in found[:8])}",
+        next=f"Name one of its nodes: {', '.join(machine.name for machine in found[:8])}",
     )
 
 
@@ -307,11 +307,11 @@ def _only(alive: list[Machine]) -> tuple[Machine, ...]:
         return (alive[0],)
     if not alive:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
-    if alive[0].gang and all(row.gang and row.gang.id == alive[0].gang.id for row in alive):
+    if alive[0].gang and all(machine.gang and machine.gang.id == alive[0].gang.id for machine in alive):
         from cloudgpu.core.clusters.members import members
 
         return members(alive, alive[0].gang.id)
-    named = list(dict.fromkeys(row.gang.name if row.gang else row.name for row in alive))
+    named = list(dict.fromkeys(machine.gang.name if machine.gang else machine.name for machine in alive))
     names = ", ".join(named[:8])
     raise InvalidRequest(
         f"There are {len(alive)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"

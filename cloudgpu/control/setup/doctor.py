@@ -114,16 +114,16 @@ def _system() -> Check:
 
 
 def _files(home: Home) -> Check:
-    place = home.root
-    while not place.exists():
-        place = place.parent
-    if not os.access(place, os.W_OK | os.X_OK):
+    existing = home.root
+    while not existing.exists():
+        existing = existing.parent
+    if not os.access(existing, os.W_OK | os.X_OK):
         return Check(
-            "files", Verdict.FAIL, f"{place} cannot be written to.", "Fix its permissions or set CLOUDGPU_HOME.", 2
+            "files", Verdict.FAIL, f"{existing} cannot be written to.", "Fix its permissions or set CLOUDGPU_HOME.", 2
         )
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(existing).free
     if free < FREE_BYTES:
-        return Check("files", Verdict.WARN, f"Only {free // 1_000_000} MB are free at {place}.", "Free some space.")
+        return Check("files", Verdict.WARN, f"Only {free // 1_000_000} MB are free at {existing}.", "Free some space.")
     return Check("files", Verdict.OK, f"{home.root} ({free // 1_000_000_000} GB free)")
 
 

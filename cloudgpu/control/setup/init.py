@@ -258,10 +258,10 @@ def settings_of(made: Draft) -> Settings:
     return settings_from_text(made.after, login=made.found.settings.owner)
 
 
-def account_of(settings: Settings, kind: str, way: str = "") -> str:
+def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
     """Return which account of a provider is meant; raise InvalidRequest where there are several and none is usual.
 
-    `way` is the way out, where the verb has an option that names one.
+    `remedy` is the way out, where the verb has an option that names one.
     """
     named = [name for name, account in settings.accounts.items() if account.provider == kind]
     if not named or kind in named:
@@ -272,7 +272,7 @@ def account_of(settings: Settings, kind: str, way: str = "") -> str:
         f"There are {len(named)} accounts of {kind}, and init cannot know which one is meant.",
         field="accounts",
         value=", ".join(sorted(named)),
-        next=way or f"Write it into config.toml by hand, under [accounts.{min(named)}].",
+        next=remedy or f"Write it into config.toml by hand, under [accounts.{min(named)}].",
     )
 
 
@@ -310,9 +310,9 @@ def _check_account(home: Home, account: Account) -> None:
 
     if account.provider not in kinds():
         return
-    place = home.provider(account.provider, account.name)
+    directory = home.provider(account.provider, account.name)
     try:
-        open_provider(account.provider, ProviderSettings(account.name, dict(account.options), place, utc_now))
+        open_provider(account.provider, ProviderSettings(account.name, dict(account.options), directory, utc_now))
     except MissingExtra:
         return
 

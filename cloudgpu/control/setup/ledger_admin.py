@@ -239,10 +239,10 @@ def _now(session: Session, account: str, region: str | None) -> Iterator[tuple[s
 
 
 def _said(session: Session) -> Iterator[KnownAccount]:
-    for account, places in remembered(session).items():
-        for place, (kind, id_) in places.items():
+    for account, regions in remembered(session).items():
+        for region, (kind, id_) in regions.items():
             why = f"`{account}` here was that account, and no account here is that one now"
-            yield KnownAccount(kind, id_, f"{kind} {id_}", place or None, why)
+            yield KnownAccount(kind, id_, f"{kind} {id_}", region or None, why)
 
 
 def _saved(session: Session) -> Iterator[KnownAccount]:

@@ -125,25 +125,25 @@ class _Trial:
 
     def clean(self) -> None:
         """End the machine, if there is one, and look for what is left of it."""
-        row = self._machine()
-        if row is None:
+        machine = self._machine()
+        if machine is None:
             return
         try:
-            if row.terminated_at is None:
-                self.session.report(f"{row.name}: ending what the check has launched")
-                self._step("down", lambda: end(self.session, row, why="the live check is over"), "proved gone")
-            self._step("leftovers", lambda: self._nothing_left(row))
+            if machine.terminated_at is None:
+                self.session.report(f"{machine.name}: ending what the check has launched")
+                self._step("down", lambda: end(self.session, machine, why="the live check is over"), "proved gone")
+            self._step("leftovers", lambda: self._nothing_left(machine))
         except _FailedStage:
-            self.left.append(f"{row.name} may still be billed: cloudgpu down {row.name}")
+            self.left.append(f"{machine.name} may still be billed: cloudgpu down {machine.name}")
         except BaseException:
-            self.session.report(f"{row.name} may still be billed. Run: cloudgpu down {row.name}")
+            self.session.report(f"{machine.name} may still be billed. Run: cloudgpu down {machine.name}")
             raise
 
     def result(self) -> Trial:
         """Return what the machine went through, and its cost."""
-        row = self._machine()
-        cost = None if row is None or row.unpriced else spent_until_now(row, self.session.clock())
-        return Trial(self.prepared, row.name if row else None, tuple(self.stages), cost, tuple(self.left))
+        machine = self._machine()
+        cost = None if machine is None or machine.unpriced else spent_until_now(machine, self.session.clock())
+        return Trial(self.prepared, machine.name if machine else None, tuple(self.stages), cost, tuple(self.left))
 
     def _launch(self) -> Machine:
         return launch(self.session, self.prepared, wait=False).machine
@@ -206,8 +206,8 @@ class _Trial:
         deadline, pause = self.session.clock() + SEEN_WITHIN, 0.1
         while not done():
             if self.session.clock() >= deadline:
-                said = otherwise if isinstance(otherwise, str) else otherwise()
-                raise StopUnproved(said, field="name", next="Run: cloudgpu ls --refresh")
+                message = otherwise if isinstance(otherwise, str) else otherwise()
+                raise StopUnproved(message, field="name", next="Run: cloudgpu ls --refresh")
             self.session.pause(pause)
             pause = min(5.0, pause * 1.5)
 
@@ -230,8 +230,8 @@ class _Trial:
                 Stage(name, error.message, seconds, ok=False, next=error.next, exit_code=error.exit_code)
             )
             raise _FailedStage from error
-        told = answer if isinstance(answer, str) else message or _where(answer)
-        self.stages.append(Stage(name, told, _seconds(began, self.session.clock())))
+        detail = answer if isinstance(answer, str) else message or _where(answer)
+        self.stages.append(Stage(name, detail, _seconds(began, self.session.clock())))
         return answer
 
 

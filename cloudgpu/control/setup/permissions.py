@@ -99,8 +99,8 @@ def has_document(kind: str) -> bool:
 
 def document(kind: str) -> str:
     """Return the path of the document with every permission that launching takes at this provider."""
-    place = data_dir("policies") / "permissions"
-    return str(next(place.glob(f"{kind}-launch.*"), place / f"{kind}-launch.json"))
+    directory = data_dir("policies") / "permissions"
+    return str(next(directory.glob(f"{kind}-launch.*"), directory / f"{kind}-launch.json"))
 
 
 def _said(found: Sequence[Permission]) -> str:

@@ -47,35 +47,35 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     computer; ProviderUnavailable where that cannot be asked now.
     """
     found = init.find_existing_setup(environ)
-    place = find_place(session, found, old, FIELD)
-    if new in (old, place.name):
+    target = find_place(session, found, old, FIELD)
+    if new in (old, target.name):
         raise InvalidRequest("That is its name already.", field=FIELD, value=new, next="Give it a new name.")
     if not NAME.fullmatch(new):
         raise InvalidRequest(f"{new!r} is not a name.", field=FIELD, value=new, next=f"{NAME_RULE}.".capitalize())
-    there = place.called(new)
-    if place.is_in(found) and there.is_in(found):
+    there = target.called(new)
+    if target.is_in(found) and there.is_in(found):
         raise InvalidRequest(
-            f"config.toml has both {place.text} and {there.text}.",
+            f"config.toml has both {target.text} and {there.text}.",
             field=FIELD,
             value=new,
-            next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {place.name}.",
+            next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {target.name}.",
         )
-    rows = tuple(place.rows(session, session.ledger.billable_machines()))
+    rows = tuple(target.rows(session, session.ledger.billable_machines()))
     machines = tuple(row for row in rows if not row.is_named_resource and is_reachable_here(row))
-    _check_files(place, machines)
-    draft = _renamed(found, place, new) if place.is_in(found) else None
+    _check_files(target, machines)
+    draft = _renamed(found, target, new) if target.is_in(found) else None
     if draft is None:
         if not there.is_in(found):
             find_place(session, found, new, FIELD)  # says what there is
             raise InvalidRequest(
-                f"config.toml has neither {place.text} nor {there.text}.",
+                f"config.toml has neither {target.text} nor {there.text}.",
                 field=FIELD,
                 value=new,
-                next=f"Add {there.text} to config.toml, or put {place.text} back.",
+                next=f"Add {there.text} to config.toml, or put {target.text} back.",
             )
         _check_same(session, there, rows)
-        draft = _usual(found, place, new)
-    return Renaming(place, new, rows, machines, draft, tuple(_notes(session, found, draft, place)))
+        draft = _usual(found, target, new)
+    return Renaming(target, new, rows, machines, draft, tuple(_notes(session, found, draft, target)))
 
 
 def rename(session: Session, renaming_: Renaming) -> None:
@@ -84,8 +84,8 @@ def rename(session: Session, renaming_: Renaming) -> None:
     In this order: what is written down finds its machines under either name. Raises InvalidRequest where the file was
     changed meanwhile.
     """
-    place = renaming_.place
-    line = account_renamed(place.account, place.host, renaming_.new, renaming_.rows, platform.node(), session.clock())
+    target = renaming_.place
+    line = account_renamed(target.account, target.host, renaming_.new, renaming_.rows, platform.node(), session.clock())
     session.ledger.append([line])
     session.forget_names()
     if renaming_.draft is not None:
@@ -99,46 +99,46 @@ def document(renaming_: Renaming) -> RenameDocument:
         "account": renaming_.place.account,
         "host": renaming_.place.host,
         "new": renaming_.new,
-        "machines": [row.name for row in renaming_.machines],
+        "machines": [machine.name for machine in renaming_.machines],
         "file": str(made.found.home.config_file) if made else None,
         "diff": list(made.diff) if made else [],
         "notes": list(renaming_.notes),
     }
 
 
-def _check_files(place: AccountOrHost, machines: tuple[Machine, ...]) -> None:
+def _check_files(target: AccountOrHost, machines: tuple[Machine, ...]) -> None:
     """Refuse a new name for a local account with machines: their files lie in a directory of that name."""
     here = [machine for machine in machines if machine.provider == "local"]
     if here:
         raise InvalidRequest(
-            f"Account {place.account} cannot be renamed while {here[0].name} is there: the files of a local machine "
+            f"Account {target.account} cannot be renamed while {here[0].name} is there: the files of a local machine "
             "are in a directory with the account's name.",
             field=FIELD,
-            value=place.account,
-            next=f"Keep [accounts.{place.account}] in config.toml until it has ended: cloudgpu down {here[0].name}",
+            value=target.account,
+            next=f"Keep [accounts.{target.account}] in config.toml until it has ended: cloudgpu down {here[0].name}",
         )
 
 
-def _renamed(found: init.ExistingSetup, place: AccountOrHost, new: str) -> init.Draft:
+def _renamed(found: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft:
     """Return the file with the new name."""
     text = found.text or ""
-    if place.host is None:
-        text = renamed_table(text, ("accounts", place.account), new)
-        return init.drafted(found, _with_usual(text, found, place, new))
-    path = ("accounts", place.account, "hosts")
+    if target.host is None:
+        text = renamed_table(text, ("accounts", target.account), new)
+        return init.drafted(found, _with_usual(text, found, target, new))
+    path = ("accounts", target.account, "hosts")
     entries = value_at(found.table, path)
-    hosts = [entry | {"name": new} if entry.get("name") == place.host else entry for entry in entries]
+    hosts = [entry | {"name": new} if entry.get("name") == target.host else entry for entry in entries]
     return init.drafted(found, with_value(text, path, hosts))
 
 
-def _usual(found: init.ExistingSetup, place: AccountOrHost, new: str) -> init.Draft | None:
+def _usual(found: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft | None:
     """Return the file where `account = ...` has the new name; None where it needs no change."""
-    text = _with_usual(found.text or "", found, place, new)
+    text = _with_usual(found.text or "", found, target, new)
     return init.drafted(found, text) if text != found.text else None
 
 
-def _with_usual(text: str, found: init.ExistingSetup, place: AccountOrHost, new: str) -> str:
-    is_usual = place.host is None and value_at(found.table, ("account",)) == place.account
+def _with_usual(text: str, found: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
+    is_usual = target.host is None and value_at(found.table, ("account",)) == target.account
     return with_value(text, ("account",), new) if is_usual else text
 
 
@@ -165,18 +165,18 @@ def _check_same(session: Session, there: AccountOrHost, machines: tuple[Machine,
 
 
 def _notes(
-    session: Session, found: init.ExistingSetup, draft: init.Draft | None, place: AccountOrHost
+    session: Session, found: init.ExistingSetup, draft: init.Draft | None, target: AccountOrHost
 ) -> Iterator[str]:
     """Yield what names the account elsewhere, and is not changed."""
-    if place.host is not None:
+    if target.host is not None:
         return
     for budget in pass_budgets(session)[0]:
-        if budget.scope.account == place.account:
+        if budget.scope.account == target.account:
             where = f" in {budget.place}" if budget.place else f": cloudgpu budget set {budget.name}"
-            yield f"the budget {budget.name} counts account {place.account} alone; give it the new name{where}"
+            yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"
     table = found.table if draft is None else init.table_of(draft)
-    for key in _naming(table, place.account):
-        yield f"config.toml: {key} names {place.account}"
+    for key in _naming(table, target.account):
+        yield f"config.toml: {key} names {target.account}"
 
 
 def _naming(value: object, name: str, key: str = "") -> Iterator[str]:

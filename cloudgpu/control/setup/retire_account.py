@@ -54,7 +54,7 @@ class Farewell:
     @property
     def last_ended(self) -> str | None:
         """When the last of its machines ended; None where the ledger knows none."""
-        return max((row.terminated_at for row in self.machines if row.terminated_at), default=None)
+        return max((machine.terminated_at for machine in self.machines if machine.terminated_at), default=None)
 
 
 def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
@@ -66,22 +66,22 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
     be asked and does not answer.
     """
     found = init.find_existing_setup(environ)
-    place = find_place(session, found, name, "--forget")
-    return _of_account(session, found, place.account) if place.host is None else _of_host(session, found, place)
+    target = find_place(session, found, name, "--forget")
+    return _of_account(session, found, target.account) if target.host is None else _of_host(session, found, target)
 
 
-def _of_host(session: Session, found: init.ExistingSetup, place: AccountOrHost) -> Farewell:
-    rows = list(place.rows(session, session.ledger.billable_machines()))
-    lost = tuple(row for row in rows if row.terminated_at is None)
-    for row in lost:
-        check_lost(session, row, "--forget")
-    draft = _without_host(found, place) if place.is_in(found) else None
-    return Farewell(place.account, place.kind, tuple(rows), draft, host=place.host, lost=lost)
+def _of_host(session: Session, found: init.ExistingSetup, target: AccountOrHost) -> Farewell:
+    machines = list(target.rows(session, session.ledger.billable_machines()))
+    lost = tuple(machine for machine in machines if machine.terminated_at is None)
+    for machine in lost:
+        check_lost(session, machine, "--forget")
+    draft = _without_host(found, target) if target.is_in(found) else None
+    return Farewell(target.account, target.kind, tuple(machines), draft, host=target.host, lost=lost)
 
 
-def _without_host(found: init.ExistingSetup, place: AccountOrHost) -> init.Draft:
-    path = ("accounts", place.account, "hosts")
-    hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != place.host]
+def _without_host(found: init.ExistingSetup, target: AccountOrHost) -> init.Draft:
+    path = ("accounts", target.account, "hosts")
+    hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != target.host]
     return init.drafted(found, with_value(found.text or "", path, hosts))
 
 
@@ -176,7 +176,9 @@ def document(farewell: Farewell, at: str | None) -> ForgetDocument:
         "provider": farewell.provider,
         "forgotten_at": at,
         "machines": len(farewell.machines),
-        "lost": [{"name": row.name, "state": row.state, "where": account_text(row)} for row in farewell.lost],
+        "lost": [
+            {"name": machine.name, "state": machine.state, "where": account_text(machine)} for machine in farewell.lost
+        ],
         "last_ended": farewell.last_ended,
         "file": str(made.found.home.config_file) if made else None,
         "diff": list(made.diff) if made else [],
@@ -211,12 +213,12 @@ def _look(session: Session, account: str, *, configured: bool) -> list[str]:
 
 def _not_known(account: str, why: str, *, configured: bool) -> ProviderUnavailable:
     table = f"take [accounts.{account}] out of config.toml by hand"
-    way = table if configured else f"take the credentials of {account} away from this computer"
+    remedy = table if configured else f"take the credentials of {account} away from this computer"
     return ProviderUnavailable(
         f"Account {account} cannot be removed while it is not known what is there: {why}",
         field="--forget",
         value=account,
-        next=f"Run it again later. If the account is closed, {way} and run it again: then the ledger alone decides.",
+        next=f"Run it again later. If the account is closed, {remedy} and run it again: then the ledger alone decides.",
     )
 
 
@@ -229,10 +231,10 @@ def _check_costs_nothing(account: str, machines: list[Machine], beside: Sequence
         f"Account {account} cannot be forgotten while something there may cost: {'; '.join(reasons[:NAMED])}{more}."
     )
     if any(map(is_unknown, machines)):
-        way = f"Resolve it first: with [accounts.{account}] in config.toml, run: cloudgpu ls --refresh"
-        raise StopUnproved(message, field="--forget", value=account, next=way)
-    way = f"Remove it first, with [accounts.{account}] in config.toml: cloudgpu down NAME, or: cloudgpu orphans"
-    raise InvalidRequest(message, field="--forget", value=account, next=way)
+        remedy = f"Resolve it first: with [accounts.{account}] in config.toml, run: cloudgpu ls --refresh"
+        raise StopUnproved(message, field="--forget", value=account, next=remedy)
+    remedy = f"Remove it first, with [accounts.{account}] in config.toml: cloudgpu down NAME, or: cloudgpu orphans"
+    raise InvalidRequest(message, field="--forget", value=account, next=remedy)
 
 
 def _always_there(account: str, kind: str) -> InvalidRequest:

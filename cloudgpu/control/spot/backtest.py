@@ -151,12 +151,12 @@ def seen_traces(session: Session) -> list[Trace]:
     until something else was seen at that place. A place where nothing but one state was seen says too little, and is
     left out.
     """
-    by_place: dict[SpotLocation, list[Sighting]] = defaultdict(list)
+    by_location: dict[SpotLocation, list[Sighting]] = defaultdict(list)
     for one in history(session.ledger):
         if one.kind != "ended":  # by its user: spot was there as before
-            by_place[one.place].append(one)
+            by_location[one.place].append(one)
     now = session.clock().timestamp()
-    found = (_trace(place, seen, now) for place, seen in by_place.items())
+    found = (_trace(location, seen, now) for location, seen in by_location.items())
     return [trace for trace in found if trace is not None and 0 < sum(trace.data) < len(trace.data)]
 
 
@@ -172,8 +172,8 @@ def _history(session: Session) -> list[Trace]:
     return found
 
 
-def _trace(place: SpotLocation, seen: list[Sighting], now: float) -> Trace | None:
-    name = " ".join(filter(None, (place.account, place.zone or place.region, place.instance_type)))
+def _trace(location: SpotLocation, seen: list[Sighting], now: float) -> Trace | None:
+    name = " ".join(filter(None, (location.account, location.zone or location.region, location.instance_type)))
     return trace_of_changes(name, [(one.at.timestamp(), one.kind == "made") for one in seen], now, GAP_S)
 
 

@@ -81,7 +81,7 @@ def first_offer(session: Session, offers: Sequence[Offer], seen: Sequence[Sighti
     scores = _scores(session, offers)
     places = [offer_location(one) for one in offers]
     pairs = zip(places, offers, strict=True)
-    offered = [Offered(place, one.price.per_hour.nanos, score=scores.get(place)) for place, one in pairs]
+    offered = [Offered(location, one.price.per_hour.nanos, score=scores.get(location)) for location, one in pairs]
     return offers[offered.index(order_places(offered, seen, session.clock(), CHANGEOVER_H)[0])]
 
 
@@ -115,16 +115,16 @@ def offer_location(offer: Offer) -> SpotLocation:
 def _sightings(machine: Machine) -> Iterator[Sighting]:
     if machine.market != "spot" or machine.is_named_resource or machine.launch_status == "void":
         return
-    place, price = spot_location(machine), machine.price.nanos_per_hour if machine.price else None
+    location, price = spot_location(machine), machine.price.nanos_per_hour if machine.price else None
     begun = from_iso(machine.launched_at or machine.intended_at)
     if machine.launch_status == "refused":
-        yield Sighting(from_iso(machine.terminated_at or machine.intended_at), place, "refused", price)
+        yield Sighting(from_iso(machine.terminated_at or machine.intended_at), location, "refused", price)
         return
-    yield Sighting(begun, place, "made", price)
+    yield Sighting(begun, location, "made", price)
     if machine.terminated_at is not None or was_taken(machine):
         at = from_iso(over_at(machine))
         kind: Kind = "taken" if was_taken(machine) else "ended"
-        yield Sighting(at, place, kind, price, max(0.0, (at - begun).total_seconds() / 3600))
+        yield Sighting(at, location, kind, price, max(0.0, (at - begun).total_seconds() / 3600))
 
 
 def note_interruption(session: Session, machine: Machine, noticed: datetime | None = None) -> bool:

@@ -42,22 +42,22 @@ def person_of(session: Session) -> str:
     return session.ledger.person() or session.settings.owner
 
 
-def check_may(session: Session, row: Ownable, verb: str, *, authorization: Authorization | None = None) -> Right:
+def check_may(session: Session, machine: Ownable, verb: str, *, authorization: Authorization | None = None) -> Right:
     """Return by which right this verb is theirs on this machine or named resource; raise RoleNeeded where it is not.
 
     Raises LedgerUnavailable where nobody can say.
     """
     authorization = authorization or authorization_of(session)
-    if not authorization.for_lab and authorization.takes(row.owner):
-        claim_owner(session, row.owner)
-    right = _right(session, authorization, row, verb)
+    if not authorization.for_lab and authorization.takes(machine.owner):
+        claim_owner(session, machine.owner)
+    right = _right(session, authorization, machine, verb)
     if right is None:
-        name = str(row.name).replace("the ", "The ", 1)  # of a named resource
+        name = str(machine.name).replace("the ", "The ", 1)  # of a named resource
         raise RoleNeeded(
-            f"{name} is {authorization.whose(row)}, and {authorization.person} is a member: "
+            f"{name} is {authorization.whose(machine)}, and {authorization.person} is a member: "
             f"only its owner or a payer may {verb} it.",
             field="name",
-            value=row.name,
+            value=machine.name,
             next=f"Ask its owner, or a payer: {_who_pays(session)}.",
         )
     return right
@@ -92,7 +92,7 @@ def others_note(session: Session, row: Ownable, verb: str) -> str:
     return "" if right is Right.OWNER else f" It is {authorization.whose(row)}; {_BY[right]}."
 
 
-def by(session: Session, row: Ownable, verb: str, *, authorization: Authorization | None = None) -> RequestedBy:
+def by(session: Session, machine: Ownable, verb: str, *, authorization: Authorization | None = None) -> RequestedBy:
     """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
 
     Who asked stands beside every line: a database of a team signs them.
@@ -100,8 +100,8 @@ def by(session: Session, row: Ownable, verb: str, *, authorization: Authorizatio
     authorization = authorization or authorization_of(session)
     if authorization.role is Role.ALONE:
         return {}
-    right = _right(session, authorization, row, verb)
-    whose: RequestedBy = {"whose": row.owner or ""}
+    right = _right(session, authorization, machine, verb)
+    whose: RequestedBy = {"whose": machine.owner or ""}
     return whose if right is None else {**whose, "right": str(right)}
 
 

@@ -66,12 +66,12 @@ def withdraw(session: Session, name: str) -> WithdrawnDocument:
     return {"withdrawn": name}
 
 
-def _file_of(name_or_file: str, places: Sequence[Path]) -> Path:
+def _file_of(name_or_file: str, directories: Sequence[Path]) -> Path:
     """Return the file that is meant: by its path, or a policy or `limits` by name."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         found = [Path(name_or_file)]
     else:
-        found = [place / f"{name_or_file}.yaml" for place in places]
+        found = [directory / f"{name_or_file}.yaml" for directory in directories]
     for file in found:
         if file.is_file():
             check_policy_name(file.stem)

@@ -72,8 +72,8 @@ def remember(session: Session, authorization: Authorization) -> None:
         else set()
     )
     names |= {authorization.person, *people.names(authorization.person)}
-    said = {"role": authorization.role, "names": sorted(names), "day": iso(session.clock())[:10]}
-    data = (json.dumps(said) + "\n").encode()
+    stored = {"role": authorization.role, "names": sorted(names), "day": iso(session.clock())[:10]}
+    data = (json.dumps(stored) + "\n").encode()
     with suppress(OSError):
         if not path.with_suffix(".head").exists() or (path.exists() and read_own(path, MAX) == data):
             return
@@ -89,8 +89,8 @@ def last_role(session: Session) -> LastRole:
     if is_a_file(session.ledger):
         return LastRole(Role.ALONE, usual)
     try:
-        said = json.loads(read_own(_path(session), MAX))
-        return LastRole(Role(said["role"]), tuple(map(str, said["names"])), str(said["day"]))
+        stored = json.loads(read_own(_path(session), MAX))
+        return LastRole(Role(stored["role"]), tuple(map(str, stored["names"])), str(stored["day"]))
     except (OSError, ValueError, KeyError, TypeError):
         return LastRole(None, usual)
 

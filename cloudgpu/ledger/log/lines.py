@@ -53,10 +53,10 @@ def format_of(connection: Connection) -> int | None:
     if kind != "ledger_opened":
         return None
     try:
-        told = json.loads(body).get("format", 0)
+        number = json.loads(body).get("format", 0)
     except (AttributeError, ValueError):
         return None
-    return told if type(told) is int else 0
+    return number if type(number) is int else 0
 
 
 def last_of(connection: Connection, subject: str) -> Event | None:

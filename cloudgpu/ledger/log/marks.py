@@ -45,9 +45,9 @@ def end_and_mark(connection: Connection) -> tuple[End, Mark | None]:
     *end, kind, body = found
     mark = None
     if kind in (MOVED, MOVING):
-        said = json.loads(body)
+        stored = json.loads(body)
         last = connection.execute(_BEFORE, end[:1]).fetchone() or (0, "", "")
-        to, came_from, goes_on = (str(said.get(name, "")) for name in ("to", "from", "goes_on"))
+        to, came_from, goes_on = (str(stored.get(name, "")) for name in ("to", "from", "goes_on"))
         mark = Mark(to, came_from, str(end[2]), last, goes_on)
     return (end[0], end[1], end[2]), mark
 
@@ -60,34 +60,34 @@ def mark_of(record: Record) -> Mark | None:
     return Mark(record.moved, since=record.recorded_at, last=last, goes_on=record.goes_on)
 
 
-def refusal(mark: Mark, place: str) -> LedgerMoved:
+def refusal(mark: Mark, location: str) -> LedgerMoved:
     """Return the error for whoever would write into a ledger that is not in use."""
     if mark.came_from:
         return LedgerMoved(
-            f"{place} is not the ledger yet: a move from {mark.came_from} has begun and not ended.",
+            f"{location} is not the ledger yet: a move from {mark.came_from} has begun and not ended.",
             field="ledger",
-            value=place,
+            value=location,
             next=f"Finish it where it was begun: cloudgpu ledger move '{mark.to}'",
         )
     return LedgerMoved(
-        f"{moved_text(mark, place)} Nothing is written here any more.",
+        f"{moved_text(mark, location)} Nothing is written here any more.",
         field="ledger",
-        value=place,
+        value=location,
         next=f"To work there: {FOLLOW}",
     )
 
 
-def left(mark: Mark, place: str) -> LedgerLeft:
+def left(mark: Mark, location: str) -> LedgerLeft:
     """Return the error for whoever would read a ledger that has moved where nothing can be read any more."""
     return LedgerLeft(
-        f"{moved_text(mark, place)} The old place cannot be read.",
+        f"{moved_text(mark, location)} The old place cannot be read.",
         field="ledger",
-        value=place,
+        value=location,
         next=f"To work there: {FOLLOW}",
     )
 
 
-def moved_text(mark: Mark, place: str) -> str:
+def moved_text(mark: Mark, location: str) -> str:
     """Return that a ledger has moved, where to, and since when."""
     when = f" on {mark.since[:10]} at {mark.since[11:16]} UTC" if mark.since else ", and this is an old copy of it"
-    return f"The ledger at {place} moved to {mark.to}{when}."
+    return f"The ledger at {location} moved to {mark.to}{when}."

@@ -120,40 +120,40 @@ def locked(path: Path, seconds: float) -> LedgerUnavailable:
     return away(path, LOCKED[0], f"waited {seconds:g} seconds", LOCKED[1])
 
 
-def missing(place: str, sentence: str) -> LedgerUnavailable:
+def missing(location: str, sentence: str) -> LedgerUnavailable:
     """Return the error for a ledger that is gone while its head record stands."""
-    return LedgerUnavailable(sentence, field="ledger", value=place, next=f"{SETTLE}.")
+    return LedgerUnavailable(sentence, field="ledger", value=location, next=f"{SETTLE}.")
 
 
-def vanished(place: str) -> LedgerUnavailable:
+def vanished(location: str) -> LedgerUnavailable:
     """Return the error for a ledger that was made and is gone again a moment later."""
     return LedgerUnavailable(
-        f"The ledger {place} was removed while it was opened.", field="ledger", value=place, next="Try again."
+        f"The ledger {location} was removed while it was opened.", field="ledger", value=location, next="Try again."
     )
 
 
-def empty(place: str) -> LedgerUnavailable:
+def empty(location: str) -> LedgerUnavailable:
     """Return the error for a copy of nothing."""
     return LedgerUnavailable(
-        f"There is no ledger at {place} yet.", field="ledger", value=place, next="Check CLOUDGPU_LEDGER."
+        f"There is no ledger at {location} yet.", field="ledger", value=location, next="Check CLOUDGPU_LEDGER."
     )
 
 
-def newer(place: object, found: int, known: int) -> LedgerUnavailable:
+def newer(location: object, found: int, known: int) -> LedgerUnavailable:
     """Return the error for a ledger that a later cloudgpu wrote."""
     return LedgerUnavailable(
-        f"The ledger {place} was written by a newer cloudgpu (schema {found}; this one knows up to {known}).",
+        f"The ledger {location} was written by a newer cloudgpu (schema {found}; this one knows up to {known}).",
         field="ledger",
-        value=str(place),
+        value=str(location),
         next="Upgrade cloudgpu on this machine.",
     )
 
 
-def check_format(connection: Connection, place: object) -> None:
+def check_format(connection: Connection, location: object) -> None:
     """Raise LedgerUnavailable where a ledger's lines are of another format than this cloudgpu reads."""
-    said = other_format(connection, f"The ledger {place}", "use a new ledger: CLOUDGPU_LEDGER=sqlite:///PATH")
-    if said is not None:
-        raise LedgerUnavailable(said[0], field="ledger", value=str(place), next=said[1])
+    mismatch = other_format(connection, f"The ledger {location}", "use a new ledger: CLOUDGPU_LEDGER=sqlite:///PATH")
+    if mismatch is not None:
+        raise LedgerUnavailable(mismatch[0], field="ledger", value=str(location), next=mismatch[1])
 
 
 def other_format(connection: Connection, what: str, instead: str) -> tuple[str, str] | None:
@@ -168,24 +168,26 @@ def other_format(connection: Connection, what: str, instead: str) -> tuple[str, 
     return why, f"End its machines with the cloudgpu that wrote it; then {instead}"
 
 
-def nested(place: str) -> CloudgpuError:
+def nested(location: str) -> CloudgpuError:
     """Return the error for an append from inside a decision: ours, to be reported."""
-    return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=place)
+    return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=location)
 
 
-def away(place: object, what: str, text: str, way: str) -> LedgerAway:
+def away(location: object, what: str, text: str, remedy: str) -> LedgerAway:
     """Return the error, as `unavailable` does, of a ledger to which what ends a bill need not wait."""
-    fault = LedgerAway(f"The ledger {place} {what} ({text}).", field="ledger", value=str(place), next=way)
+    fault = LedgerAway(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
     fault.full = what == FULL[0] or "disk is full" in what
     fault.held, fault.lasts = what.startswith(LOCKED[0].rpartition(" ")[0]), what in _LASTING
     return fault
 
 
-def refused(place: object, what: str, text: str, way: str) -> LineRefused:
+def refused(location: object, what: str, text: str, remedy: str) -> LineRefused:
     """Return the error, as `unavailable` does, of a line that the ledger does not take."""
-    return LineRefused(f"The ledger {place} {what} ({text}).", field="ledger", value=str(place), next=way)
+    return LineRefused(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
 
 
-def unavailable(place: object, what: str, text: str, way: str) -> LedgerUnavailable:
+def unavailable(location: object, what: str, text: str, remedy: str) -> LedgerUnavailable:
     """Return the error in one sentence: the ledger, what it cannot, the words of the database, the way out."""
-    return LedgerUnavailable(f"The ledger {place} {what} ({text}).", field="ledger", value=str(place), next=way)
+    return LedgerUnavailable(
+        f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy
+    )

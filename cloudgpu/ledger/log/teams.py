@@ -58,11 +58,11 @@ class Sharing:
     is_whole: bool
 
 
-def not_shareable(place: str) -> InvalidRequest:
+def not_shareable(location: str) -> InvalidRequest:
     """Return the error for a ledger in a file."""
     return InvalidRequest(
-        f"A team shares a ledger in PostgreSQL, and {place} is a file.",
+        f"A team shares a ledger in PostgreSQL, and {location} is a file.",
         field="--team",
-        value=place,
+        value=location,
         next="Set CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE, then run the same again.",
     )

@@ -96,12 +96,14 @@ class StandInLedger:
 
     def launched(self, key: str) -> list[Machine]:
         """Return the records of the machines that were launched by this key."""
-        return [row for row in self.machines() if row.key == key]
+        return [machine for machine in self.machines() if machine.key == key]
 
     def names(self) -> list[tuple[str, str]]:
         """Return name and launch key of each machine that lives or of which something is kept."""
         return [
-            (row.name, row.key) for row in self.machines() if row.terminated_at is None or has_retained_resources(row)
+            (machine.name, machine.key)
+            for machine in self.machines()
+            if machine.terminated_at is None or has_retained_resources(machine)
         ]
 
     def billable_machines(self) -> list[Machine]:

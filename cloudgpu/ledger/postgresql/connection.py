@@ -78,11 +78,11 @@ def _unfit(address: Address, schema: str | None, encoding: str) -> InvalidReques
         sentence = (
             f"The database {address.location} has no schema for the ledger: its search_path names none that exists."
         )
-        way = "Create it: CREATE SCHEMA cloudgpu; or take the search_path out of CLOUDGPU_LEDGER."
+        remedy = "Create it: CREATE SCHEMA cloudgpu; or take the search_path out of CLOUDGPU_LEDGER."
     else:
         sentence = f"The database {address.location} is encoded in {encoding}, and a ledger needs UTF8."
-        way = "Make one for it: CREATE DATABASE ledger ENCODING 'UTF8' TEMPLATE template0;"
-    return InvalidRequest(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=way)
+        remedy = "Make one for it: CREATE DATABASE ledger ENCODING 'UTF8' TEMPLATE template0;"
+    return InvalidRequest(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=remedy)
 
 
 class Speaking:

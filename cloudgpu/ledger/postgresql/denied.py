@@ -30,9 +30,9 @@ _MAY += "(SELECT oid FROM pg_namespace WHERE nspname = ?)"
 Why = tuple[str, str]  # a sentence, and the way out
 
 
-def refused(address: Address, sentence: str, way: str) -> LedgerDenied:
+def refused(address: Address, sentence: str, remedy: str) -> LedgerDenied:
     """Return the error that says why the database refused, and the way out."""
-    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=way)
+    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=remedy)
 
 
 def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:
@@ -64,39 +64,42 @@ def older(connection: Connection, address: Address, name: str) -> LedgerDenied:
     )
 
 
-def _why(connection: Connection, place: str, person: str, name: str) -> Why:
+def _why(connection: Connection, location: str, person: str, name: str) -> Why:
     found = connection.execute(_LINES, (name,)).fetchone()
     if found is None:
         return (
-            f"The database user {person} may not make a ledger in the schema {name} of {place}.",
+            f"The database user {person} may not make a ledger in the schema {name} of {location}.",
             f"Let whoever owns the database run: cloudgpu ledger init --team --member {quote(person)}",
         )
     owner, owns = found
     members = next((role for (role,) in connection.execute(_WRITERS, (name,))), None)
     if owns:
-        return f"The ledger {place} does not let its owner {owner} do this.", "Run: cloudgpu doctor"
+        return f"The ledger {location} does not let its owner {owner} do this.", "Run: cloudgpu doctor"
     if members is None:
         return (
-            f"The ledger {place} belongs to the database user {owner}, no team shares it, and {person} may not.",
+            f"The ledger {location} belongs to the database user {owner}, no team shares it, and {person} may not.",
             f"Let {owner} run: cloudgpu ledger init --team --member {quote(person)}",
         )
     lacks = rights.person_lacks(connection, person, members)
     if lacks is not None:
-        return f"{lacks.said.removesuffix('.')} of the ledger {place}.", f"Let {lacks.by} run: {lacks.statement}"
-    return _beyond_the_role(connection, place, members, owner, name)
+        return f"{lacks.said.removesuffix('.')} of the ledger {location}.", f"Let {lacks.by} run: {lacks.statement}"
+    return _beyond_the_role(connection, location, members, owner, name)
 
 
-def _beyond_the_role(connection: Connection, place: str, members: str, owner: str, name: str) -> Why:
+def _beyond_the_role(connection: Connection, location: str, members: str, owner: str, name: str) -> Why:
     """Say which right the role itself lacks; where it has all, what was asked is the owner's alone."""
     lacks = [] if _yes(connection, _ENTERS, name) else [f"USAGE on the schema {name}"]
     for table, wanted in rights.RIGHTS.items():
         lacks += [f"{right} on {table}" for right in wanted if not _yes(connection, _MAY, right, table, name)]
     if lacks:
         return (
-            f"The role {members} of the ledger {place} lacks {', '.join(lacks)}.",
+            f"The role {members} of the ledger {location} lacks {', '.join(lacks)}.",
             f"Let {owner} run: cloudgpu ledger init --team",
         )
-    return f"Only {owner} may do this: the tables of the ledger {place} are that user's.", f"Let {owner} run the same."
+    return (
+        f"Only {owner} may do this: the tables of the ledger {location} are that user's.",
+        f"Let {owner} run the same.",
+    )
 
 
 def _yes(connection: Connection, question: str, *values: str) -> bool:

@@ -145,8 +145,8 @@ def _people(connection: Connection, names: Iterable[str], role: str) -> Iterator
     for name in names:
         if not exists(connection, name):
             who = quoted(connection, name)
-            said, statement = f"The database user {name} does not exist.", f"CREATE ROLE {who} LOGIN;"
-            yield Missing(said, statement, ADMINISTRATOR, of_person=True)
+            message, statement = f"The database user {name} does not exist.", f"CREATE ROLE {who} LOGIN;"
+            yield Missing(message, statement, ADMINISTRATOR, of_person=True)
         found = person_lacks(connection, name, role)
         if found is not None:
             yield found

@@ -86,7 +86,9 @@ def put(connection: Connection, team: Team) -> None:
     connection.execute("INSERT INTO ledger_team (members, payers) VALUES (?, ?)", (team.members, team.payers))
 
 
-def sharing(connection: Connection, place: str, guards: Iterable[str], request: TeamRequest | None = None) -> Sharing:
+def sharing(
+    connection: Connection, location: str, guards: Iterable[str], request: TeamRequest | None = None
+) -> Sharing:
     """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
     person, owner, owns, _ = standing = connection.execute(_STANDING).fetchone()
     present = team_of(connection)
@@ -102,10 +104,10 @@ def sharing(connection: Connection, place: str, guards: Iterable[str], request: 
     stands = present is not None and team == present
     is_whole = team is not None and all(one.of_person for one in lacks)
     members, deciders = (those_with(connection, role_) for role_ in _roles_of(team))
-    return Sharing(place, person, owner, role, team, stands, members, deciders, tuple(lacks), found, is_whole)
+    return Sharing(location, person, owner, role, team, stands, members, deciders, tuple(lacks), found, is_whole)
 
 
-def nobodys(connection: Connection, place: str) -> Sharing:
+def nobodys(connection: Connection, location: str) -> Sharing:
     """Return how a ledger is shared that is not there yet; the search path may have missed the one that is meant."""
     person, here = connection.execute("SELECT session_user::text, quote_ident(current_schema())").fetchone()
     others = [name for (name,) in connection.execute(_ELSEWHERE)]
@@ -117,12 +119,12 @@ def nobodys(connection: Connection, place: str) -> Sharing:
     )
     remarks = (message,) if message else ()
     return Sharing(
-        place, person, "", Role.ALONE, None, stands=False, members=(), payers=(), missing=(), remarks=remarks,
+        location, person, "", Role.ALONE, None, stands=False, members=(), payers=(), missing=(), remarks=remarks,
         is_whole=False,
     )  # fmt: skip
 
 
-def give(connection: Connection, place: str, request: TeamRequest) -> Sharing:
+def give(connection: Connection, location: str, request: TeamRequest) -> Sharing:
     """Give the two roles what they need, as far as this user may; return how it stands then.
 
     Raises RoleNeeded where the tables are not this user's, InvalidRequest for a name that no role can have. What
@@ -131,20 +133,20 @@ def give(connection: Connection, place: str, request: TeamRequest) -> Sharing:
     person, owner, owns, _ = connection.execute(_STANDING).fetchone()
     if not owns:
         raise RoleNeeded(
-            f"The ledger {place} belongs to the database user {owner}, and {person} is not that one.",
+            f"The ledger {location} belongs to the database user {owner}, and {person} is not that one.",
             field="role",
             value=person,
             next=f"Let {owner} run the same.",
         )
     names = [name for name in (*request.new_members, *request.new_payers) if not rights.exists(connection, name)]
-    for one in sharing(connection, place, (), request).missing:
+    for one in sharing(connection, location, (), request).missing:
         try:
             connection.execute(one.statement)
         except psycopg.errors.ReservedName as error:
             raise _no_name(str(error)) from None
         except _NOT_THERE:
             continue
-    found = sharing(connection, place, (), request)
+    found = sharing(connection, location, (), request)
     new = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
     others = tuple(one for one in found.missing if not _is_own(connection, one))
     return replace(found, remarks=(*found.remarks, *map(_NEW.format, new)), missing=others or found.missing)

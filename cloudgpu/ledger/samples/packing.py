@@ -98,9 +98,9 @@ class Workdays:
         found: dict[str, tuple[UsageSpan, ...]] = {}
         for line in text.split(b"\n"):
             with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                said = json.loads(line)
-                if said["v"] == VERSION:
-                    found[said["day"]] = tuple(_spans(said))
+                day = json.loads(line)
+                if day["v"] == VERSION:
+                    found[day["day"]] = tuple(_spans(day))
         return found
 
     def days(self) -> set[str]:
@@ -139,11 +139,11 @@ def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def _spans(said: Mapping[str, Any]) -> Iterator[UsageSpan]:
+def _spans(day: Mapping[str, Any]) -> Iterator[UsageSpan]:
     """Yield the spans of a line; raise ValueError for those that no samples of that day can have shown."""
-    midnight = reach = _midnight(said["day"])
-    steps, kinds = iter(said["steps"]), said["kinds"]
-    joules, cards = (said.get(name, [None] * len(kinds)) for name in ("joules", "cards"))
+    midnight = reach = _midnight(day["day"])
+    steps, kinds = iter(day["steps"]), day["kinds"]
+    joules, cards = (day.get(name, [None] * len(kinds)) for name in ("joules", "cards"))
     least = midnight - DAY  # a sample is of the day on which it ends
     for gap, length, letter, drawn, worked in zip(steps, steps, kinds, joules, cards, strict=True):
         begin, end = reach + gap, reach + gap + length

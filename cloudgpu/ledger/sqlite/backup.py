@@ -148,16 +148,16 @@ def _held(source: sqlite3.Connection, path: Path) -> Copy:
     return Copy(path, lines.id_of(source), count, last, lines.end_of(source)[2])
 
 
-def _checked(part: Path, place: str) -> Copy:
+def _checked(part: Path, location: str) -> Copy:
     """Return what a copy that was just made holds; raise where it is not whole: then the ledger is not either."""
     try:
         with _opened(part) as copy:
             return _held(copy, part)
     except CloudgpuError as error:
         raise LedgerUnavailable(
-            f"No backup was made: the ledger {place} is not whole ({error.message.partition(': ')[2]})",
+            f"No backup was made: the ledger {location} is not whole ({error.message.partition(': ')[2]})",
             field="ledger",
-            value=place,
+            value=location,
             next="Run: cloudgpu cost --verify",
         ) from error
 
@@ -179,10 +179,10 @@ def _synced(path: Path) -> None:
             os.close(handle)
 
 
-def _older(place: str, path: Path, lacks: int) -> InvalidRequest:
+def _older(location: str, path: Path, lacks: int) -> InvalidRequest:
     what = f"{lacks} lines" if lacks > 1 else "a line"
     return _refused(
-        f"The ledger {place} has {what} that the backup {path} lacks.",
+        f"The ledger {location} has {what} that the backup {path} lacks.",
         path,
         "Take a newer backup; or add --even-if-older: the ledger of now is set aside, not removed.",
     )
@@ -196,5 +196,5 @@ def _no_copy(path: Path, why: str) -> InvalidRequest:
     )
 
 
-def _refused(message: str, path: Path, way: str) -> InvalidRequest:
-    return InvalidRequest(message, field="FILE", value=str(path), next=way)
+def _refused(message: str, path: Path, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field="FILE", value=str(path), next=remedy)

@@ -45,15 +45,15 @@ class _Patient(sqlite3.Connection):
                 if error.sqlite_errorcode not in _BUSY or monotonic() >= until:
                     raise
 
-    def begin(self, place: str, usual: float) -> None:
+    def begin(self, location: str, usual: float) -> None:
         """Begin a transaction that may write; wait for others `usual` seconds, unless that was in vain just now."""
-        self.patience = waits.seconds(place, usual)
+        self.patience = waits.seconds(location, usual)
         try:
             self.execute("BEGIN IMMEDIATE")
-            waits.had(place)
+            waits.had(location)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode in _BUSY:
-                waits.in_vain(place)
+                waits.in_vain(location)
             raise
         finally:
             self.patience = usual

@@ -120,14 +120,14 @@ def _unanswered(error: Exception, call: CallContext) -> CloudgpuError | None:
 def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     answer = response.get("Error", {})
-    code, said = str(answer.get("Code", "")), str(answer.get("Message", ""))
+    code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(said) or is_skewed(headers, call.now))):
+    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(text) or is_skewed(headers, call.now))):
         return wrong_clock("AWS", call.region, headers, call.now)
     if code in CREDENTIAL:
         return _bad_credentials(code, call)
     if code in DENIED:
-        named = _ACTION.search(said)
+        named = _ACTION.search(text)
         whose = f"The AWS credentials of account {call.account} ({call.who})"
         return denied(whose, named[1] if named else call.permission, f" in {call.region}")
     meaning = MEANINGS.get(code, UNKNOWN)
@@ -136,8 +136,8 @@ def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
         )
     if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
-        said = said.partition(". ")[0]
-    sentence = f"AWS {call.region} refused {call.action}: {_own(said)} ({code})."
+        text = text.partition(". ")[0]
+    sentence = f"AWS {call.region} refused {call.action}: {_own(text)} ({code})."
     return refusal(meaning, sentence, value=call.value, region=call.region, headers=headers)
 
 
@@ -189,8 +189,8 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
     profile = call.profile or os.environ.get("AWS_PROFILE")
     if "ProfileNotFound" in names:
         sentence = f"The AWS profile {profile} of account {call.account} is not in ~/.aws/config."
-        way = f"Make it: aws configure --profile {profile}; or correct the profile in config.toml."
-        return AuthFailed(sentence, field="profile", value=profile, next=way)
+        remedy = f"Make it: aws configure --profile {profile}; or correct the profile in config.toml."
+        return AuthFailed(sentence, field="profile", value=profile, next=remedy)
     if names & EXPIRED_LOGIN:
         sentence = f"The AWS login of account {call.account} ({call.who}) has expired or is not there."
         verb = "aws login" if "LoginError" in names else "aws sso login"
@@ -202,8 +202,8 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
         )
     if "NoCredentialsError" in names:
         sentence = f"There are no AWS credentials for account {call.account} ({call.who})."
-        way = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
-        return AuthFailed(sentence, field="credentials", value=profile, next=way)
+        remedy = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
+        return AuthFailed(sentence, field="credentials", value=profile, next=remedy)
     sentence = f"The AWS credentials of account {call.account} cannot be read: {_own(str(error))}."
     return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
 

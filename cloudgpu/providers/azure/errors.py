@@ -160,9 +160,9 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
             return wrong_clock("Azure", call.region, headers, call.now)
         return _bad_credentials(code, call)
     if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
-        named, place = _ACTION.search(sentence), f" in {call.region}" if call.region else ""
+        named, where = _ACTION.search(sentence), f" in {call.region}" if call.region else ""
         whose = f"The Azure credentials of account {call.account} ({who()})"
-        return denied(whose, named[1] if named else call.action, place, grant="a role that allows")
+        return denied(whose, named[1] if named else call.action, where, grant="a role that allows")
     if not code and meaning is UNKNOWN:
         return silent(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
     if meaning.kind is NoCapacity:  # one line per attempt: what Azure goes on to advise is what the launch does next
@@ -190,8 +190,8 @@ def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
         "InvalidAuthenticationTokenTenant": "are of another tenant than the subscription",
     }.get(code, "are not accepted by Azure")
     sentence = f"The Azure credentials of account {call.account} ({who()}) {says} ({code or UNAUTHENTICATED})."
-    way = "Run: az login (with --tenant, where there are several), or renew the client secret of the environment."
-    return AuthFailed(sentence, field="credentials", value=who(), next=way)
+    remedy = "Run: az login (with --tenant, where there are several), or renew the client secret of the environment."
+    return AuthFailed(sentence, field="credentials", value=who(), next=remedy)
 
 
 def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
@@ -209,8 +209,8 @@ def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
         return wrong_clock("Entra ID", "", {}, call.now)
     if entra:
         says = f"The Azure credentials of account {call.account} ({who()}) are not accepted by Entra ID ({entra[0]})."
-        way = "Run: az login; or correct AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
+        remedy = "Run: az login; or correct AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
     else:
         says = f"There are no Azure credentials for account {call.account} ({who()})."
-        way = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)."
-    return AuthFailed(says, field="credentials", value=who(), next=way)
+        remedy = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)."
+    return AuthFailed(says, field="credentials", value=who(), next=remedy)

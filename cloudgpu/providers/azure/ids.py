@@ -84,8 +84,8 @@ def machine(id: str) -> tuple[str, str]:  # noqa: A002
     found = _MACHINE.fullmatch(id)
     if found is None:
         message = f"{id!r} is not an id of a machine on Azure."
-        way = "It looks like eastus/cloudgpu-0123456789abcdef0123."
-        raise InvalidRequest(message, field="instance", value=id, next=way)
+        remedy = "It looks like eastus/cloudgpu-0123456789abcdef0123."
+        raise InvalidRequest(message, field="instance", value=id, next=remedy)
     return found[1], found[2]
 
 

@@ -49,10 +49,10 @@ class Transport:
         from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
         path = urlsplit(request.url).path
-        place = f"Azure ({path.rpartition('/providers/')[2] or path})"
+        service = f"Azure ({path.rpartition('/providers/')[2] or path})"
         action, read = named(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
         if read:
-            self._patience.check(action, place)
+            self._patience.check(action, service)
         quick = read and action != _SLOW
         seconds = self._patience.reads if quick else self._patience.changes
         begun = self._patience.now()
@@ -64,13 +64,13 @@ class Transport:
         except (ServiceRequestError, ServiceResponseError) as error:
             took = self._patience.now() - begun
             if read and took >= self._patience.connect and isinstance(error, ServiceRequestError):
-                raise self._patience.silent(action, place, self._patience.connect) from error
+                raise self._patience.silent(action, service, self._patience.connect) from error
             if took < seconds:
                 raise
             if read:
-                raise self._patience.silent(action, place, seconds) from error
+                raise self._patience.silent(action, service, seconds) from error
             raise Silent(f"Azure did not answer {action} within {seconds:g} seconds.", field="provider") from error
-        self._patience.answered(action, place)
+        self._patience.answered(action, service)
         beat()
         return answer
 
@@ -86,8 +86,8 @@ def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
         from azure.core.pipeline.transport import RequestsTransport
     except ModuleNotFoundError as error:
         message = f"The provider azure needs {error.name}, which is not installed."
-        way = "Run: pip install 'cloudgpu[azure]'"
-        raise MissingExtra(message, field="provider", value="azure", next=way) from error
+        remedy = "Run: pip install 'cloudgpu[azure]'"
+        raise MissingExtra(message, field="provider", value="azure", next=remedy) from error
     inner = RequestsTransport(connection_timeout=patience.connect, read_timeout=patience.changes)
     return Transport(inner, pause, patience)
 

@@ -72,8 +72,8 @@ class Gcp(CloudAccount):
             return found
         name = f"accounts.{self.account}.project"
         message = f"No Google Cloud project is named for account {self.account}, and its credentials name none."
-        way = f"Set {name} in config.toml, or {PROJECT_VARIABLE}: gcloud projects list shows yours."
-        raise InvalidRequest(message, field=name, next=way)
+        remedy = f"Set {name} in config.toml, or {PROJECT_VARIABLE}: gcloud projects list shows yours."
+        raise InvalidRequest(message, field=name, next=remedy)
 
     def credentials(self) -> tuple[Any, str | None]:
         """Return Google's credentials and the project that they name, if any. Looked for once; AuthFailed for none."""
@@ -120,10 +120,10 @@ class Gcp(CloudAccount):
         if not _is_read(action):
             request.setdefault("requestId", str(uuid.uuid4()))
         # an answer may leave out where it is about
-        place: dict[str, Any] = {name: fields[name] for name in ("zone", "region") if name in fields}
+        location: dict[str, Any] = {name: fields[name] for name in ("zone", "region") if name in fields}
         for send in range(1, sends + 1):
             try:
-                return {**place, **self._sent(action, where, value, request)}
+                return {**location, **self._sent(action, where, value, request)}
             except Silent:
                 if read or send == sends or self.patience.is_spent(begun, read=read):
                     raise
@@ -170,13 +170,13 @@ class Gcp(CloudAccount):
         if not _is_read(action):
             yield
             return
-        place = f"Google Cloud {where}".rstrip()
-        self.patience.check(action, place)
+        service = f"Google Cloud {where}".rstrip()
+        self.patience.check(action, service)
         try:
             yield
         except Silent as error:
-            raise self.patience.silent(action, place, self.patience.reads) from error
-        self.patience.answered(action, place)
+            raise self.patience.silent(action, service, self.patience.reads) from error
+        self.patience.answered(action, service)
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""

@@ -139,13 +139,13 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
             f"{call.there} answered {call.action} with the status {status}, and not as Google does", call.value
         )
     code = next(_codes(error), "")
-    said = _CALL.sub("", str(error.message or ""))
-    if call.action == DELETE and _PROTECTED.search(said):
+    text = _CALL.sub("", str(error.message or ""))
+    if call.action == DELETE and _PROTECTED.search(text):
         return protected(call)
     headers = getattr(error.response, "headers", None) or {}
     if status == UNAUTHENTICATED and is_skewed(headers, call.now):
         return wrong_clock("Google Cloud", call.where, headers, call.now)
-    return _meant(code, status, said, call, headers)
+    return _meant(code, status, text, call, headers)
 
 
 def _is_json(response: Any) -> bool:
@@ -238,8 +238,8 @@ def permission(action: str) -> str:
 def _disabled(code: str, message: str, call: CallContext) -> AuthFailed:
     api = "compute.googleapis.com" if call.action.startswith("compute.") else _api(message)
     sentence = f"The service {api} is not enabled in the project {call.project or 'of these credentials'} ({code})."
-    way = f"Run: gcloud services enable {api}" + (f" --project {call.project}" if call.project else "")
-    return AuthFailed(sentence, field="project", value=call.project or None, next=way)
+    remedy = f"Run: gcloud services enable {api}" + (f" --project {call.project}" if call.project else "")
+    return AuthFailed(sentence, field="project", value=call.project or None, next=remedy)
 
 
 def _api(message: str) -> str:
@@ -249,8 +249,8 @@ def _api(message: str) -> str:
 
 def _unpaid(code: str, call: CallContext) -> AuthFailed:
     sentence = f"The project {call.project or 'of these credentials'} has no billing account that pays ({code})."
-    way = "Link one: https://console.cloud.google.com/billing/linkedaccount?project=" + call.project
-    return AuthFailed(sentence, field="project", value=call.project or None, next=way)
+    remedy = "Link one: https://console.cloud.google.com/billing/linkedaccount?project=" + call.project
+    return AuthFailed(sentence, field="project", value=call.project or None, next=remedy)
 
 
 def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
@@ -267,8 +267,8 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
 
 def _is_down(error: Exception) -> bool:
     """Say whether credentials could not be renewed because a service was down, throttled or not reached."""
-    said, causes = str(error), {kind.__name__ for kind in type(error.__cause__).__mro__}
-    return bool(_DOWN.search(said)) or ("TransportError" in causes and not _REFUSED_THERE.search(said))
+    text, causes = str(error), {kind.__name__ for kind in type(error.__cause__).__mro__}
+    return bool(_DOWN.search(text)) or ("TransportError" in causes and not _REFUSED_THERE.search(text))
 
 
 def is_gone(error: CloudgpuError) -> bool:

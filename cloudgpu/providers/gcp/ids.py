@@ -36,8 +36,8 @@ def machine(id: str) -> tuple[str, str]:  # noqa: A002
     found = split(id)
     if found is None:
         message = f"{id!r} is not an id of a machine on Google Cloud."
-        way = "It looks like us-central1-a/cg-0123456789abcdef0123."
-        raise InvalidRequest(message, field="instance", value=id, next=way)
+        remedy = "It looks like us-central1-a/cg-0123456789abcdef0123."
+        raise InvalidRequest(message, field="instance", value=id, next=remedy)
     return found
 
 

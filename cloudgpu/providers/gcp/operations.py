@@ -80,11 +80,11 @@ def _pauses(gcp: Gcp, deadline: datetime | None) -> Iterator[float]:
 
 def _again(gcp: Gcp, operation: Mapping[str, Any], project: str | None) -> Mapping[str, Any]:
     kind, where = _scope(operation)
-    place: dict[str, Any] = {kind: where} if where else {}
+    fields: dict[str, Any] = {kind: where} if where else {}
     if project:
-        place["project"] = project
+        fields["project"] = project
     service = f"{kind}Operations" if where else "globalOperations"
-    return gcp.ask(f"compute.{service}.get", where, operation=operation["name"], **place)
+    return gcp.ask(f"compute.{service}.get", where, operation=operation["name"], **fields)
 
 
 def _scope(operation: Mapping[str, Any]) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Pro
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.options import KEY_VARIABLES, KIND, lambda_options, read_key
-from cloudgpu.providers.rest.client import LOOPBACK, Answer, Place, RestClient
+from cloudgpu.providers.rest.client import LOOPBACK, Answer, CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount, write_file
 
@@ -50,8 +50,8 @@ class Lambda(CloudAccount):
         self.options = lambda_options(settings.account, settings.options)
         self.sends = SendOnce(settings.home, settings.clock)
         intervals = {} if urlsplit(self.options.base).hostname in LOOPBACK else INTERVALS
-        place = Place(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
-        self.rest = RestClient(place, self.patience, settings.pause)
+        api = CloudApi(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
+        self.rest = RestClient(api, self.patience, settings.pause)
         self._missed: datetime | None = None  # when the account was seen without our SSH key
         self.paid: dict[str, Money] = {}  # what each machine costs an hour, as Lambda has told it with the machine
         self._types: tuple[datetime, Mapping[str, Any]] | None = None

@@ -61,8 +61,8 @@ def refused(answer: Answer) -> CloudgpuError:
     One without a code, or with one that nobody mapped, proves neither that a machine is gone nor that none was made.
     """
     code = code_of(answer.data)
-    said = answer.data["error"].get("message") if code else None
-    sentence = f"Lambda Cloud says: {short(str(said or code or f'status {answer.status}'))}."
+    text = answer.data["error"].get("message") if code else None
+    sentence = f"Lambda Cloud says: {short(str(text or code or f'status {answer.status}'))}."
     if answer.status >= _SERVERS or code.startswith("provider/"):
         return refusal(LATER, sentence, value=code or None, region="")
     meaning = MEANINGS.get(code) or (UNKNOWN if code else _BY_STATUS.get(answer.status, UNKNOWN))

@@ -74,13 +74,13 @@ def price_list(settings: ProviderSettings) -> PriceList:
     from cloudgpu.providers.lambdalabs.client import Lambda
 
     lam = Lambda(settings)
-    types, rows, places = lam.types(), Gathering("instance types", lam.clock()), regions(lam)
+    types, rows, open_regions = lam.types(), Gathering("instance types", lam.clock()), regions(lam)
     for name, one in types.items():
         cents = ((one or {}).get("instance_type") or {}).get("price_cents_per_hour")
         amount = Decimal(cents) / 100 if isinstance(cents, int) else cents
-        for place in places:
-            key = RowKey(name, place.name, Market.ON_DEMAND)
-            rows.add(key, PER_HOUR, amount, source=SOURCE, name=f"{name} {place.name}")
+        for region in open_regions:
+            key = RowKey(name, region.name, Market.ON_DEMAND)
+            rows.add(key, PER_HOUR, amount, source=SOURCE, name=f"{name} {region.name}")
     return PriceList(KIND, (rows.part(),))
 
 

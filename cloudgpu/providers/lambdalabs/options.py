@@ -101,8 +101,8 @@ def _line(file: Path) -> str:
 
 
 def _none(message: str) -> AuthFailed:
-    way = f"Set {KEY_VARIABLES[0]}, or name a file: [accounts.NAME] key_file = ... in config.toml."
-    return AuthFailed(message, field="credential", value=None, next=way)
+    remedy = f"Set {KEY_VARIABLES[0]}, or name a file: [accounts.NAME] key_file = ... in config.toml."
+    return AuthFailed(message, field="credential", value=None, next=remedy)
 
 
 def _secretless(account: str, key: str, value: object) -> str:

@@ -189,8 +189,8 @@ def _remove_tree(tree: Path) -> None:
 def _open_up(tree: Path) -> None:
     """Let us into directories that were made read-only (git and Go's module cache do that)."""
     tree.chmod(stat.S_IRWXU)
-    for place, directories, _ in os.walk(tree):
+    for directory, directories, _ in os.walk(tree):
         for name in directories:
-            path = Path(place, name)
+            path = Path(directory, name)
             if not path.is_symlink():
                 path.chmod(stat.S_IRWXU)

@@ -59,9 +59,9 @@ def _pip_of_python() -> list[Path]:
     wheel elsewhere.
     """
     beside, elsewhere = importlib.util.find_spec("ensurepip"), sysconfig.get_config_var("WHEEL_PKG_DIR")
-    places = [Path(beside.origin).parent / "_bundled"] if beside and beside.origin else []
-    places += [Path(elsewhere)] if elsewhere else []
-    return [wheel for place in places for wheel in sorted(place.glob("pip-*.whl"))][:1]
+    directories = [Path(beside.origin).parent / "_bundled"] if beside and beside.origin else []
+    directories += [Path(elsewhere)] if elsewhere else []
+    return [wheel for directory in directories for wheel in sorted(directory.glob("pip-*.whl"))][:1]
 
 
 def naming_it(layout: Layout) -> list[Path]:

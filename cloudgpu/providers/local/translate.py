@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 _BILLED = (State.PENDING, State.RUNNING, State.STOPPING)
 
 
-def instance(found: Found, account: str, place: str, instance_type: str) -> Instance:
+def instance(found: Found, account: str, region: str, instance_type: str) -> Instance:
     """Return the machine as its files tell now."""
     state = state_of(found)
     record, says = found.record, found.says
@@ -29,8 +29,8 @@ def instance(found: Found, account: str, place: str, instance_type: str) -> Inst
         state=state,
         billed=state in _BILLED,
         tags=tags(found.layout),
-        region=place,
-        zone=place,
+        region=region,
+        zone=region,
         instance_type=instance_type,
         market=Market(record["market"]),
         launched_at=from_iso(record["launched_at"]),
@@ -59,8 +59,8 @@ def _since(found: Found, state: State) -> datetime | None:
     if state is State.PENDING:
         return from_iso(found.record["boot_at"])
     if state is State.STOPPING:
-        said = found.record.get("asked_at") or found.says.get("end", {}).get("at")
-        return from_iso(said) if said else None
+        ended_at = found.record.get("asked_at") or found.says.get("end", {}).get("at")
+        return from_iso(ended_at) if ended_at else None
     return from_iso(found.record["ended"]["at"])
 
 
@@ -71,8 +71,8 @@ def _reason(found: Found, state: State) -> str | None:
         return f"on_start failed with status {status}: see {log}" if status else None
     if "ended" in found.record:
         return str(found.record["ended"]["reason"])
-    said = found.says.get("end", {}).get("reason")
-    return None if said is None else str(said)
+    reason = found.says.get("end", {}).get("reason")
+    return None if reason is None else str(reason)
 
 
 def tags(layout: Layout) -> dict[str, str]:

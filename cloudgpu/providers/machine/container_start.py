@@ -35,7 +35,7 @@ _KEY = re.compile(rf"^{HOST_KEY_LINE}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULT
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContainerSpec:
     """What a provider says of its containers.
 
     `end` is a command for sh that ends this container's bill: the agent runs it with the reason as `$1`, again each
@@ -52,7 +52,7 @@ class Place:
     port: int = DEFAULT_PORT
 
 
-_DEFAULT = Place()
+_DEFAULT = ContainerSpec()
 
 
 class Packed(NamedTuple):
@@ -62,34 +62,34 @@ class Packed(NamedTuple):
     env: Mapping[str, str]
 
 
-def container_start(attempt: Attempt, place: Place = _DEFAULT) -> str:
+def container_start(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
     """Return the script as text for sh, the same for the same attempt.
 
-    It makes a host key once below `place.keep`, says its public half in the container's log, starts SSH for the
+    It makes a host key once below `container.keep`, says its public half in the container's log, starts SSH for the
     launch's keys, keeps the agent running, and then runs the template's `packages` and `on_start`. It never returns.
     """
-    base = base_of(attempt, place)
+    base = base_of(attempt, container)
     lines = [
         "#!/bin/sh",
-        *_facts(attempt, place, base),
+        *_facts(attempt, container, base),
         'mkdir -p "$base" && chmod 700 "$base"',
-        *written(_files(attempt, place, base)),
+        *written(_files(attempt, container, base)),
         *source("container.sh").splitlines()[1:],
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def base_of(attempt: Attempt, place: Place = _DEFAULT) -> str:
+def base_of(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
     """Return the directory that is ~/.cloudgpu there: the machine's own, since a volume may be in several at once."""
-    return f"{place.keep.rstrip('/')}/.cloudgpu-{attempt.machine}"
+    return f"{container.keep.rstrip('/')}/.cloudgpu-{attempt.machine}"
 
 
-def packed(attempt: Attempt, place: Place = _DEFAULT) -> Packed:
+def packed(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> Packed:
     """Return the script as a short command and the variables that it is unpacked from, with the machine's mark.
 
     The image needs sh, base64 and gzip for it, no Python.
     """
-    text = gzip.compress(container_start(attempt, place).encode(), compresslevel=9, mtime=0)
+    text = gzip.compress(container_start(attempt, container).encode(), compresslevel=9, mtime=0)
     letters = base64.b64encode(text).decode("ascii")
     chunks = [letters[at : at + CHUNK] for at in range(0, len(letters), CHUNK)]
     env = {f"{_PART}{number}": chunk for number, chunk in enumerate(chunks)}
@@ -110,7 +110,7 @@ def fault_in(log: str) -> str | None:
     return said[-1] if said else None
 
 
-def _facts(attempt: Attempt, place: Place, base: str) -> list[str]:
+def _facts(attempt: Attempt, container: ContainerSpec, base: str) -> list[str]:
     """Return what the script knows of the launch, as assignments of a shell."""
     tags = Lease(attempt.expires, attempt.renew_until).tags()
     facts = {
@@ -119,28 +119,28 @@ def _facts(attempt: Attempt, place: Place, base: str) -> list[str]:
         "made": str(int(attempt.made_at.timestamp())),
         "expires": tags[TAG_EXPIRES],
         "renew_until": tags[TAG_RENEW_UNTIL],
-        "keep": place.keep,
+        "keep": container.keep,
         "base": base,
-        "port": str(place.port),
+        "port": str(container.port),
         "packages": shlex.join(packages(attempt)),
         "jupyter": pip(attempt.boot.jupyter),
-        "end": place.end,
-        "ask": place.ask,
+        "end": container.end,
+        "ask": container.ask,
     }
     return [f"{name}={shlex.quote(value)}" for name, value in facts.items()]
 
 
-def _files(attempt: Attempt, place: Place, base: str) -> list[File]:
+def _files(attempt: Attempt, container: ContainerSpec, base: str) -> list[File]:
     """Return the files of the machine's directory, written anew at each start."""
     boot = attempt.boot
     keys = "".join(f"{line.strip()}\n" for line in boot.client_public_keys)
     found = {
         "agent.py": boot.agent_source,
         "own.py": boot.own_source,
-        "agent.json": json.dumps(_agent_settings(attempt, place, base)),
+        "agent.json": json.dumps(_agent_settings(attempt, container, base)),
         "client_keys": keys,
         "on_start.sh": on_start(attempt),
-        "end": f"#!/bin/sh\n{place.end}" if place.end else "",
+        "end": f"#!/bin/sh\n{container.end}" if container.end else "",
         "jupyter-run": _jupyter_run(base) if pip(boot.jupyter) else "",
     }
     modes = {"end": "700", "jupyter-run": "700"}
@@ -167,19 +167,19 @@ def _jupyter_command(attempt: Attempt, base: str) -> list[str]:
     return [f"{base}/jupyter-run", *words[1:]] if words[:1] == [f"{HERE}/jupyter"] else words
 
 
-def _agent_settings(attempt: Attempt, place: Place, base: str) -> dict[str, Any]:
+def _agent_settings(attempt: Attempt, container: ContainerSpec, base: str) -> dict[str, Any]:
     """Return what the agent is told: it counts the machine's own processes, for /proc/stat there is its host's."""
     return {
         "id": attempt.machine,
         "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the tags can be read
         "jupyter": _jupyter_command(attempt, base),
-        "root": place.keep,
+        "root": container.keep,
         "metadata": {"kind": "file", "path": f"{base}/tags.json"},
         "interval": AGENT_INTERVAL_S,
         "own": [f"{MARK}={attempt.machine}"],
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
-        **({"end": [f"{base}/end"]} if place.end else {}),
+        **({"end": [f"{base}/end"]} if container.end else {}),
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }

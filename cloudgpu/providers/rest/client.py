@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CloudApi:
     """Where a cloud is spoken to, and in which words.
 
     `cloud` is its name for people, `kind` that of its provider, `base` the address before each path. `login` returns
@@ -67,12 +67,12 @@ class Place:
 class RestClient:
     """One account's calls. `pause` waits so many seconds; `patience` is what a call has in all."""
 
-    def __init__(self, place: Place, patience: Patience, pause: Callable[[float], None] = time.sleep) -> None:
-        self.place, self.patience, self.pause = place, patience, pause
+    def __init__(self, api: CloudApi, patience: Patience, pause: Callable[[float], None] = time.sleep) -> None:
+        self.place, self.patience, self.pause = api, patience, pause
         self._pool: urllib3.PoolManager | None = None
         self._next: dict[str, float] = {}  # by action: when it may be sent again
         self._turns = threading.Lock()
-        _check(place)
+        _check(api)
 
     def call(
         self,
@@ -88,7 +88,7 @@ class RestClient:
 
         `action` is its name for the metrics and the intervals. `again`: it may be sent again where no answer, or one
         that says nothing, came; None: where it is a read. Raises NotSent, Silent, ProviderUnavailable, RateLimited, and
-        what `Place.refused` returns.
+        what `CloudApi.refused` returns.
         """
         read = method in READS
         repeats = read if again is None else again
@@ -203,8 +203,8 @@ class RestClient:
         if answer.status != TOO_MANY:
             return self.place.refused(answer)
         message = f"{self.place.cloud} takes no more calls for now (429)."
-        way = "Try again in a minute."
-        return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=way)
+        remedy = "Try again in a minute."
+        return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=remedy)
 
     @staticmethod
     def _wait(answer: Answer, tries: int) -> float:
@@ -232,24 +232,24 @@ class RestClient:
         return self._pool
 
 
-def _check(place: Place) -> None:
-    parts = urlsplit(place.base)
+def _check(api: CloudApi) -> None:
+    parts = urlsplit(api.base)
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK):
         return
-    message = f"The endpoint {place.base} of {place.cloud} is not https: the key would be readable on its way."
-    raise InvalidRequest(message, field="endpoint", value=place.base, next="Write it with https://.")
+    message = f"The endpoint {api.base} of {api.cloud} is not https: the key would be readable on its way."
+    raise InvalidRequest(message, field="endpoint", value=api.base, next="Write it with https://.")
 
 
-def _pool(place: Place) -> urllib3.PoolManager:
+def _pool(api: CloudApi) -> urllib3.PoolManager:
     try:
         import urllib3
     except ModuleNotFoundError as error:
-        message = f"The provider {place.kind} needs urllib3, which is not installed."
-        way = "Run: pip install 'cloudgpu[rest]'"
-        raise MissingExtra(message, field="provider", value=place.kind, next=way) from error
+        message = f"The provider {api.kind} needs urllib3, which is not installed."
+        remedy = "Run: pip install 'cloudgpu[rest]'"
+        raise MissingExtra(message, field="provider", value=api.kind, next=remedy) from error
     from urllib.request import getproxies, proxy_bypass
 
-    parts = urlsplit(place.base)
+    parts = urlsplit(api.base)
     proxy = getproxies().get(parts.scheme)
     more: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": AT_ONCE}  # noqa: FBT003  (its own word for none)
     if proxy is None or parts.hostname in LOOPBACK or proxy_bypass(parts.hostname or ""):
@@ -271,11 +271,11 @@ def _answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
     return Answer(reply.status, headers, data)
 
 
-def _moved(answer: Answer, action: str, place: Place) -> ProviderUnavailable:
+def _moved(answer: Answer, action: str, api: CloudApi) -> ProviderUnavailable:
     """Return the error of a redirect, which is no answer: a page for a login in between sends one, too."""
-    message = f"{place.cloud} answered {action} with a redirect ({answer.status}), which is not followed."
-    way = "Look at the endpoint, and for a proxy or a login page in between."
-    return ProviderUnavailable(message, field="provider", value=place.kind, next=way)
+    message = f"{api.cloud} answered {action} with a redirect ({answer.status}), which is not followed."
+    remedy = "Look at the endpoint, and for a proxy or a login page in between."
+    return ProviderUnavailable(message, field="provider", value=api.kind, next=remedy)
 
 
 def _lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:

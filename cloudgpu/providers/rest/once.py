@@ -120,7 +120,7 @@ def not_known_yet(cloud: str, attempt: Attempt, why: CloudgpuError | None = None
     message = (
         f"{cloud} has not answered yet whether {name} was made: it knows no tokens, so the call is not sent again."
     )
-    way = "The next cloudgpu up or cloudgpu reap finds out."
+    remedy = "The next cloudgpu up or cloudgpu reap finds out."
     if why is not None:
-        message, way = f"{message} {why.message}", " ".join(filter(None, (why.next, way)))
-    return LaunchUncertain(message, field="token", next=way)
+        message, remedy = f"{message} {why.message}", " ".join(filter(None, (why.next, remedy)))
+    return LaunchUncertain(message, field="token", next=remedy)

@@ -15,7 +15,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.machine.container_start import TAGS
-from cloudgpu.providers.rest.client import Place, RestClient
+from cloudgpu.providers.rest.client import CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.runpod import errors
 from cloudgpu.providers.runpod.options import KIND, endpoint, login, runpod_options
@@ -68,16 +68,16 @@ class Runpod(CloudAccount):
     def rest(self) -> RestClient:
         """What sends the calls."""
         if self._rest is None:
-            place = Place("RunPod", KIND, endpoint(), login, errors.refused)
-            self._rest = RestClient(place, self.patience, self.pause)
+            api = CloudApi("RunPod", KIND, endpoint(), login, errors.refused)
+            self._rest = RestClient(api, self.patience, self.pause)
         return self._rest
 
     def identity(self) -> AccountIdentity:
         """Return the account that the key belongs to, asked once."""
         with self.lock:
             if self._identity is None:
-                said = self._get("/v2/account", "account.get")
-                id_ = said.get("id") if isinstance(said, dict) else None
+                answer = self._get("/v2/account", "account.get")
+                id_ = answer.get("id") if isinstance(answer, dict) else None
                 if not isinstance(id_, str) or not id_.strip():
                     raise ProviderUnavailable("RunPod did not say whose the key is.", field="provider", value=KIND)
                 self._identity = AccountIdentity("runpod account", id_, f"RunPod account {id_}")
@@ -134,9 +134,9 @@ class Runpod(CloudAccount):
         None for an account that is invoiced: it has no credit that could end. Raises ProviderUnavailable for an answer
         without a balance.
         """
-        as_of, said = self.clock(), self._get("/v2/billing/balance", "billing.balance")
+        as_of, balance = self.clock(), self._get("/v2/billing/balance", "billing.balance")
         try:
-            left, mode = Money.usd(str(Decimal(str(said["balanceAmount"])))), said["billingMode"]
+            left, mode = Money.usd(str(Decimal(str(balance["balanceAmount"])))), balance["billingMode"]
         except (KeyError, TypeError, ArithmeticError, ValueError) as error:
             message = "RunPod's answer has no balance."
             raise ProviderUnavailable(message, field="provider", value=KIND, next=f"See {errors.BILLING}") from error
@@ -155,22 +155,22 @@ class Runpod(CloudAccount):
         return errors.meaning(error, action, value, self.rest.redacted(error.detail))
 
 
-def _rows(said: Any, name: str) -> Sequence[Any]:
-    rows = said.get(name) if isinstance(said, dict) else None
+def _rows(answer: Any, name: str) -> Sequence[Any]:
+    rows = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(rows, list):
         raise ProviderUnavailable(f"RunPod answered without {name}.", field="provider", value=KIND)
     return rows
 
 
-def _pod(said: Any, id_: str | None = None, *, listed: bool = False) -> Pod:
+def _pod(answer: Any, id_: str | None = None, *, listed: bool = False) -> Pod:
     """Return a pod as RunPod tells of it; one in a listing may be somebody else's: without our tags, it needs an id.
 
     Raises ProviderUnavailable for one that is not whole, and for another one than was asked for.
     """
-    if isinstance(said, dict) and isinstance(said.get("id"), str) and id_ in (None, said["id"]):
-        env, gpu = said.get("env"), said.get("gpu")
-        made = {**dict.fromkeys(Pod.__annotations__), **said}
-        made |= {"name": str(said.get("name") or ""), "env": env if isinstance(env, dict) else {}}
+    if isinstance(answer, dict) and isinstance(answer.get("id"), str) and id_ in (None, answer["id"]):
+        env, gpu = answer.get("env"), answer.get("gpu")
+        made = {**dict.fromkeys(Pod.__annotations__), **answer}
+        made |= {"name": str(answer.get("name") or ""), "env": env if isinstance(env, dict) else {}}
         foreign = listed and TAGS not in made["env"]
         if foreign or (isinstance(gpu, dict) and "id" in gpu and isinstance(gpu.get("count"), int)):
             return cast("Pod", made)

@@ -35,15 +35,15 @@ class Refused(CloudgpuError):
 
 def _is_theirs(answer: Answer) -> bool:
     """Say whether an answer is an error as RunPod writes it, and not somebody's on the way."""
-    said = answer.data if isinstance(answer.data, dict) else {}
-    return said.get("status") == answer.status and all(isinstance(said.get(name), str) for name in ("title", "detail"))
+    body = answer.data if isinstance(answer.data, dict) else {}
+    return body.get("status") == answer.status and all(isinstance(body.get(name), str) for name in ("title", "detail"))
 
 
 def refused(answer: Answer) -> Refused:
     """Return an answer as an error, with RunPod's sentence and each violation of the schema."""
-    said = answer.data if isinstance(answer.data, dict) else {}
-    faults = said.get("errors")
-    texts = [said.get("detail") or said.get("title") or "no reason given"]
+    body = answer.data if isinstance(answer.data, dict) else {}
+    faults = body.get("errors")
+    texts = [body.get("detail") or body.get("title") or "no reason given"]
     texts += [one for one in faults if isinstance(one, str)] if isinstance(faults, list) else []
     return Refused(answer, " ".join(str(text) for text in texts))
 
@@ -53,8 +53,8 @@ def meaning(error: Refused, action: str, value: str | None, says: str) -> Cloudg
     status, reason = error.status, f"{says.rstrip('.')} ({error.status})"
     if status == LOGIN:
         message = f"RunPod does not accept the key: {reason}."
-        way = f"Make a new key at https://console.runpod.io/user/settings and put it into {key_from() or KEY}"
-        return AuthFailed(message, field=KEY, next=way)
+        remedy = f"Make a new key at https://console.runpod.io/user/settings and put it into {key_from() or KEY}"
+        return AuthFailed(message, field=KEY, next=remedy)
     if status < FAULTY and not error.is_theirs:
         return _foreign(action, reason)
     if status == PAYMENT:
@@ -63,15 +63,15 @@ def meaning(error: Refused, action: str, value: str | None, says: str) -> Cloudg
     if (action in (CREATE, START) and status in (BAD, DENIED)) or (action, status) == (CREATE, NOT_THERE):
         return _not_there(action, reason, value)
     if status == DENIED:
-        way = "Give the key the right at https://console.runpod.io/user/settings"
-        return AuthFailed(f"The key may not do {action} at RunPod: {reason}.", field=KEY, value=action, next=way)
+        remedy = "Give the key the right at https://console.runpod.io/user/settings"
+        return AuthFailed(f"The key may not do {action} at RunPod: {reason}.", field=KEY, value=action, next=remedy)
     return _refused(action, reason, value, status)
 
 
 def _foreign(action: str, reason: str) -> ProviderUnavailable:
     message = f"The answer to {action} is none of RunPod's errors: {reason}."
-    way = "Look for a proxy or a login page in between, and try again."
-    return ProviderUnavailable(message, field="provider", value=KIND, next=way)
+    remedy = "Look for a proxy or a login page in between, and try again."
+    return ProviderUnavailable(message, field="provider", value=KIND, next=remedy)
 
 
 def _refused(action: str, reason: str, value: str | None, status: int) -> CloudgpuError:
@@ -85,7 +85,7 @@ def _refused(action: str, reason: str, value: str | None, status: int) -> Cloudg
 def _not_there(action: str, reason: str, value: str | None) -> NoCapacity:
     if action == START:
         message = f"RunPod cannot start {value} again: {reason}. A stopped pod starts only on its own host."
-        way = "Try again later, or end it with cloudgpu down and launch another: its /workspace is on that host."
-        return NoCapacity(message, field="instance", value=value, next=way)
+        remedy = "Try again later, or end it with cloudgpu down and launch another: its /workspace is on that host."
+        return NoCapacity(message, field="instance", value=value, next=remedy)
     message = f"RunPod does not place this pod: {reason}."
     return NoCapacity(message, field="offer", value=value, next="Try another GPU or data centre, or wait.")

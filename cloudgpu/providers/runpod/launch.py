@@ -106,5 +106,5 @@ class _Sender:
             if self._runpod.clock() >= self._deadline:
                 break
         message = f"It is not known whether RunPod has made the pod {self._attempt.request.name}: {error.message}"
-        way = "The next cloudgpu up or cloudgpu reap finds out; the call is not sent again."
-        raise LaunchUncertain(message, field="token", next=way) from error
+        remedy = "The next cloudgpu up or cloudgpu reap finds out; the call is not sent again."
+        raise LaunchUncertain(message, field="token", next=remedy) from error

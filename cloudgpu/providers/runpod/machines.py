@@ -179,8 +179,8 @@ def stop(runpod: Runpod, id_: str) -> None:
         if _is_stopped(look(runpod, id_)):
             return
         _check_lock(runpod, id_, error)
-        way = f"End it: cloudgpu down, or https://console.runpod.io/pods?id={id_}"
-        raise StopUnproved(error.message, field="instance", value=id_, next=way) from error
+        remedy = f"End it: cloudgpu down, or https://console.runpod.io/pods?id={id_}"
+        raise StopUnproved(error.message, field="instance", value=id_, next=remedy) from error
 
 
 def start(runpod: Runpod, id_: str) -> None:
@@ -201,5 +201,7 @@ def _is_stopped(pod: Pod) -> bool:
 def _check_lock(runpod: Runpod, id_: str, error: CloudgpuError) -> None:
     """Raise EndRefused where somebody has locked the pod. Raises InstanceNotFound where it is gone."""
     if look(runpod, id_)["locked"]:
-        way = f"Unlock it at https://console.runpod.io/pods?id={id_}, then do the same again."
-        raise EndRefused(f"The pod {id_} is locked: {error.message}", field="instance", value=id_, next=way) from error
+        remedy = f"Unlock it at https://console.runpod.io/pods?id={id_}, then do the same again."
+        raise EndRefused(
+            f"The pod {id_} is locked: {error.message}", field="instance", value=id_, next=remedy
+        ) from error

@@ -83,10 +83,10 @@ def finding(runpod: Runpod) -> Finding:
 
 def take_down(runpod: Runpod, pod: Pod, log: str) -> None:
     """Write down what a pod's log says of its key, where that is new. A full disk, say, is no reason to fail."""
-    said = _LINE.findall(log)
-    if not said or pod["cloud"] == COMMUNITY:
+    counts = _LINE.findall(log)
+    if not counts or pod["cloud"] == COMMUNITY:
         return
-    own, listed, others, account = (int(number) for number in said[-1])
+    own, listed, others, account = (int(number) for number in counts[-1])
     good = own == OK and account in REFUSED
     if good and listed not in REFUSED:  # it was shown a list: of itself alone, though there are others?
         good = listed == OK and others == 0 and len(runpod.pods()) > 1
@@ -98,8 +98,8 @@ def take_down(runpod: Runpod, pod: Pod, log: str) -> None:
 
 def note(runpod: Runpod, *, reads_no_other: bool) -> None:
     """Write down what a look from a pod has shown; for whoever comes later."""
-    told = {"account": runpod.identity().id, "reads_no_other": reads_no_other, "at": runpod.clock().isoformat()}
+    record = {"account": runpod.identity().id, "reads_no_other": reads_no_other, "at": runpod.clock().isoformat()}
     try:
-        write_file(runpod.home / _FILE, json.dumps(told))
+        write_file(runpod.home / _FILE, json.dumps(record))
     except OSError as error:
         runpod.notify(f"what the pod's key may do could not be written down: {error.strerror}")

@@ -13,7 +13,7 @@ from cloudgpu.core.model.offers import Available, Note, NoteKind, Requirements, 
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
-from cloudgpu.providers.machine.container_start import TAGS, Place, packed
+from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, packed
 from cloudgpu.providers.runpod import offers, pod_key
 from cloudgpu.providers.runpod.machines import MEMORY, PLACE
 from cloudgpu.providers.runpod.options import COMMUNITY, image_fault, is_image
@@ -118,8 +118,8 @@ def _apart(request: LaunchRequest) -> tuple[str, ...]:
 
 
 def _no_volume(name: str) -> InvalidRequest:
-    way = f"Leave --volume out; --disk GB is the size of {WORKSPACE}, which a stop keeps."
-    return InvalidRequest(NO_VOLUMES, field="--volume", value=name, next=way)
+    remedy = f"Leave --volume out; --disk GB is the size of {WORKSPACE}, which a stop keeps."
+    return InvalidRequest(NO_VOLUMES, field="--volume", value=name, next=remedy)
 
 
 def _volume_gb(wished: int | None) -> int:
@@ -162,7 +162,7 @@ def pod_name(token: str) -> str:
 def body(attempt: Attempt) -> Mapping[str, Any]:
     """Return the body of the call: all tags are in the pod's environment from its first moment."""
     call = Call(**attempt.call)
-    start = packed(attempt, Place(end=pod_key.END if call.ends else "", keep=WORKSPACE, port=SSH_PORT))
+    start = packed(attempt, ContainerSpec(end=pod_key.END if call.ends else "", keep=WORKSPACE, port=SSH_PORT))
     env = {
         TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
         PLACE: call.where,

@@ -153,13 +153,13 @@ def is_skewed(headers: Mapping[str, str], now: datetime) -> bool:
     return there is not None and abs(there - now) > SKEW
 
 
-def wrong_clock(cloud: str, place: str, headers: Mapping[str, str], now: datetime) -> AuthFailed:
+def wrong_clock(cloud: str, where: str, headers: Mapping[str, str], now: datetime) -> AuthFailed:
     """Return the error for a request that a cloud refuses for its time: by the time that its own answer bears.
 
-    Where the two clocks agree, the request came late: this clock is right, and to set it would not help. `place` is
+    Where the two clocks agree, the request came late: this clock is right, and to set it would not help. `where` is
     where the cloud refuses, empty for nowhere in it.
     """
-    there, whom = _date(headers), f"{cloud} {place}".rstrip()
+    there, whom = _date(headers), f"{cloud} {where}".rstrip()
     if there is not None and abs(there - now) <= SKEW:
         return AuthFailed(
             f"{whom} refused a request as expired, but the clock of this machine is right ({now:%H:%M:%S} UTC here, "

@@ -66,11 +66,11 @@ def refusal(
     meaning: Meaning, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
 ) -> CloudgpuError:
     """Return the error for a refusal. `region` replaces REGION in the way out; `headers` say when to ask again."""
-    way = meaning.way.replace("REGION", region) or None
+    remedy = meaning.way.replace("REGION", region) or None
     if meaning.kind is RateLimited:
         wait = retry_after(headers or {})
-        return RateLimited(sentence, retry_after=wait, field=meaning.field, value=value, next=way)
-    return meaning.kind(sentence, field=meaning.field, value=value, next=way)
+        return RateLimited(sentence, retry_after=wait, field=meaning.field, value=value, next=remedy)
+    return meaning.kind(sentence, field=meaning.field, value=value, next=remedy)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -79,13 +79,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return float(text) if text.replace(".", "", 1).isdigit() else None
 
 
-def denied(credentials: str, action: str, place: str, *, grant: str = "the permission") -> AuthFailed:
-    """Return the error for a missing permission. `credentials` begins the sentence, `place` (with its space) ends it.
+def denied(credentials: str, action: str, where: str, *, grant: str = "the permission") -> AuthFailed:
+    """Return the error for a missing permission. `credentials` begins the sentence, `where` (with its space) ends it.
 
     `grant` is what has to be asked for: the permission itself, or a role that allows it.
     """
-    way = f"Ask for {grant} {action}; cloudgpu doctor names all that are missing."
-    return AuthFailed(f"{credentials} may not do {action}{place}.", field="permission", value=action, next=way)
+    remedy = f"Ask for {grant} {action}; cloudgpu doctor names all that are missing."
+    return AuthFailed(f"{credentials} may not do {action}{where}.", field="permission", value=action, next=remedy)
 
 
 def silent(sentence: str, value: str | None) -> ProviderUnavailable:

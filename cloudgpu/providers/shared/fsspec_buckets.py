@@ -41,8 +41,8 @@ def open_bucket(address: BucketAddress, settings: ProviderSettings) -> FsspecBuc
         found = fsspec.filesystem(address.scheme)
     except (ImportError, ValueError) as error:  # its own word for a scheme that nothing implements
         message = f"Data at {address.scheme}:// needs the package {package}, which is not installed."
-        way = f"Run: pip install {package}"
-        raise MissingExtra(message, field="--data", value=address.text, next=way) from error
+        remedy = f"Run: pip install {package}"
+        raise MissingExtra(message, field="--data", value=address.text, next=remedy) from error
     return FsspecBucket(found, address, settings.clock)
 
 
@@ -92,6 +92,6 @@ class FsspecBucket:
         """Return our error for what an implementation raised. Its text may hold an address, so it is not repeated."""
         what = f"{self._text} could not be read: {type(error).__name__}"
         if isinstance(error, PermissionError):
-            way = "Sign in with that cloud's command-line tool, and grant yourself access to the bucket."
-            return AuthFailed(f"{what}.", field="--data", value=self._text, next=way)
+            remedy = "Sign in with that cloud's command-line tool, and grant yourself access to the bucket."
+            return AuthFailed(f"{what}.", field="--data", value=self._text, next=remedy)
         return ProviderUnavailable(f"{what}.", field="--data", value=self._text, next="Try again.")

@@ -125,9 +125,9 @@ def lying_in(zone: str, there: Sequence[Raw], zone_of: Callable[[Raw], str], id:
     """
     here = [one for one in there if zone_of(one) == zone]
     if there and not here:
-        place = zone_of(there[0])
-        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
+        zone_there = zone_of(there[0])
+        message = f"The volume {volume.name} is in {zone_there}, and the machine is in {zone}."
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {zone_there}.")
     return min(here, key=lambda one: str(one[id]), default=None)
 
 
@@ -135,16 +135,16 @@ def size_to_make(volume: Volume, zone: str) -> int:
     """Return the size in GB of a volume that is to be made; raise InvalidRequest where nobody has said it."""
     if volume.size_gb is None:
         message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
-        way = f"Give its size in GB: --volume {volume.name}:100"
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
+        remedy = f"Give its size in GB: --volume {volume.name}:100"
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
     return volume.size_gb
 
 
 def used(volume: Volume, machine: str) -> InvalidRequest:
     """Return the error for a volume that another machine (our id of it) uses."""
     message = f"The volume {volume.name} is used by the machine {machine}."
-    way = "End that machine first (cloudgpu ls --refresh names it), or use another volume."
-    return InvalidRequest(message, field="--volume", value=volume.name, next=way)
+    remedy = "End that machine first (cloudgpu ls --refresh names it), or use another volume."
+    return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
 
 
 def agreed(what: str, name: str, lies: str, wished: str | None, option: str) -> str:
@@ -160,7 +160,7 @@ def agreed(what: str, name: str, lies: str, wished: str | None, option: str) -> 
 
 
 def nowhere(
-    what: str, field: str, name: str, known: Collection[str], silent: Sequence[Unanswered], way: str
+    what: str, field: str, name: str, known: Collection[str], silent: Sequence[Unanswered], remedy: str
 ) -> InvalidRequest | ProviderUnavailable:
     """Return the error for something that was not found, with the near one; a silent part may have it."""
     if silent:
@@ -170,4 +170,4 @@ def nowhere(
             value=silent[0].scope,
             next="Run it again.",
         )
-    return unknown_word(f"There is no {what} {name!r}", name, known, field=field, use="Use {}.", next=way)
+    return unknown_word(f"There is no {what} {name!r}", name, known, field=field, use="Use {}.", next=remedy)

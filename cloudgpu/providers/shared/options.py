@@ -72,8 +72,8 @@ def several(one: Reader, what: str, example: str) -> Reader:
     return read
 
 
-def fault(account: str, key: str, value: object, says: str, way: str) -> InvalidRequest:
+def fault(account: str, key: str, value: object, says: str, remedy: str) -> InvalidRequest:
     """Return the error for a key of an account's table that cannot be."""
     name = f"config.toml: accounts.{account}.{key}"
     shown = None if value is None else str(value)[:80]
-    return InvalidRequest(f"{name} {says}", field=name, value=shown, next=way)
+    return InvalidRequest(f"{name} {says}", field=name, value=shown, next=remedy)

@@ -141,8 +141,8 @@ def finding(found: Sequence[Opening], good: str) -> Finding:
     """Return what doctor says: what is open and how to close it, or that nothing is."""
     if not found:
         return Finding(WHAT, good=True, says=good)
-    says, way = "; ".join(one.says for one in found), "; ".join(one.close for one in found)
-    return Finding(WHAT, good=False, says=says, next=f"If nobody needs it: {way}")
+    says, remedy = "; ".join(one.says for one in found), "; ".join(one.close for one in found)
+    return Finding(WHAT, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 
 def disk_gb(wished: int | None, image: str, least: int, *, usual: int, most: int, whose: str) -> int:
@@ -164,17 +164,19 @@ def disk_gb(wished: int | None, image: str, least: int, *, usual: int, most: int
     )
 
 
-def region(requirements: Requirements, region_of: Callable[[str], str | None], no_zone: str, way: str) -> str | None:
+def region(requirements: Requirements, region_of: Callable[[str], str | None], no_zone: str, remedy: str) -> str | None:
     """Return the region that a wish names, by itself or by its zone; None for no wish. Asks nobody.
 
-    Raises InvalidRequest for a zone that is none (`no_zone` says of whom, `way` how one is written), or that lies in
+    Raises InvalidRequest for a zone that is none (`no_zone` says of whom, `remedy` how one is written), or that lies in
     another region than the one that is named.
     """
     if requirements.zone is None:
         return requirements.region
     found = region_of(requirements.zone)
     if found is None:
-        raise InvalidRequest(f"{requirements.zone!r} is {no_zone}.", field="--zone", value=requirements.zone, next=way)
+        raise InvalidRequest(
+            f"{requirements.zone!r} is {no_zone}.", field="--zone", value=requirements.zone, next=remedy
+        )
     if requirements.region not in (None, found):
         message = f"The zone {requirements.zone} is in {found}, not in {requirements.region}."
         raise InvalidRequest(

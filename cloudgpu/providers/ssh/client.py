@@ -124,10 +124,10 @@ def _request(verb: str, body: dict[str, Any]) -> bytes:
 
 def _answer(host: Host, done: Completed, tags: Mapping[str, str]) -> dict[str, Any]:
     lines = done.stdout.decode("utf-8", "replace").splitlines()
-    said = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
-    if said is None:
+    answer_line = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
+    if answer_line is None:
         raise _no_answer(host, done)
-    answer: dict[str, Any] = json.loads(said[len(ANSWER) :])
+    answer: dict[str, Any] = json.loads(answer_line[len(ANSWER) :])
     if "fault" in answer:
         raise _fault(host, str(answer["fault"]), str(answer["said"]), tags)
     return answer
@@ -143,9 +143,9 @@ def _no_answer(host: Host, done: Completed) -> CloudgpuError:
             next="Install Python 3.8 or newer there, or name one: python = ...",
         )
     words = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    said = words[-1].strip().rstrip(".")[:200] if words else f"it ended with status {done.status}"
+    reason = words[-1].strip().rstrip(".")[:200] if words else f"it ended with status {done.status}"
     return ProviderUnavailable(
-        f"{host.name} gave an unexpected answer: {said}.",
+        f"{host.name} gave an unexpected answer: {reason}.",
         field=field,
         value=value,
         next="cloudgpu needs Python 3.8 or newer there, and a shell that says nothing of its own; then try again.",
@@ -168,13 +168,13 @@ def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> No
     since = f"{datetime.fromtimestamp(machine['at'], UTC):%Y-%m-%d %H:%M} UTC"
     whose = f"{owner}'s " if owner and owner != asked.get(TAG_OWNER) else ""
     if tags.get(TAG_LEDGER) == asked.get(TAG_LEDGER):
-        way = f"Use that one, or end it first: cloudgpu down {name}"
+        remedy = f"Use that one, or end it first: cloudgpu down {name}"
     elif whose:
-        way = f"Ask {owner} to end it, or take another host: your ledger does not have that machine."
+        remedy = f"Ask {owner} to end it, or take another host: your ledger does not have that machine."
     else:
-        way = f"End it from the home that launched it (cloudgpu down {name}), or take another host."
+        remedy = f"End it from the home that launched it (cloudgpu down {name}), or take another host."
     message = f"{host} is in use by {whose}{name} ({machine['wanted']}, launched {since})."
-    return NoCapacity(message, field="instance_type", value=host, next=way)
+    return NoCapacity(message, field="instance_type", value=host, next=remedy)
 
 
 _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {

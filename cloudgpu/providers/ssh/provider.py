@@ -130,14 +130,14 @@ class SshProvider:
         try:
             with self._waiting(host):
                 seconds = self._patience.changes  # longer than a GPU driver takes to load
-                said = client.ask(host, "facts", {}, timeout=seconds)
+                facts = client.ask(host, "facts", {}, timeout=seconds)
         except LoginRefused as error:
             raise client.settled_later(error) from error
         except Unreachable as error:
             error.next = client.SWITCH_ON if type(error) is Unreachable else error.next
             raise
-        self._heard(host, said)
-        return translate.available(self.account, host, said, requirements)
+        self._heard(host, facts)
+        return translate.available(self.account, host, facts, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return the electricity of our hosts, None for what is no host of ours."""
@@ -178,13 +178,13 @@ class SshProvider:
         (answer,) = self._looks([host])
         if isinstance(answer, CloudgpuError):
             raise answer
-        said = answer["machine"]
+        record = answer["machine"]
         if answer.get("elsewhere") == id:
             message = f"{host.name} has this machine's files, and it is at another computer, which shares that home."
             raise ProviderUnavailable(message, field="instance", value=id, next="Name that host in config.toml.")
-        if said is None or said["id"] != id:
+        if record is None or record["id"] != id:
             raise _not_found(id)
-        return self._instance(host, said)
+        return self._instance(host, record)
 
     def list(self) -> Listing:
         """Return the machine of every host; hosts that do not answer are named."""
@@ -270,8 +270,8 @@ class SshProvider:
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
         """Return what still runs there from this machine, None where the host cannot tell. Raises InstanceNotFound."""
-        said = self._ask(self._host(id), "processes", {"id": id}, timeout=self._patience.reads)["processes"]
-        return None if said is None else tuple(Process(**one) for one in said)
+        listed = self._ask(self._host(id), "processes", {"id": id}, timeout=self._patience.reads)["processes"]
+        return None if listed is None else tuple(Process(**one) for one in listed)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags where the agent reads them, too. Raises InstanceNotFound."""
@@ -300,8 +300,8 @@ class SshProvider:
         """Return what a launch writes in the home of a host."""
         return translate.writes(name, template=template)
 
-    def _instance(self, host: Host, said: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
-        return translate.instance(self.account, host, client.address(host), said, gpus_now)
+    def _instance(self, host: Host, record: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
+        return translate.instance(self.account, host, client.address(host), record, gpus_now)
 
     def _offered(self, item: Available) -> Host:
         host = self._hosts.get(item.zone)

@@ -150,52 +150,52 @@ def metered_price(host: Host, gpus: Sequence[Accelerator], drew: electricity.Dra
 
 
 def instance(
-    account: str, host: Host, address: Address, said: Mapping[str, Any], gpus_now: tuple[str, ...] = ()
+    account: str, host: Host, address: Address, record: Mapping[str, Any], gpus_now: tuple[str, ...] = ()
 ) -> Instance:
     """Return the machine as its host tells now, with who uses the GPUs there, where that was asked."""
-    state = _state(said)
-    name = host_of(str(said["id"])) or host.name  # as it was launched: others may call the same host otherwise
-    since = said["ended"]["at"] if said["ended"] else said["boot_at"]
+    state = _state(record)
+    name = host_of(str(record["id"])) or host.name  # as it was launched: others may call the same host otherwise
+    since = record["ended"]["at"] if record["ended"] else record["boot_at"]
     return Instance(
         provider=KIND,
         account=account,
-        id=str(said["id"]),
+        id=str(record["id"]),
         state=state,
         billed=state is not State.STOPPED,
-        tags=_tags(said),
+        tags=_tags(record),
         region=name,
         zone=name,
         instance_type=name,
         market=Market.ON_DEMAND,
-        launched_at=_time(said["launched_at"]),
+        launched_at=_time(record["launched_at"]),
         since=_time(since),
         address=address if state is State.RUNNING else None,
-        accelerators=tuple(Accelerator(**gpu) for gpu in said["gpus"]),
-        last_active=_epoch(said.get("last-active")),
-        reason=_reason(said),
+        accelerators=tuple(Accelerator(**gpu) for gpu in record["gpus"]),
+        last_active=_epoch(record.get("last-active")),
+        reason=_reason(record),
         gpus_now=gpus_now,
     )
 
 
-def _state(said: Mapping[str, Any]) -> State:
-    if said["wanted"] == "running":
-        return State.RUNNING if said["alive"] else State.PENDING
-    return State.STOPPED if said["ended"] else State.STOPPING
+def _state(record: Mapping[str, Any]) -> State:
+    if record["wanted"] == "running":
+        return State.RUNNING if record["alive"] else State.PENDING
+    return State.STOPPED if record["ended"] else State.STOPPING
 
 
-def _reason(said: Mapping[str, Any]) -> str | None:
-    if said["ended"]:
-        return str(said["ended"]["reason"])
-    status = said.get("on_start.status", "0")
+def _reason(record: Mapping[str, Any]) -> str | None:
+    if record["ended"]:
+        return str(record["ended"]["reason"])
+    status = record.get("on_start.status", "0")
     if status in ("0", "running"):
         return None
     return f"on_start failed with status {status}: see ~/.cloudgpu/on_start.log there"
 
 
-def _tags(said: Mapping[str, Any]) -> dict[str, str]:
+def _tags(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the tags, with the end of the lease as the agent has renewed it since."""
-    found = {str(key): str(value) for key, value in said["tags"].items()}
-    renewed = _epoch(said.get("expires"))
+    found = {str(key): str(value) for key, value in record["tags"].items()}
+    renewed = _epoch(record.get("expires"))
     tagged = _epoch(found.get(TAG_EXPIRES))
     if renewed and tagged and renewed > tagged:
         found[TAG_EXPIRES] = str(int(renewed.timestamp()))

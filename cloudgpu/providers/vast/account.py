@@ -40,8 +40,8 @@ def credit(vast: Vast) -> Credit:
     left of what was paid in is our belief. At zero vast.ai stops everything, and deletes it later. Raises
     ProviderUnavailable where it says no number.
     """
-    said = _user(vast)
-    found = said.get("credit", said.get("balance"))
+    user = _user(vast)
+    found = user.get("credit", user.get("balance"))
     if isinstance(found, bool) or not isinstance(found, int | float):
         message = f"{CLOUD} does not say what is left of the credit."
         raise ProviderUnavailable(message, field="provider", value=KIND, next=f"Look at {BILLING}")
@@ -49,12 +49,12 @@ def credit(vast: Vast) -> Credit:
 
 
 def _user(vast: Vast) -> dict[str, Any]:
-    said = vast.ask("GET", "/api/v0/users/current/", "user")
-    number = said.get("id")
+    user = vast.ask("GET", "/api/v0/users/current/", "user")
+    number = user.get("id")
     if isinstance(number, bool) or not isinstance(number, int) or number <= 0:
         message = f"{CLOUD} did not say whose key it is."
         raise ProviderUnavailable(message, field="provider", value=KIND, next="Give the key user_read.")
-    return said
+    return user
 
 
 def login(vast: Vast) -> Login:
@@ -74,10 +74,10 @@ def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002
 
     The log is read over TLS by vast.ai's word, so that nobody between can change it; the host's owner can.
     """
-    said = vast.ask(
+    answer = vast.ask(
         "PUT", f"/api/v0/instances/request_logs/{machines.number_of(id)}/", "logs", body={"tail": LOG_LINES}, again=True
     )
-    url = str(said.get("result_url") or "")
+    url = str(answer.get("result_url") or "")
     for number in range(LOG_TRIES if url else 0):
         if number:
             beat(LOG_PAUSE_S)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
-from cloudgpu.providers.rest.client import Answer, Place, RestClient
+from cloudgpu.providers.rest.client import Answer, CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount
 from cloudgpu.providers.vast.errors import refusal_of
@@ -48,7 +48,7 @@ class Vast(CloudAccount):
         self.paid: dict[str, Paid] = {}  # by the contract's id
         self.ends: dict[str, datetime | None] = {}  # when its host leaves, by the contract's id
         self.identity: AccountIdentity | None = None
-        place = Place(
+        api = CloudApi(
             cloud=CLOUD,
             kind=KIND,
             base=self.base,
@@ -56,7 +56,7 @@ class Vast(CloudAccount):
             refused=self._refused,
             intervals=INTERVALS if self.base == API else {},
         )
-        self.client = RestClient(place, self.patience, settings.pause)
+        self.client = RestClient(api, self.patience, settings.pause)
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
@@ -90,8 +90,8 @@ class Vast(CloudAccount):
         Raises ProviderUnavailable while it is not there yet, and for an address that is not https.
         """
         parts = urlsplit(url)
-        place = Place(CLOUD, KIND, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _not_there(answer.status))
-        reader = RestClient(place, self.patience, self.pause)
+        api = CloudApi(CLOUD, KIND, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _not_there(answer.status))
+        reader = RestClient(api, self.patience, self.pause)
         return list(reader.lines(parts.path, action="log", query=dict(parse_qsl(parts.query))))
 
     @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.machine.container_start import TAGS, Place, packed
+from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, packed
 from cloudgpu.providers.vast import request
 from cloudgpu.providers.vast.client import CLOUD
 from cloudgpu.providers.vast.request import LABEL, Call
@@ -44,8 +44,8 @@ def body(attempt: Attempt) -> dict[str, Any]:
     Raises InvalidRequest where the template is too large for a container's environment.
     """
     call = Call(**attempt.call)
-    place = Place(end=own_end(call.base), ask=tags_now(call.base), keep=request.KEEP, port=request.SSH_PORT)
-    script = packed(attempt, place)
+    container = ContainerSpec(end=own_end(call.base), ask=tags_now(call.base), keep=request.KEEP, port=request.SSH_PORT)
+    script = packed(attempt, container)
     env = {
         f"-p {request.SSH_PORT}:{request.SSH_PORT}": "1",
         TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
@@ -54,8 +54,8 @@ def body(attempt: Attempt) -> dict[str, Any]:
     size = sum(len(name) + len(value) for name, value in env.items())
     if size > MAX_ENV:
         message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MAX_ENV:,} characters."
-        way = "Take a smaller template, and copy the rest with cloudgpu cp."
-        raise InvalidRequest(message, field="template", value=attempt.boot.template, next=way)
+        remedy = "Take a smaller template, and copy the rest with cloudgpu cp."
+        raise InvalidRequest(message, field="template", value=attempt.boot.template, next=remedy)
     made: dict[str, Any] = {
         "client_id": "me",
         "image": _image(attempt, call),

@@ -64,15 +64,15 @@ def refusal_of(redacted: Callable[[str], str], answer: Answer) -> CloudgpuError:
     """
     if not isinstance(answer.data, dict) and answer.status != NO_KEY:
         return _unknown(answer.status, redacted(str(answer.data or "")))
-    said = answer.data if isinstance(answer.data, dict) else {}
-    why = _meant(answer.status, redacted(f"{said.get('error') or ''} {said.get('msg') or ''}"))
-    contract = contract_of(said)
+    body = answer.data if isinstance(answer.data, dict) else {}
+    why = _meant(answer.status, redacted(f"{body.get('error') or ''} {body.get('msg') or ''}"))
+    contract = contract_of(body)
     return why if contract is None else LeftContract(contract, why)
 
 
-def contract_of(said: dict[str, Any]) -> str | None:
+def contract_of(answer: dict[str, Any]) -> str | None:
     """Return the id of the contract that an answer says it has made; None for none."""
-    found = said.get("new_contract")
+    found = answer.get("new_contract")
     return str(found) if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
@@ -86,13 +86,13 @@ def _unknown(status: int, words: str) -> ProviderUnavailable:
 
 def _meant(status: int, words: str) -> CloudgpuError:
     sentence = _sentence(status, words)
-    for word, kind, field, way in _WORDS:
+    for word, kind, field, remedy in _WORDS:
         if word in words:
-            return kind(sentence, field=field, next=way or None)
+            return kind(sentence, field=field, next=remedy or None)
     if status < 500 and _CREDIT.search(words):  # noqa: PLR2004  (a fault of its own says nothing of credit)
-        kind, field, way = _NO_CREDIT
-        return kind(sentence, field=field, next=way)
+        kind, field, remedy = _NO_CREDIT
+        return kind(sentence, field=field, next=remedy)
     if status in _STATUSES:
-        kind, field, way = _STATUSES[status]
-        return kind(sentence, field=field, next=way)
+        kind, field, remedy = _STATUSES[status]
+        return kind(sentence, field=field, next=remedy)
     return _unknown(status, words)

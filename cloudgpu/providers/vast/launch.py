@@ -54,7 +54,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
         if not vast.once.may_send(attempt):
             return _looked_for(vast, attempt, deadline)
         try:
-            said = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=sent, again=False)
+            answer = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=sent, again=False)
         except LeftContract as left:
             return _ended(vast, attempt, left, deadline)
         except (NotSent, RateLimited):  # vast.ai refuses what comes too often before it looks at it
@@ -67,7 +67,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
         except CloudgpuError:
             vast.once.refused(attempt)
             raise
-        contract = contract_of(said)
+        contract = contract_of(answer)
         if contract is None:
             why = ProviderUnavailable(f"{CLOUD} did not say which contract it has made.", field="provider", value=KIND)
             return _looked_for(vast, attempt, deadline, why)
@@ -186,8 +186,8 @@ def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime)
         beat(PAUSE_S)
         vast.pause(PAUSE_S)
     message = f"{left.message} It could not be proved that it is gone: {fault.message}"
-    way = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {left.contract}."
-    raise LaunchUncertain(message, field="instance", value=left.contract, next=way) from left
+    remedy = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {left.contract}."
+    raise LaunchUncertain(message, field="instance", value=left.contract, next=remedy) from left
 
 
 def _gone(vast: Vast, attempt: Attempt, last: Instance, left: LeftContract) -> Instance:

@@ -42,10 +42,10 @@ def get(vast: Vast, id: str) -> Instance:  # noqa: A002
 def raw(vast: Vast, id: str) -> Raw:  # noqa: A002
     """Return what vast.ai says of a contract. Of one that it does not know it says null, with 200."""
     number = number_of(id)
-    said = vast.ask("GET", f"/api/v0/instances/{number}/", "get")
-    if "instances" not in said:
+    answer = vast.ask("GET", f"/api/v0/instances/{number}/", "get")
+    if "instances" not in answer:
         raise unreadable(f"answered a look at {id} without saying whether it exists")
-    found = said["instances"]
+    found = answer["instances"]
     if found is None:
         raise InstanceNotFound(f"{CLOUD} has no contract {id}.", field="instance", value=id)
     return _checked(found, id)
@@ -67,12 +67,12 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
         query["select_filters"] = json.dumps(filters)
     seen: set[str] = set()
     while True:
-        said = vast.ask("GET", "/api/v1/instances/", "list", query=query)
-        found = said.get("instances")
+        answer = vast.ask("GET", "/api/v1/instances/", "list", query=query)
+        found = answer.get("instances")
         if not isinstance(found, list):
             raise unreadable("answered a listing without contracts in it")
         yield from (_identified(one) for one in found)
-        token = said.get("next_token")
+        token = answer.get("next_token")
         if token is None:
             return
         if str(token) in seen or len(seen) >= MAX_PAGES:

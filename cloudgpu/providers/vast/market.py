@@ -80,8 +80,8 @@ def price_list(settings: ProviderSettings) -> PriceList:
     for gpu in dict.fromkeys(shape.gpu.name for shape in known):
         filters = _usual(vast) | {"verification": {"eq": "verified"}, "gpu_name": {"in": list(names_of(gpu))}}
         for ask in search(vast, Market.ON_DEMAND, filters):
-            for place in (VERIFIED, *([DATACENTER] if trust_of(ask) is Trust.DATACENTER else [])):
-                asked = found.setdefault(RowKey(type_name(ask), place, Market.ON_DEMAND), [])
+            for zone in (VERIFIED, *([DATACENTER] if trust_of(ask) is Trust.DATACENTER else [])):
+                asked = found.setdefault(RowKey(type_name(ask), zone, Market.ON_DEMAND), [])
                 asked.append(per_hour(ask, Market.ON_DEMAND))
     rows = Gathering("offers", vast.clock())
     for key, asked in found.items():
@@ -215,9 +215,9 @@ def _first_of_each(items: Sequence[Available]) -> Iterator[Available]:
     """Yield the first, the cheapest, of each machine, type and market."""
     seen = set()
     for item in items:
-        place = (item.zone, item.instance_type, item.market)
-        if place not in seen:
-            seen.add(place)
+        key = (item.zone, item.instance_type, item.market)
+        if key not in seen:
+            seen.add(key)
             yield item
 
 

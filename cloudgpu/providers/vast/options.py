@@ -65,14 +65,14 @@ def key_place(options: VastOptions) -> str:
 
 def api_key(account: str, options: VastOptions) -> str:
     """Return the account's API key; raise AuthFailed where there is none, or what is there is none."""
-    place = key_place(options)
-    found = os.environ.get(VARIABLE, "") if place == VARIABLE else _read(account, place) if place else ""
+    source = key_place(options)
+    found = os.environ.get(VARIABLE, "") if source == VARIABLE else _read(account, source) if source else ""
     found = found.strip()
     if _KEY.fullmatch(found):
         return found
-    says = f"{place} holds no API key" if place else f"There is no API key of vast.ai for account {account}"
-    way = f"Make one at https://cloud.vast.ai/manage-keys/ and put it into {VARIABLE} or {KEY_FILES[0]}."
-    raise AuthFailed(f"{says}.", field=place or VARIABLE, next=way)
+    says = f"{source} holds no API key" if source else f"There is no API key of vast.ai for account {account}"
+    remedy = f"Make one at https://cloud.vast.ai/manage-keys/ and put it into {VARIABLE} or {KEY_FILES[0]}."
+    raise AuthFailed(f"{says}.", field=source or VARIABLE, next=remedy)
 
 
 def _read(account: str, name: str) -> str:

@@ -63,8 +63,8 @@ def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> Placemen
     del vast, requirements
     if setup.image is not None and not IMAGE.fullmatch(setup.image):
         message = f"{setup.image!r} is not an image with its tag."
-        way = "Write it like pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel."
-        raise InvalidRequest(message, field="--image", value=setup.image, next=way)
+        remedy = "Write it like pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel."
+        raise InvalidRequest(message, field="--image", value=setup.image, next=remedy)
     if setup.volume is not None and setup.volume.size_gb is None:
         message = f"There is no volume {setup.volume.name!r}: cloudgpu keeps no volumes on {CLOUD}."
         raise InvalidRequest(message, field="--volume", value=setup.volume.name, next="Leave --volume out.")
@@ -76,7 +76,7 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
 
     Raises NoCapacity where the offer is gone, has become dearer, or ends before the lease does.
     """
-    said = _apart(request)
+    notes = _apart(request)
     setup = request.setup
     constraint(vast, setup, request.want)
     _check_place(request)
@@ -101,7 +101,7 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     stored = AttachedResource(
         f"disk of {disk} GB on its host", STORED_AS, disk, while_stopped=True, rate=_rate(vast, ask, disk)
     )
-    return Resolved(asdict(call), (stored,), (), (*said, *_remarks(vast, request, item, ask)))
+    return Resolved(asdict(call), (stored,), (), (*notes, *_remarks(vast, request, item, ask)))
 
 
 def _check_place(request: LaunchRequest) -> None:
@@ -130,8 +130,8 @@ def _apart(request: LaunchRequest) -> tuple[str, ...]:
         return ()
     if cluster.engine != "none":
         message = f"The containers of a cluster on {CLOUD} cannot reach each other, and {cluster.engine} needs that."
-        way = "Launch with --engine none, or with another --provider."
-        raise InvalidRequest(message, field="--engine", value=cluster.engine, next=way)
+        remedy = "Launch with --engine none, or with another --provider."
+        raise InvalidRequest(message, field="--engine", value=cluster.engine, next=remedy)
     return (f"the {cluster.nodes} machines cannot reach each other: on {CLOUD}, containers have no network in common",)
 
 

@@ -56,9 +56,9 @@ def settings_of(session: Session, address: BucketAddress, launch: Mapping[str, s
 
 
 def bucket_data(
-    session: Session, data: Iterable[DataRecord], launch: Mapping[str, str | bool], place: tuple[str, str]
+    session: Session, data: Iterable[DataRecord], launch: Mapping[str, str | bool], location: tuple[str, str]
 ) -> tuple[BucketData, ...]:
-    """Return what a job will fetch from buckets to a machine at `place`: its provider and region.
+    """Return what a job will fetch from buckets to a machine at `location`: its provider and region.
 
     Raises InvalidRequest for a bucket or prefix with nothing in it, MissingExtra for an SDK that is not installed,
     AuthFailed, ProviderUnavailable.
@@ -70,7 +70,7 @@ def bucket_data(
             bucket = open_bucket(address, settings_of(session, address, launch))
             listed = listed_in(bucket, address)
             size, region = sum(each.size for _, each in listed), bucket.region()
-            traffic = traffic_text(address.cloud, region, size, place)
+            traffic = traffic_text(address.cloud, region, size, location)
             found.append(BucketData(one["source"], one["target"], len(listed), size, region, traffic))
     return tuple(found)
 
@@ -135,21 +135,21 @@ def _download(bucket: Bucket, address: BucketAddress, one: BucketObject) -> Down
 
 def _name(address: BucketAddress, one: BucketObject) -> str:
     """Return what a machine calls an object: another content has another name."""
-    told = "\0".join((address.scheme, address.bucket, one.key, one.etag, str(one.size)))
-    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
+    identity = "\0".join((address.scheme, address.bucket, one.key, one.etag, str(one.size)))
+    return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def traffic_text(cloud: str, region: str | None, size: int, place: tuple[str, str]) -> str:
+def traffic_text(cloud: str, region: str | None, size: int, location: tuple[str, str]) -> str:
     """Return what it costs to bring so many bytes out of a region, in words; empty where both are one region.
 
-    `place` is the provider and region of the other end.
+    `location` is the provider and region of the other end.
     """
-    provider, there = place
+    provider, machine_region = location
     name = CLOUD_NAMES.get(cloud, cloud)
-    if provider == cloud and region is not None and region == there:
+    if provider == cloud and region is not None and region == machine_region:
         return ""
     if provider == cloud:
-        between = f"between {region} and {there}" if region else "between regions"
+        between = f"between {region} and {machine_region}" if region else "between regions"
         return f"{name} charges for traffic {between}; its price is not in the catalogue"
     rate = None if is_owned(cloud) else egress_rate(cloud, region or "", size)
     if rate is None or rate.price is None:

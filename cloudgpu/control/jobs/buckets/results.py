@@ -109,9 +109,9 @@ def send_presigned_post(there: JobBucket, job: Job, remote: RemoteJob) -> None:
     found = there.state(remote.attempt)
     known = {} if found is None else json.loads(found[1])
     form = there.bucket.presigned_post(there.prefix, PRESIGNED_POST_TTL_S, lists.PART_BYTES + 10**9)
-    said = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
+    form_json = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
     every, until = job.spec["every_s"], form.until.timestamp()
-    remote.call("store", form=said, until=until, every=every, part=lists.PART_BYTES, known=known)
+    remote.call("store", form=form_json, until=until, every=every, part=lists.PART_BYTES, known=known)
 
 
 def restored_from(there: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:

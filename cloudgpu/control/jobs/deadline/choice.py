@@ -130,13 +130,13 @@ def position(
 ) -> Position:
     """Return where a job is: on this machine, if there is one, whose command this sync has seen."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None
-    said = None if remote is None else remote.progress
-    if said is None and job.progress is not None:
-        said = job.progress[:2]
+    progress = None if remote is None else remote.progress
+    if progress is None and job.progress is not None:
+        progress = job.progress[:2]
     alive = None if known.alive is None else _moment(known.alive)
-    if attempt is None and said is not None:  # what it says now is of work that may be lost
-        said = None if job.progress is None or not _is_of_saved(job) else said
-    return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=said)
+    if attempt is None and progress is not None:  # what it says now is of work that may be lost
+        progress = None if job.progress is None or not _is_of_saved(job) else progress
+    return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=progress)
 
 
 def _is_of_saved(job: Job) -> bool:

@@ -143,12 +143,12 @@ def _moves(job: Job) -> Iterator[tuple[str, JobMove]]:
             yield one.machine, one.move
 
 
-def _left(session: Session, job: Job, place: SpotLocation) -> datetime | None:
+def _left(session: Session, job: Job, location: SpotLocation) -> datetime | None:
     """Return when a job last left a place for a cheaper one; None where it never did."""
     found = None
     for machine, move in _moves(job):
         row = session.ledger.machine(machine)
-        if row is not None and spot_location(row) == place:
+        if row is not None and spot_location(row) == location:
             found = move.at
     return found
 

@@ -84,8 +84,8 @@ def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str |
         if name != known:
             option = "--results-to" if one is results_to else "--data"
             says = f"{option} {one} names another volume than {known}, and a machine has one."
-            way = f"Use volume:{known} for it, or a bucket."
-            raise InvalidRequest(says, field=option, value=one, next=way)
+            remedy = f"Use volume:{known} for it, or a bucket."
+            raise InvalidRequest(says, field=option, value=one, next=remedy)
     return volume if attached is not None or not named else named[0].removeprefix(VOLUME)
 
 

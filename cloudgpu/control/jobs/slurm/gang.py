@@ -42,11 +42,13 @@ def launched_as(session: Session, key: str, nodes: int) -> Machine | None:
 
     A part of a gang, which was ended again when the rest was refused, is none.
     """
-    rows = [row for row in session.ledger.machines() if row.gang is not None and launch_key(row) == key]
-    made = [row for row in rows if row.launch_status not in _NOTHING_MADE]
+    machines = [
+        machine for machine in session.ledger.machines() if machine.gang is not None and launch_key(machine) == key
+    ]
+    made = [machine for machine in machines if machine.launch_status not in _NOTHING_MADE]
     gangs: dict[str, list[Machine]] = {}
-    for row in made:
-        gangs.setdefault(row.gang.id if row.gang else "", []).append(row)
+    for machine in made:
+        gangs.setdefault(machine.gang.id if machine.gang else "", []).append(machine)
     found = [some for some in gangs.values() if len(some) == nodes or _lives(some)]
     return in_order(next(filter(_lives, found), found[-1]))[0] if found else None
 
@@ -58,11 +60,21 @@ def refused_parts(session: Session, job: Job, attempt: Attempt, now: datetime) -
     """
     if job.gang == 1 or attempt.key is None:
         return []
-    rows = [row for row in session.ledger.machines() if row.gang is not None and launch_key(row) == attempt.key]
-    made = [row for row in rows if row.launch_status not in _NOTHING_MADE and row.provider_id]
-    whole = {id_ for id_, count in Counter(row.gang.id for row in made if row.gang).items() if count == job.gang}
-    ended = [row for row in made if row.gang and row.gang.id not in whole and row.terminated_at is not None]
-    new = [row.id for row in in_order(ended) if row.id not in attempt.refused]
+    machines = [
+        machine
+        for machine in session.ledger.machines()
+        if machine.gang is not None and launch_key(machine) == attempt.key
+    ]
+    made = [machine for machine in machines if machine.launch_status not in _NOTHING_MADE and machine.provider_id]
+    whole = {
+        id_ for id_, count in Counter(machine.gang.id for machine in made if machine.gang).items() if count == job.gang
+    }
+    ended = [
+        machine
+        for machine in made
+        if machine.gang and machine.gang.id not in whole and machine.terminated_at is not None
+    ]
+    new = [machine.id for machine in in_order(ended) if machine.id not in attempt.refused]
     return [job_gang_refused(job.id, attempt.number, new, now)] if new else []
 
 
@@ -128,15 +140,17 @@ def start_gang(session: Session, machine: Machine, span: timedelta, *, no_guard:
 def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
     """Return the rows of these nodes as their provider has them now; of one that it does not tell, the one known."""
     asked = [one for one in nodes if one.terminated_at is None and one.provider_id]
-    said = {row.id: row for row in each(session, asked, refresh) if not isinstance(row, CloudgpuError)}
-    return tuple(said.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)
+    refreshed = {
+        machine.id: machine for machine in each(session, asked, refresh) if not isinstance(machine, CloudgpuError)
+    }
+    return tuple(refreshed.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)
 
 
 def silent_node(session: Session, nodes: Sequence[Machine]) -> str | None:
     """Return the name of a node that runs by its provider, and does not answer; None where all of them do."""
-    runs = [one for one in nodes if one.state == "running"]
-    answers = zip(runs, each(session, runs, _answers), strict=True)
-    return next((one.name for one, said in answers if said is not True), None)
+    running = [one for one in nodes if one.state == "running"]
+    answers = zip(running, each(session, running, _answers), strict=True)
+    return next((one.name for one, answered in answers if answered is not True), None)
 
 
 def _answers(session: Session, machine: Machine) -> bool:

@@ -36,13 +36,13 @@ def in_slurm(job: Job, seen: EngineState, names: Mapping[str, str], now: datetim
     """
     known = {(one.id, _stage(one.state), one.begin, one.end) for one in job.runs}
     reasons = {(one.id, one.reason) for one in job.runs}
-    told = [_task(one.id, one.state, one.nodes, (one.begin, one.end), names, one.reason) for one in seen.tasks]
+    tasks = [_task(one.id, one.state, one.nodes, (one.begin, one.end), names, one.reason) for one in seen.tasks]
     new = {(one.id, _stage(one.state), _moment(one.begin), _moment(one.end)) for one in seen.tasks}
     is_due = job.slurm_at is None or now - job.slurm_at >= REASON_EVERY
-    moved = is_due and any((one["id"], one.get("reason", "")) not in reasons for one in told)
+    moved = is_due and any((one["id"], one.get("reason", "")) not in reasons for one in tasks)
     if job.slurm_id == seen.id and new <= known and not moved:
         return None
-    return lines.job_in_slurm(job.id, job.attempts[-1].number, seen.id, told, now)
+    return lines.job_in_slurm(job.id, job.attempts[-1].number, seen.id, tasks, now)
 
 
 def _stage(state: str) -> str:

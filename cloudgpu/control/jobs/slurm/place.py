@@ -108,8 +108,8 @@ def _tariff(session: Session, machine: Machine) -> int | None:
 def members_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
     """Return the machines of the cluster that a machine is a node of, node 0 first."""
     wanted = cluster_id(machine)
-    rows = (one for one in session.ledger.machines() if one.terminated_at is None)
-    return in_order(one for one in rows if cluster_id(one) == wanted) or (machine,)
+    machines = (one for one in session.ledger.machines() if one.terminated_at is None)
+    return in_order(one for one in machines if cluster_id(one) == wanted) or (machine,)
 
 
 def _has_slurm(session: Session, machine: Machine) -> bool:
@@ -182,8 +182,8 @@ def _hour_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine],
     Raises InvalidRequest where a price is missing, or there is none.
     """
     now, ids = session.clock(), {one.id for one in nodes}
-    rows = [one for one in session.ledger.read(lambda view: view.billable_machines()) if one.id in ids]
-    hours = [burn_rate(open_usages([one], now), now) for one in rows]
+    machines = [one for one in session.ledger.read(lambda view: view.billable_machines()) if one.id in ids]
+    hours = [burn_rate(open_usages([one], now), now) for one in machines]
     dearest = sorted((money(one.total).nanos for one in hours), reverse=True)
     found = Money(sum(dearest[: record["nodes"]]))
     if any(one.without_price for one in hours) or not found.nanos:

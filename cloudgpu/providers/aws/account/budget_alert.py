@@ -73,7 +73,7 @@ def remove(aws: Aws) -> None:
 
 def _emails(aws: Aws, account: str) -> tuple[str, ...]:
     """Return who is mailed, where all of our mails go to the same people; nobody otherwise."""
-    told: set[tuple[str, ...]] = set()
+    addresses: set[tuple[str, ...]] = set()
     for mail in MAILS:
         found = _do(
             aws,
@@ -84,8 +84,8 @@ def _emails(aws: Aws, account: str) -> tuple[str, ...]:
             BudgetName=NAME,
             Notification=_mail(*mail),
         )
-        told.add(tuple(one["Address"] for one in (found or {}).get("Subscribers", [])))
-    return told.pop() if len(told) == 1 else ()
+        addresses.add(tuple(one["Address"] for one in (found or {}).get("Subscribers", [])))
+    return addresses.pop() if len(addresses) == 1 else ()
 
 
 def _mail(kind: str, percent: float) -> dict[str, Any]:

@@ -22,7 +22,9 @@ def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
     if not aws.ledger:
         return [finding((), GOOD)]
     answers, silent = aws.each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
-    found = [one for place, groups in answers.items() for group in groups for one in rules.openings(group, place)]
+    found = [
+        one for region_name, groups in answers.items() for group in groups for one in rules.openings(group, region_name)
+    ]
     if found or not silent:
         return [finding(found, GOOD)]
     return [Finding(WHAT, good=None, says=f"{silent[0].scope} did not answer: {silent[0].why}", next="Run it again.")]

@@ -50,8 +50,10 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     """
     known, faults = _by_region(many)
     found: Found = dict(faults)
-    told = gather(list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads)
-    for (region, own), of_region in zip(known.items(), told, strict=True):
+    by_region = gather(
+        list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads
+    )
+    for (region, own), of_region in zip(known.items(), by_region, strict=True):
         if isinstance(of_region, Silent):
             found.update(dict.fromkeys((ids.joined(region, one) for one in own), of_region))
         else:
@@ -84,8 +86,8 @@ def _asked(aws: Aws, region: str, **which: Any) -> Iterator[dict[str, Any]]:
 
 def _gone(aws: Aws, region: str, own: Sequence[str]) -> Found:
     """Return what is known of machines that AWS does not show: a spot machine's request tells how that has ended."""
-    told = spot_end.remembered(aws, region, own) if own else {}
-    return {ids.joined(region, one): told.get(one) or _missing(aws, region, one) for one in own}
+    remembered = spot_end.remembered(aws, region, own) if own else {}
+    return {ids.joined(region, one): remembered.get(one) or _missing(aws, region, one) for one in own}
 
 
 def _missing(aws: Aws, region: str, own: str) -> CloudgpuError:

@@ -140,7 +140,7 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
     region = region or named_region(aws, requirements)
     if region is not None:
         return _zone_in(aws, region, id_)
-    answers, silent = aws.each(aws.regions(), lambda place: _zone_in(aws, place, id_))
+    answers, silent = aws.each(aws.regions(), lambda name: _zone_in(aws, name, id_))
     zones = [zone for zone in answers.values() if zone is not None]
     if not zones:
         way = "See what there is: aws ec2 describe-subnets --region REGION"

@@ -82,11 +82,11 @@ def _looked_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
     vcpus = None if item.vcpus is None else nodes * item.vcpus
     with Pool(5) as pool:
         choice = pool.submit(images.chosen, aws, item, setup.image, request.template)
-        place = pool.submit(_place, aws, request, item)
+        placement = pool.submit(_place, aws, request, item)
         quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, vcpus, nodes)
         volume = pool.submit(data_volume, aws, item, setup.volume)
         close = pool.submit(is_placeable, aws, item.region, item.instance_type) if nodes > 1 else None
-        where = place.result()  # the first fault in this order is said, whichever came first
+        where = placement.result()  # the first fault in this order is said, whichever came first
         placed = close is not None and close.result()
         return _Found(choice.result(), *where, quota.result(), volume.result(), placed)
 

@@ -89,7 +89,7 @@ def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = Non
     regions = (region,) if region else aws.regions()
     meant = None if of is None else {ids.machine(one) for one in of}
     if meant is not None:
-        regions = tuple(sorted({place for place, _ in meant if region in (None, place)}))
+        regions = tuple(sorted({timer_region for timer_region, _ in meant if region in (None, timer_region)}))
     answers, silent = aws.each(regions, lambda one: _listed(aws, one, meant))
     if silent:
         raise ProviderUnavailable(

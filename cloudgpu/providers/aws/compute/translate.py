@@ -105,10 +105,10 @@ def _since(found: Raw, state: State, began: datetime | None) -> datetime | None:
     started = _utc(found.get("LaunchTime"))
     if state in (State.PENDING, State.RUNNING):
         return max(filter(None, (started, began)), default=None)
-    said = _AT.search(found.get("StateTransitionReason", ""))
-    if said is None:
+    match = _AT.search(found.get("StateTransitionReason", ""))
+    if match is None:
         return None
-    ended = datetime.strptime(said[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    ended = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     return max(filter(None, (ended, started, began)))  # it is cut to the second, and may seem to lie before the start
 
 

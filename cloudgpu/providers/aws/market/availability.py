@@ -61,8 +61,8 @@ def check_region(aws: Aws, region: str) -> None:
         message = (
             f"Account {aws.account} does not use {region}: its settings leave it out, so ls would miss the machine."
         )
-        way = f"Change regions or exclude_regions of accounts.{aws.account} in config.toml."
-        raise InvalidRequest(message, field="--region", value=region, next=way)
+        remedy = f"Change regions or exclude_regions of accounts.{aws.account} in config.toml."
+        raise InvalidRequest(message, field="--region", value=region, next=remedy)
     if region in (chosen or regions("aws")):
         return
     enabled = aws.regions()

@@ -137,8 +137,8 @@ def _spot(aws: Aws, scope: str, region: str) -> PricePart:
         }
         for page in pages(aws.ec2(region), "describe_spot_price_history", **asked):
             for row in page["SpotPriceHistory"]:
-                place = (row["InstanceType"], row["AvailabilityZone"])
-                newest[place] = max(newest.get(place, row), row, key=lambda one: one["Timestamp"])
+                key = (row["InstanceType"], row["AvailabilityZone"])
+                newest[key] = max(newest.get(key, row), row, key=lambda one: one["Timestamp"])
     return _cheapest_zones(Gathering(scope, aws.clock(), region), region, newest)
 
 

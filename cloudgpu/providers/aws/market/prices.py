@@ -28,7 +28,7 @@ MEANT = {  # what a plain Linux machine is, in the Price List's words
     "capacitystatus": "Used",
     "licenseModel": "No License required",
 }
-Place = tuple[str, str]  # type and zone, or type and region
+PriceKey = tuple[str, str]  # type and zone, or type and region
 
 
 def prices(aws: Aws, offers: Sequence[Available]) -> list[Price | None]:
@@ -45,12 +45,12 @@ def prices(aws: Aws, offers: Sequence[Available]) -> list[Price | None]:
     ]
 
 
-def _on_demand(item: Available, asked: Mapping[Place, Price | None]) -> Price | None:
-    place = (item.instance_type, item.region)
-    return asked[place] if place in asked else listed_price(KIND, *place, Market.ON_DEMAND)
+def _on_demand(item: Available, asked: Mapping[PriceKey, Price | None]) -> Price | None:
+    key = (item.instance_type, item.region)
+    return asked[key] if key in asked else listed_price(KIND, *key, Market.ON_DEMAND)
 
 
-def _spot(aws: Aws, offers: Sequence[Available]) -> dict[Place, Price]:
+def _spot(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price]:
     """Return the spot price of now by type and zone."""
     names = {item.region: sorted({one.instance_type for one in offers if one.region == item.region}) for item in offers}
     if not names:
@@ -59,11 +59,11 @@ def _spot(aws: Aws, offers: Sequence[Available]) -> dict[Place, Price]:
     if silent:
         message = f"The spot prices of {silent[0].scope} are not known, so the cheapest is not: {silent[0].why}"
         raise ProviderUnavailable(message, field="--region", value=silent[0].scope, next="Name another --region.")
-    return {place: price for found in answers.values() for place, price in found.items()}
+    return {key: price for found in answers.values() for key, price in found.items()}
 
 
-def _spot_in(aws: Aws, region: str, names: Sequence[str]) -> dict[Place, Price]:
-    found: dict[Place, Price] = {}
+def _spot_in(aws: Aws, region: str, names: Sequence[str]) -> dict[PriceKey, Price]:
+    found: dict[PriceKey, Price] = {}
     with aws.said("DescribeSpotPriceHistory", region):
         answers = pages(
             aws.ec2(region),
@@ -73,9 +73,9 @@ def _spot_in(aws: Aws, region: str, names: Sequence[str]) -> dict[Place, Price]:
             StartTime=aws.clock(),  # from now on: the price that is in force, and no history
         )
         for row in (row for page in answers for row in page["SpotPriceHistory"]):
-            place, price = (row["InstanceType"], row["AvailabilityZone"]), spot_price(row)
-            if place not in found or found[place].as_of < price.as_of:
-                found[place] = price
+            key, price = (row["InstanceType"], row["AvailabilityZone"]), spot_price(row)
+            if key not in found or found[key].as_of < price.as_of:
+                found[key] = price
     return found
 
 
@@ -84,14 +84,14 @@ def spot_price(row: Mapping[str, Any]) -> Price:
     return Price(Money.usd(row["SpotPrice"]), SPOT_SOURCE, row["Timestamp"].astimezone(UTC), Basis.ASKED)
 
 
-def _asked(aws: Aws, offers: Sequence[Available]) -> dict[Place, Price | None]:
+def _asked(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price | None]:
     """Return the list price of each type that the catalogue lacks, by type and region, asked now."""
     known = {one.name for one in types(KIND)}
-    places = sorted({(item.instance_type, item.region) for item in offers if item.instance_type not in known})
-    if not places:
+    keys = sorted({(item.instance_type, item.region) for item in offers if item.instance_type not in known})
+    if not keys:
         return {}
     now = aws.clock()
-    names = {" ".join(place): place for place in places}
+    names = {" ".join(key): key for key in keys}
     answers, silent = aws.each(list(names), lambda name: _list_price(aws, *names[name], now))
     if silent:
         raise ProviderUnavailable(f"The price of {silent[0].scope} is not known: {silent[0].why}", field="provider")
@@ -130,13 +130,13 @@ def price_history(aws: Aws, items: Sequence[Available], since: datetime) -> list
     if silent:
         message = f"The spot prices of {silent[0].scope} since {since:%Y-%m-%d %H:%M} are not known: {silent[0].why}"
         raise ProviderUnavailable(message, field="--region", value=silent[0].scope, next="Run: cloudgpu ls --refresh")
-    found = {place: prices for answer in answers.values() for place, prices in answer.items()}
+    found = {key: prices for answer in answers.values() for key, prices in answer.items()}
     return [_since(found.get((item.instance_type, item.zone), []), since) if item in spot else [] for item in items]
 
 
-def _in(aws: Aws, region: str, items: Sequence[Available], since: datetime) -> dict[Place, list[Price]]:
+def _in(aws: Aws, region: str, items: Sequence[Available], since: datetime) -> dict[PriceKey, list[Price]]:
     here = [item for item in items if item.region == region]
-    found: dict[Place, list[Price]] = {}
+    found: dict[PriceKey, list[Price]] = {}
     with aws.said("DescribeSpotPriceHistory", region):
         answers = pages(
             aws.ec2(region),

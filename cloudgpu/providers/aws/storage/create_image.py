@@ -154,8 +154,8 @@ def _boots(aws: Aws, region: str, disk: Raw) -> str:
         return boot_tag(found[0])
     own = disk["VolumeId"]
     message = f"It is not known how the disk {own} boots: it has no tag {TAG_BOOT}, and its image is gone."
-    way = f"Tag it, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
-    raise InvalidRequest(message, field=TAG_BOOT, value=own, next=way)
+    remedy = f"Tag it, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
+    raise InvalidRequest(message, field=TAG_BOOT, value=own, next=remedy)
 
 
 def _register(aws: Aws, region: str, begun: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
@@ -164,8 +164,8 @@ def _register(aws: Aws, region: str, begun: Raw, name: str, tags: Mapping[str, s
     like = register_as(boots)
     if like is None:
         message = f"The snapshot {begun['SnapshotId']} does not say how it boots (its tag {TAG_BOOT} is {boots!r})."
-        way = f"Correct that tag, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
-        raise InvalidRequest(message, field=TAG_BOOT, value=boots, next=way)
+        remedy = f"Correct that tag, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
+        raise InvalidRequest(message, field=TAG_BOOT, value=boots, next=remedy)
     of = {"SnapshotId": begun["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
     asked = {
         "Name": name,

@@ -32,10 +32,14 @@ def look(azure: Azure) -> BudgetAlert | None:
     found = _found(azure)
     if found is None:
         return None
-    said = found["properties"]
-    usual = said.get("category") == "Cost" and said.get("timeGrain") == "Monthly" and not said.get("filter")
-    amount = Money.usd(str(Decimal(str(said["amount"]))))
-    return BudgetAlert(amount, _emails(said.get("notifications") or {}) if usual else ())
+    properties = found["properties"]
+    usual = (
+        properties.get("category") == "Cost"
+        and properties.get("timeGrain") == "Monthly"
+        and not properties.get("filter")
+    )
+    amount = Money.usd(str(Decimal(str(properties["amount"]))))
+    return BudgetAlert(amount, _emails(properties.get("notifications") or {}) if usual else ())
 
 
 def make(azure: Azure, alert: BudgetAlert) -> None:

@@ -92,8 +92,8 @@ def _machine_role(azure: Azure) -> list[Finding]:
     may = permissions.allows(permissions.rights(azure), _ASSIGN)
     if may is False:
         says = f"this credential may not give machines their role, so {absent}"
-        way = f"An administrator lets it do that, and no more: {role.assign_role_command(azure)}"
-        return [Finding(what, good=False, says=says, next=way)]
+        remedy = f"An administrator lets it do that, and no more: {role.assign_role_command(azure)}"
+        return [Finding(what, good=False, says=says, next=remedy)]
     says = "machines may deallocate and tag themselves, each itself alone"
     if may is None:
         says += "; whether this credential may give them that right depends on a condition that only Azure can evaluate"

@@ -44,14 +44,14 @@ def make(azure: Azure, document: str) -> None:
     found = _named(azure)
     if found and all(_guid(one) != guid(azure) for one in found):
         message = f"There is a custom role {name(azure)!r} already that cloudgpu init did not create."
-        way = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
-        raise InvalidRequest(message, field="machine_role", value=name(azure), next=way)
-    said = json.loads(document)
+        remedy = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
+        raise InvalidRequest(message, field="machine_role", value=name(azure), next=remedy)
+    role = json.loads(document)
     body: dict[str, Any] = {
         "roleName": name(azure),
-        "description": said["Description"],
+        "description": role["Description"],
         "type": "CustomRole",
-        "permissions": [{"actions": said["Actions"], "notActions": [], "dataActions": [], "notDataActions": []}],
+        "permissions": [{"actions": role["Actions"], "notActions": [], "dataActions": [], "notDataActions": []}],
         "assignableScopes": [scope(azure)],
     }
     roles, asked = azure.client("authorization").role_definitions, _definition(body)

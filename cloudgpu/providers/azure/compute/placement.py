@@ -176,8 +176,8 @@ def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
     of = ids.resource(named)
     if of is None or of.kind != "microsoft.network/virtualnetworks" or not of.rest.lower().startswith("/subnets/"):
         message = f"{named!r} is not an id of a subnet on Azure."
-        way = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
-        raise InvalidRequest(message, field="--subnet", value=named, next=way)
+        remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
+        raise InvalidRequest(message, field="--subnet", value=named, next=remedy)
     networks = azure.network.virtual_networks
     found = look(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
     if found is None:

@@ -55,7 +55,7 @@ class _Found:
 
     sku: Sku
     choice: Choice
-    place: network.Place
+    place: network.NetworkPlacement
     limits: str | None
     volume: Data | None
     role: bool
@@ -67,14 +67,14 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
     a volume that cannot be.
     """
-    said = layers.by_their_rules(request, "security group has")
+    notes = layers.by_their_rules(request, "security group has")
     found = _looked_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
         call=asdict(call),
         attached=tuple(_attached(request, call, found.volume)),
         guards=_guards(azure, call),
-        remarks=(*said, *_remarks(azure, request, item, found)),
+        remarks=(*notes, *_remarks(azure, request, item, found)),
         driver=found.choice.driver,
         licence=found.choice.image.licence,
         agent=Agent.ENDS if call.role else Agent.TELLS,
@@ -85,12 +85,12 @@ def _looked_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
     setup, sku, nodes = request.setup, _sku(azure, item), request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
         choice = pool.submit(images.chosen, azure, item, sku, setup.image, request.template)
-        place = pool.submit(network.place, azure, item.region, setup.network)
+        placement = pool.submit(network.place, azure, item.region, setup.network)
         limits = pool.submit(quotas.check, azure, item.region, sku, item.market, nodes)
         volume = pool.submit(data_volume, azure, item, setup.volume)
         role = pool.submit(_gives_roles, azure)
         # the first fault in this order is said, whichever came first
-        return _Found(sku, choice.result(), place.result(), limits.result(), volume.result(), role.result())
+        return _Found(sku, choice.result(), placement.result(), limits.result(), volume.result(), role.result())
 
 
 def _gives_roles(azure: Azure) -> bool:

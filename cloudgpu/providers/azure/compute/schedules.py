@@ -34,7 +34,7 @@ OVER = ("succeeded", "failed", "cancelled", "blocked")  # a blocked one ends not
 # A call that failed is made again.
 RETRY = {"retryCount": 5, "retryWindowInMinutes": 60}
 _ACTIONS = "Microsoft.ComputeSchedule/locations"
-_SAID = re.compile(r"([1-9]\d{0,10})_([0-9a-zA-Z-]{1,50})")
+_TIMER_TAG = re.compile(r"([1-9]\d{0,10})_([0-9a-zA-Z-]{1,50})")
 
 
 def no_timer(azure: Azure) -> str:
@@ -54,7 +54,7 @@ def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
     if no_timer(azure):
         field = f"accounts.{azure.account}.timers"
         raise InvalidRequest(f"{id} gets none: {no_timer(azure)}.", field=field, next="Run: cloudgpu init azure")
-    before = _said(machine.raw(azure, id))
+    before = _tagged_timer(machine.raw(azure, id))
     moment = max(at, azure.clock() + SOONEST).astimezone(UTC).replace(microsecond=0)
     region, _ = ids.machine(id)
     if before is not None and before[0] == moment and before[1] in _alive(azure, region, [before[1]]):
@@ -71,7 +71,7 @@ def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
     if no_timer(azure):
         return
     try:
-        before = _said(machine.raw(azure, id))
+        before = _tagged_timer(machine.raw(azure, id))
     except InstanceNotFound:
         return
     if before is not None:
@@ -81,10 +81,10 @@ def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
 
 def timer(azure: Azure, id: str) -> datetime | None:  # noqa: A002
     """Return when the machine is deallocated; None for never. Two calls, one where it bears none."""
-    said = _said(machine.raw(azure, id))
-    if said is None or no_timer(azure):
+    scheduled = _tagged_timer(machine.raw(azure, id))
+    if scheduled is None or no_timer(azure):
         return None
-    return said[0] if said[1] in _alive(azure, ids.machine(id)[0], [said[1]]) else None
+    return scheduled[0] if scheduled[1] in _alive(azure, ids.machine(id)[0], [scheduled[1]]) else None
 
 
 def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
@@ -95,21 +95,24 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     if no_timer(azure):
         return {}
     mine = [one for one in machine.listed(azure) if _is_mine(azure, one) and region in (None, one["location"])]
-    said = {machine.id_of(one): found for one in mine if (found := _said(one)) is not None}
-    regions = {ids.machine(one)[0] for one in said}
-    of = {place: [said[one][1] for one in said if ids.machine(one)[0] == place] for place in regions}
-    alive = {operation for place in sorted(of) for operation in _alive(azure, place, of[place])}
-    return {one: at for one, (at, operation) in said.items() if operation in alive}
+    scheduled = {machine.id_of(one): found for one in mine if (found := _tagged_timer(one)) is not None}
+    regions = {ids.machine(one)[0] for one in scheduled}
+    of = {
+        own_region: [scheduled[one][1] for one in scheduled if ids.machine(one)[0] == own_region]
+        for own_region in regions
+    }
+    alive = {operation for own_region in sorted(of) for operation in _alive(azure, own_region, of[own_region])}
+    return {one: at for one, (at, operation) in scheduled.items() if operation in alive}
 
 
 def _is_mine(azure: Azure, found: Raw) -> bool:
     return azure.ledger in ("", (found.get("tags") or {}).get(TAG_LEDGER))
 
 
-def _said(found: Raw) -> tuple[datetime, str] | None:
+def _tagged_timer(found: Raw) -> tuple[datetime, str] | None:
     """Return the time and Azure's id of a machine's timer, as its tag has them."""
-    said = _SAID.fullmatch(str((found.get("tags") or {}).get(TAG, "")))
-    return None if said is None else (datetime.fromtimestamp(int(said[1]), UTC), said[2])
+    match = _TIMER_TAG.fullmatch(str((found.get("tags") or {}).get(TAG, "")))
+    return None if match is None else (datetime.fromtimestamp(int(match[1]), UTC), match[2])
 
 
 def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002

@@ -40,7 +40,7 @@ _OWN = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
 def instance(found: Raw, statuses: Sequence[Raw], *, account: str, address: Address | None = None) -> Instance:
     """Return a machine as Azure describes it (as JSON) with the statuses of its instance view; its tags are ours."""
     state = state_of(found, statuses)
-    size = str((_said(found).get("hardwareProfile") or {}).get("vmSize") or "")
+    size = str((_properties(found).get("hardwareProfile") or {}).get("vmSize") or "")
     return Instance(
         provider="azure",
         account=account,
@@ -52,7 +52,7 @@ def instance(found: Raw, statuses: Sequence[Raw], *, account: str, address: Addr
         zone=zone_of(found).lower(),
         instance_type=size,
         market=Market.SPOT if is_spot(found) else Market.ON_DEMAND,
-        launched_at=_time(_said(found).get("timeCreated")),
+        launched_at=_time(_properties(found).get("timeCreated")),
         since=_since(statuses),
         address=address if state in (State.PENDING, State.RUNNING) else None,
         accelerators=accelerators(size),
@@ -118,7 +118,7 @@ def power_of(statuses: Sequence[Raw]) -> str:
 
 def provisioning(found: Raw) -> str:
     """Return how far Azure is with making the machine: `creating`, `succeeded`, `failed`, `deleting`, ..."""
-    return str(_said(found).get("provisioningState") or "").lower()
+    return str(_properties(found).get("provisioningState") or "").lower()
 
 
 def failure(statuses: Sequence[Raw]) -> str:
@@ -132,7 +132,7 @@ def failure(statuses: Sequence[Raw]) -> str:
 
 def statuses_of(found: Raw) -> Sequence[Raw]:
     """Return the statuses of the instance view that stands in an answer; none where it has none."""
-    view = _said(found).get("instanceView") or {}
+    view = _properties(found).get("instanceView") or {}
     return list(view.get("statuses") or ())
 
 
@@ -149,9 +149,9 @@ def _codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
     return [(kind, code) for kind, _, code in pairs]
 
 
-def _said(found: Raw) -> Raw:
-    said: Raw = found.get("properties") or {}
-    return said
+def _properties(found: Raw) -> Raw:
+    properties: Raw = found.get("properties") or {}
+    return properties
 
 
 def _since(statuses: Sequence[Raw]) -> datetime | None:
@@ -163,11 +163,11 @@ def _since(statuses: Sequence[Raw]) -> datetime | None:
     return next((_time(one.get("time")) for one in power), None)
 
 
-def _time(said: object) -> datetime | None:
-    if isinstance(said, datetime):
-        return said.astimezone(UTC)
+def _time(value: object) -> datetime | None:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
     try:
-        return datetime.fromisoformat(str(said)).astimezone(UTC) if said else None
+        return datetime.fromisoformat(str(value)).astimezone(UTC) if value else None
     except ValueError:
         return None
 

@@ -80,8 +80,8 @@ def check_region(azure: Azure, region: str) -> None:
         message = (
             f"Account {azure.account} does not use {region}: its settings leave it out, so ls would miss the machine."
         )
-        way = f"Change regions or exclude_regions of accounts.{azure.account} in config.toml."
-        raise InvalidRequest(message, field="--region", value=region, next=way)
+        remedy = f"Change regions or exclude_regions of accounts.{azure.account} in config.toml."
+        raise InvalidRequest(message, field="--region", value=region, next=remedy)
     if region in (*chosen, *known):
         return
     there = [str(one["name"]) for one in _locations(azure)] or known

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
 OLD = timedelta(days=90)  # of a spot price in the dated list
-Place = tuple[str, str]  # size and region
+PriceKey = tuple[str, str]  # size and region
 
 
 def prices(azure: Azure, offers: Sequence[Available]) -> list[Price | None]:
@@ -42,21 +42,21 @@ def _is_to_ask(price: Price | None, item: Available, since: datetime) -> bool:
     return price is None or (item.market is Market.SPOT and price.as_of < since)
 
 
-def _place(item: Available) -> Place:
+def _place(item: Available) -> PriceKey:
     return item.instance_type, item.region
 
 
-def _asked(azure: Azure, places: Sequence[Place]) -> dict[Place, Mapping[Market, Price]]:
+def _asked(azure: Azure, type_regions: Sequence[PriceKey]) -> dict[PriceKey, Mapping[Market, Price]]:
     try:
         server = Retail(azure.patience.reads)
     except CloudgpuError:
         return {}
-    return by_item(places, lambda place: _of(azure, server, place), AT_ONCE)
+    return by_item(type_regions, lambda type_region: _of(azure, server, type_region), AT_ONCE)
 
 
-def _of(azure: Azure, server: Retail, place: Place) -> Mapping[Market, Price]:
+def _of(azure: Azure, server: Retail, type_region: PriceKey) -> Mapping[Market, Price]:
     """Return what the price list tells of a size in a region, by market."""
-    name, region = place
+    name, region = type_region
     meant = (
         f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and armSkuName eq '{name}' "
         "and priceType eq 'Consumption'"

@@ -57,8 +57,8 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
         message = f"{code!r} is not a limit of Azure in {region}" + did_you_mean(
             near(code, [name for name in found if _counts(name)]), "."
         )
-        way = f"See them: cloudgpu quota --provider azure --region {region}"
-        raise InvalidRequest(message, field="--request", value=code, next=way)
+        remedy = f"See them: cloudgpu quota --provider azure --region {region}"
+        raise InvalidRequest(message, field="--request", value=code, next=remedy)
     now = float(found[code]["limit"])
     if limit <= now:
         message = f"The limit {code} in {region} is {now:g} already."

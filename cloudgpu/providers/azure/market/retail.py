@@ -93,8 +93,8 @@ def _client(endpoint: str, seconds: float) -> Any:
         from azure.core.pipeline.policies import HeadersPolicy, RetryPolicy, UserAgentPolicy
     except ModuleNotFoundError as error:
         message = f"The price list of azure needs {error.name}, which is not installed."
-        way = "Run: pip install 'cloudgpu[azure]'"
-        raise MissingExtra(message, field="--provider", value="azure", next=way) from error
+        remedy = "Run: pip install 'cloudgpu[azure]'"
+        raise MissingExtra(message, field="--provider", value="azure", next=remedy) from error
     again = RetryPolicy(retry_total=SENDS - 1, retry_backoff_factor=0.4, timeout=seconds)
     policies = [HeadersPolicy({"Accept": "application/json"}), UserAgentPolicy("cloudgpu"), again]
     return PipelineClient(endpoint, policies=policies, connection_timeout=CONNECT_S, read_timeout=seconds)

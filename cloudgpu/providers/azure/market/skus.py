@@ -75,7 +75,7 @@ def _withheld(restrictions: Iterable[Raw], region: str) -> str:
     for one in restrictions:
         if str(one.get("type") or "").lower() == "location":
             info = one.get("restrictionInfo") or {}
-            named = [str(place).lower() for place in (*(info.get("locations") or ()), *(one.get("values") or ()))]
+            named = [str(location).lower() for location in (*(info.get("locations") or ()), *(one.get("values") or ()))]
             if not named or region in named:
                 return str(one.get("reasonCode") or "NotAvailableForSubscription")
     return ""

@@ -22,7 +22,7 @@ _NETWORKS, _GROUPS = "microsoft.network/virtualnetworks", "microsoft.network/net
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NetworkPlacement:
     """Where a machine hangs: Azure's ids of somebody else's subnet and group, None for those of its own launch.
 
     `callers` are the CIDRs that may open SSH, by label; none where somebody else's group decides.
@@ -34,7 +34,7 @@ class Place:
     remarks: tuple[str, ...] = ()
 
 
-def place(azure: Azure, region: str, wanted: Network) -> Place:
+def place(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
     """Return where a launch's machine hangs. No call for a network of its own, one for each thing that was named.
 
     Raises InvalidRequest for a subnet or a group that is not there, or lies in another region.
@@ -45,8 +45,8 @@ def place(azure: Azure, region: str, wanted: Network) -> Place:
     found = network.result()
     own = _cidr(found) if found else NETWORK
     if wanted.security_group is not None:
-        return Place(wanted.subnet, wanted.security_group, {})
-    return Place(wanted.subnet, None, callers(wanted, own), _about_subnet(found, wanted.subnet))
+        return NetworkPlacement(wanted.subnet, wanted.security_group, {})
+    return NetworkPlacement(wanted.subnet, None, callers(wanted, own), _about_subnet(found, wanted.subnet))
 
 
 def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
@@ -54,16 +54,18 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
         return None
     of = ids.resource(subnet)
     if of is None or of.kind != _NETWORKS or not of.rest.lower().startswith("/subnets/"):
-        way = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
-        raise InvalidRequest(f"{subnet!r} is not an id of a subnet on Azure.", field="--subnet", value=subnet, next=way)
+        remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
+        raise InvalidRequest(
+            f"{subnet!r} is not an id of a subnet on Azure.", field="--subnet", value=subnet, next=remedy
+        )
     networks = azure.network.virtual_networks
     action = "Microsoft.Network/virtualNetworks/read"
     found: Raw | None = look(
         azure, action, lambda: networks.get(of.group, of.name).as_dict(), region=region, value=subnet
     )
     if found is None or _subnet(found, subnet) is None:
-        way = "See what there is: az network vnet list"
-        raise InvalidRequest(f"There is no subnet {subnet}.", field="--subnet", value=subnet, next=way)
+        remedy = "See what there is: az network vnet list"
+        raise InvalidRequest(f"There is no subnet {subnet}.", field="--subnet", value=subnet, next=remedy)
     _check_region(found, region, "--subnet", subnet)
     return found
 
@@ -97,8 +99,8 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
     of = ids.resource(id_)
     if of is None or of.kind != _GROUPS or of.rest:
         message = f"{id_!r} is not an id of a network security group on Azure."
-        way = "See yours: az network nsg list --query [].id"
-        raise InvalidRequest(message, field="--security-group", value=id_, next=way)
+        remedy = "See yours: az network nsg list --query [].id"
+        raise InvalidRequest(message, field="--security-group", value=id_, next=remedy)
     groups = azure.network.network_security_groups
     action = "Microsoft.Network/networkSecurityGroups/read"
     found = look(azure, action, lambda: groups.get(of.group, of.name).as_dict(), region=region, value=id_)

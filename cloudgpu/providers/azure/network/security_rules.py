@@ -83,33 +83,33 @@ def openings(group: str, found: Sequence[Mapping[str, Any]]) -> tuple[Opening, .
     )
 
 
-def _is_open(said: Mapping[str, Any]) -> bool:
+def _is_open(properties: Mapping[str, Any]) -> bool:
     """Say whether a rule lets somebody in before the rule that shuts everybody out."""
-    inward = str(said.get("direction")).lower() == "inbound" and str(said.get("access")).lower() == "allow"
-    return inward and int(said.get("priority") or 0) < DENY
+    inward = str(properties.get("direction")).lower() == "inbound" and str(properties.get("access")).lower() == "allow"
+    return inward and int(properties.get("priority") or 0) < DENY
 
 
 def _sources(one: Mapping[str, Any]) -> list[str]:
-    said = one.get("properties") or {}
-    every = [said.get("sourceAddressPrefix") or "", *(said.get("sourceAddressPrefixes") or ())]
+    properties = one.get("properties") or {}
+    every = [properties.get("sourceAddressPrefix") or "", *(properties.get("sourceAddressPrefixes") or ())]
     return [str(source) for source in every if is_wide(str(source))]
 
 
 def _ports(one: Mapping[str, Any]) -> str:
-    said = one.get("properties") or {}
-    every = [said.get("destinationPortRange") or "", *(said.get("destinationPortRanges") or ())]
+    properties = one.get("properties") or {}
+    every = [properties.get("destinationPortRange") or "", *(properties.get("destinationPortRanges") or ())]
     named = [str(port) for port in every if port]
     return "every port" if "*" in named or not named else f"port {', '.join(named)}"
 
 
 def _read(found: Mapping[str, Any]) -> Rule | None:
-    said = found.get("properties") or {}
-    words = str(said.get("description") or "")
+    properties = found.get("properties") or {}
+    words = str(properties.get("description") or "")
     label = words.removeprefix(_OURS)
-    if not words.startswith(_OURS) or not _LABEL.fullmatch(label) or str(said.get("access")).lower() != "allow":
+    if not words.startswith(_OURS) or not _LABEL.fullmatch(label) or str(properties.get("access")).lower() != "allow":
         return None
-    cidr, port = str(said.get("sourceAddressPrefix") or ""), str(said.get("destinationPortRange") or "")
-    return Rule(str(found["name"]), label, cidr, port, int(said.get("priority") or 0))
+    cidr, port = str(properties.get("sourceAddressPrefix") or ""), str(properties.get("destinationPortRange") or "")
+    return Rule(str(found["name"]), label, cidr, port, int(properties.get("priority") or 0))
 
 
 def _rule(name: str, priority: int, access: str, protocol: str, source: str, port: str, words: str) -> Body:

@@ -66,11 +66,11 @@ def users_among(interfaces: Sequence[Raw]) -> Mapping[str, str]:
     """Return what `users` does, of interfaces that are known. Pure."""
     found: dict[str, str] = {}
     for one in interfaces:
-        said = one.get("properties") or {}
-        for part in said.get("ipConfigurations") or ():
+        properties = one.get("properties") or {}
+        for part in properties.get("ipConfigurations") or ():
             subnet = ids.resource(str(((part.get("properties") or {}).get("subnet") or {}).get("id") or ""))
             if subnet is not None and ids.CLUSTER_GROUP.fullmatch(subnet.group):
-                found[subnet.group] = str((said.get("virtualMachine") or {}).get("id") or one.get("id"))
+                found[subnet.group] = str((properties.get("virtualMachine") or {}).get("id") or one.get("id"))
     return found
 
 

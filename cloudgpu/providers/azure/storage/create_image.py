@@ -57,10 +57,10 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
         return storage.snapshot(azure, begun)
     if not _is_copied(begun):
         return storage.snapshot(azure, begun)
-    said = {**tags, storage.TAG_MADE: str(int(azure.clock().timestamp()))}
+    image_tags = {**tags, storage.TAG_MADE: str(int(azure.clock().timestamp()))}
     if TAG_TRUSTED not in (begun.get("tags") or {}):
-        return storage.image(azure, _register(azure, begun, kept, said))
-    gallery.make(azure, str(begun["id"]), name, region, said)
+        return storage.image(azure, _register(azure, begun, kept, image_tags))
+    gallery.make(azure, str(begun["id"]), name, region, image_tags)
     registered = gallery.read(azure, gallery.name_of(name, region))
     return storage.snapshot(azure, begun) if registered is None else storage.image(azure, registered)
 
@@ -119,25 +119,25 @@ def _security(found: Raw) -> str:
 
 def _is_copied(begun: Raw) -> bool:
     """Say whether a snapshot can be used: the copy of a large disk goes on in the background."""
-    said = begun.get("properties") or {}
-    return storage.state(begun) == "succeeded" and float(said.get("completionPercent") or 100) >= 100  # noqa: PLR2004
+    properties = begun.get("properties") or {}
+    return storage.state(begun) == "succeeded" and float(properties.get("completionPercent") or 100) >= 100  # noqa: PLR2004
 
 
 def _register(azure: Azure, begun: Raw, kept: ResourceRef, tags: Mapping[str, str]) -> Raw:
     """Make the image of a snapshot that is done."""
-    said = begun.get("properties") or {}
+    properties = begun.get("properties") or {}
     disk = {
         "osType": "Linux",
         "osState": "Generalized",
         "snapshot": {"id": begun["id"]},
-        "diskSizeGB": said.get("diskSizeGB"),
+        "diskSizeGB": properties.get("diskSizeGB"),
         "storageAccountType": "Standard_LRS",
     }
     body = {
         "location": kept.region,
         "tags": dict(tags),
         "properties": {
-            "hyperVGeneration": said.get("hyperVGeneration") or "V1",
+            "hyperVGeneration": properties.get("hyperVGeneration") or "V1",
             "storageProfile": {"osDisk": {key: value for key, value in disk.items() if value is not None}},
         },
     }

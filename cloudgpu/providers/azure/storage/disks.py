@@ -76,8 +76,8 @@ def _ours(azure: Azure, found: Iterable[Raw], tags: Tags) -> list[ProviderResour
     What else somebody has put into such a group is theirs.
     """
     whose = ((one, tags.get(group_of(one), {}) if _is_system(one) else {}) for one in found)
-    told = ((one, {**of, **(one.get("tags") or {})}) for one, of in whose)
-    return [disk(azure, one, said) for one, said in told if TAG_LEDGER in said]
+    tagged = ((one, {**of, **(one.get("tags") or {})}) for one, of in whose)
+    return [disk(azure, one, merged) for one, merged in tagged if TAG_LEDGER in merged]
 
 
 def _is_system(found: Raw) -> bool:
@@ -91,8 +91,8 @@ def _is_ours(found: Raw) -> bool:
 
 def disk(azure: Azure, found: Raw, tags: Mapping[str, str]) -> ProviderResource:
     """Return a disk: a volume where it bears a name of the user's, else a machine's system disk."""
-    said, named = _said(found), tags.get(TAG_VOLUME, "")
-    size = int(said.get("diskSizeGB") or 0)
+    properties, named = _properties(found), tags.get(TAG_VOLUME, "")
+    size = int(properties.get("diskSizeGB") or 0)
     zones = found.get("zones") or ()
     return _leftover(
         azure,
@@ -109,7 +109,7 @@ def disk(azure: Azure, found: Raw, tags: Mapping[str, str]) -> ProviderResource:
 
 def snapshot(azure: Azure, found: Raw) -> ProviderResource:
     """Return a snapshot that is no image yet; it is billed by what is written in it, its size at most."""
-    size, tags = int(_said(found).get("diskSizeGB") or 0), found.get("tags") or {}
+    size, tags = int(_properties(found).get("diskSizeGB") or 0), found.get("tags") or {}
     return _leftover(
         azure, found, tags, kind=Kind.SNAPSHOT, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT
     )
@@ -117,7 +117,7 @@ def snapshot(azure: Azure, found: Raw) -> ProviderResource:
 
 def image(azure: Azure, found: Raw) -> ProviderResource:
     """Return an image, which is billed as a snapshot of its disk is."""
-    of, tags = (_said(found).get("storageProfile") or {}).get("osDisk") or {}, found.get("tags") or {}
+    of, tags = (_properties(found).get("storageProfile") or {}).get("osDisk") or {}, found.get("tags") or {}
     size = int(of.get("diskSizeGB") or 0)
     return _leftover(
         azure, found, tags, kind=Kind.IMAGE, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT
@@ -164,7 +164,7 @@ def holder(found: Raw) -> str | None:
 
 def state(found: Raw) -> str:
     """Return how far Azure is with making a thing, in small letters: `succeeded`, `creating`, ..."""
-    return str(_said(found).get("provisioningState") or "").lower()
+    return str(_properties(found).get("provisioningState") or "").lower()
 
 
 def group_of(found: Raw) -> str:
@@ -173,14 +173,14 @@ def group_of(found: Raw) -> str:
     return "" if of is None else of.group
 
 
-def _said(found: Raw) -> Raw:
-    said: Raw = found.get("properties") or {}
-    return said
+def _properties(found: Raw) -> Raw:
+    properties: Raw = found.get("properties") or {}
+    return properties
 
 
 def _made_at(found: Raw) -> datetime | None:
     """Return when it was made, aware UTC: of an image Azure may say so in `systemData`, or not at all; our tag does."""
-    text = _said(found).get("timeCreated") or (found.get("systemData") or {}).get("createdAt")
+    text = _properties(found).get("timeCreated") or (found.get("systemData") or {}).get("createdAt")
     if text:
         return datetime.fromisoformat(str(text)).astimezone(UTC)
     tag = str((found.get("tags") or {}).get(TAG_MADE, ""))

@@ -112,11 +112,11 @@ def delete(azure: Azure, name: str) -> None:
 
 def _as_managed(found: Raw, name: str) -> Raw:
     """Return a version as a managed image is described: what reads one reads the other. `trusted` is ours."""
-    said = found.get("properties") or {}
-    disk = ((said.get("storageProfile") or {}).get("osDiskImage")) or {}
+    properties = found.get("properties") or {}
+    disk = ((properties.get("storageProfile") or {}).get("osDiskImage")) or {}
     of = {"diskSizeGB": disk.get("sizeInGB") or 0}
-    facts = {"provisioningState": said.get("provisioningState"), "hyperVGeneration": "V2", "trusted": True}
-    published = (said.get("publishingProfile") or {}).get("publishedDate")
+    facts = {"provisioningState": properties.get("provisioningState"), "hyperVGeneration": "V2", "trusted": True}
+    published = (properties.get("publishingProfile") or {}).get("publishedDate")
     return {
         "id": found["id"],
         "name": name,

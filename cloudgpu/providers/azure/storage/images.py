@@ -150,17 +150,17 @@ def _sold(azure: Azure, region: str, publisher: str, offer: str, sku: str, versi
 
 
 def _of_market(found: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
-    said = found.get("properties") or {}
-    features = {str(one.get("name")): str(one.get("value")) for one in said.get("features") or ()}
-    plan = said.get("plan") or {}
+    properties = found.get("properties") or {}
+    features = {str(one.get("name")): str(one.get("value")) for one in properties.get("features") or ()}
+    plan = properties.get("plan") or {}
     return Image(
         reference={"publisher": publisher, "offer": offer, "sku": sku, "version": version},
         name=f"{publisher}:{offer}:{sku}:{version}",
-        generation=str(said.get("hyperVGeneration") or ""),
-        size_gb=int((said.get("osDiskImage") or {}).get("sizeInGb") or 0),
+        generation=str(properties.get("hyperVGeneration") or ""),
+        size_gb=int((properties.get("osDiskImage") or {}).get("sizeInGb") or 0),
         trusted="TrustedLaunch" in features.get("SecurityType", ""),
         plan={key: str(plan[key]) for key in ("name", "publisher", "product") if key in plan} if plan else None,
-        machine=_MACHINES.get(str(said.get("architecture") or "").lower(), ""),
+        machine=_MACHINES.get(str(properties.get("architecture") or "").lower(), ""),
         licence=_LICENCES.get(publisher.lower(), ""),
     )
 
@@ -210,18 +210,18 @@ def _own(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, .
     found = own_image(azure, named if mine is None else refs.own_id(azure.subscription, mine))
     if found is None or str(found.get("location") or "").lower() != item.region:
         raise _nowhere(named, item.region)
-    said = found.get("properties") or {}
-    state = str(said.get("provisioningState") or "Succeeded")
+    properties = found.get("properties") or {}
+    state = str(properties.get("provisioningState") or "Succeeded")
     if state.lower() != "succeeded":
         message = f"The image {named} is {state.lower()}, so nothing can be launched from it yet."
         raise InvalidRequest(message, field="--image", value=named, next="Wait until it is there: cloudgpu image ls")
-    disk = (said.get("storageProfile") or {}).get("osDisk") or {}
+    disk = (properties.get("storageProfile") or {}).get("osDisk") or {}
     image = Image(
         {"id": str(found["id"])},
         named,
-        generation=str(said.get("hyperVGeneration") or V1),
+        generation=str(properties.get("hyperVGeneration") or V1),
         size_gb=int(disk.get("diskSizeGB") or 0),
-        trusted=bool(said.get("trusted")),
+        trusted=bool(properties.get("trusted")),
     )
     tags = found.get("tags") or {}
     ours = TAG_ID in tags or TAG_IMAGE in tags  # it has what its machine had

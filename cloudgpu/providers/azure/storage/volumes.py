@@ -79,8 +79,8 @@ def _found(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> 
 
 
 def _is(found: Raw, name: str, tags: Mapping[str, str]) -> bool:
-    said = found["tags"]
-    return (said.get(TAG_VOLUME), said.get(TAG_LEDGER, "")) == (name, tags.get(TAG_LEDGER, ""))
+    disk_tags = found["tags"]
+    return (disk_tags.get(TAG_VOLUME), disk_tags.get(TAG_LEDGER, "")) == (name, tags.get(TAG_LEDGER, ""))
 
 
 def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw:

@@ -70,15 +70,15 @@ def _os_login(gcp: Gcp, answers: Answers) -> Finding:
     if isinstance(project, CloudgpuError):
         return _unknown(LOGIN, project)
     items = project.get("commonInstanceMetadata", {}).get("items", ())
-    said = next((one.get("value", "") for one in items if one.get("key") == "enable-oslogin"), "")
-    if said.lower() != _ON:
+    setting = next((one.get("value", "") for one in items if one.get("key") == "enable-oslogin"), "")
+    if setting.lower() != _ON:
         return Finding(LOGIN, good=True, says="the project does not switch it on")
     says = (
         "the project switches OS Login on, under which keys in metadata are ignored. cloudgpu switches it off for its "
         "own machines; where the organisation requires it (compute.requireOsLogin), Google refuses them"
     )
-    way = f"gcloud compute project-info remove-metadata --keys enable-oslogin --project {gcp.project}"
-    return Finding(LOGIN, good=False, says=says, next=f"If nobody needs it: {way}")
+    remedy = f"gcloud compute project-info remove-metadata --keys enable-oslogin --project {gcp.project}"
+    return Finding(LOGIN, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 
 def _quota(gcp: Gcp, answers: Answers, region: str) -> Finding:
@@ -86,13 +86,13 @@ def _quota(gcp: Gcp, answers: Answers, region: str) -> Finding:
     if isinstance(project, CloudgpuError):
         return _unknown(QUOTA, project)
     limit = dict(read(project)).get(ALL_REGIONS)
-    way = f"Request more: {page(gcp, region, ALL_REGIONS)}"
+    remedy = f"Request more: {page(gcp, region, ALL_REGIONS)}"
     if limit is None:
-        return Finding(QUOTA, good=None, says=f"the project does not tell its quota {ALL_REGIONS}", next=way)
+        return Finding(QUOTA, good=None, says=f"the project does not tell its quota {ALL_REGIONS}", next=remedy)
     says = f"{ALL_REGIONS} is {limit[0]:g}, of which {limit[1]:g} are used"
     if limit[0] > 0:
         return Finding(QUOTA, good=True, says=says)
-    return Finding(QUOTA, good=False, says=f"{says}: no machine with a GPU can be launched", next=way, needed=True)
+    return Finding(QUOTA, good=False, says=f"{says}: no machine with a GPU can be launched", next=remedy, needed=True)
 
 
 def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
@@ -100,10 +100,10 @@ def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
     if isinstance(network, CloudgpuError) and not is_gone(network):
         yield _unknown(NETWORK, network)
     elif isinstance(network, CloudgpuError):
-        way = f"gcloud compute networks create {named} --project {gcp.project}"
+        remedy = f"gcloud compute networks create {named} --project {gcp.project}"
         says = f"the project has no network {named!r}, and no --subnet is always named"
         setting = f"or name another: accounts.{gcp.account}.network in config.toml"
-        yield Finding(NETWORK, good=False, says=says, next=f"Make it: {way}, {setting}", needed=True)
+        yield Finding(NETWORK, good=False, says=says, next=f"Make it: {remedy}, {setting}", needed=True)
     else:
         yield Finding(NETWORK, good=True, says=f"{named} is there")
     if isinstance(rules, CloudgpuError):
@@ -124,8 +124,8 @@ def _open(gcp: Gcp, rules: Sequence[Raw]) -> Finding:
         f"{' and '.join(names)} of {network} lets everybody reach port {port}; machines of cloudgpu are shut to it by "
         "a rule of a higher priority, others are not"
     )
-    way = f"gcloud compute firewall-rules delete {' '.join(names)} --project {gcp.project}"
-    return Finding(OPEN, good=False, says=says, next=f"If nobody needs it: {way}")
+    remedy = f"gcloud compute firewall-rules delete {' '.join(names)} --project {gcp.project}"
+    return Finding(OPEN, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 
 def _is_open(rule: Raw, port: int) -> bool:

@@ -48,8 +48,8 @@ def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementC
 
 def _apart(volume: Data, subnet: str, region: str) -> InvalidRequest:
     message = f"The subnet {subnet} is in {region}, and the volume {volume.name} is in {volume.zone}."
-    way = "Leave one of them out, or name a subnet of the volume's region."
-    return InvalidRequest(message, field="--volume", value=volume.name, next=way)
+    remedy = "Leave one of them out, or name a subnet of the volume's region."
+    return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
 
 
 def data_volume(gcp: Gcp, item: Available, wanted: Volume | None) -> Data | None:
@@ -69,8 +69,8 @@ def data_volume(gcp: Gcp, item: Available, wanted: Volume | None) -> Data | None
     kind = ids.last(str(raw.get("type", "")))
     if kind and not takes(item.instance_type, kind):
         message = f"The volume {wanted.name} is a disk of the kind {kind}, which {item.instance_type} does not take."
-        way = "Name another volume, with a size: one of the right kind is made."
-        raise InvalidRequest(message, field="--volume", value=wanted.name, next=way)
+        remedy = "Name another volume, with a size: one of the right kind is made."
+        raise InvalidRequest(message, field="--volume", value=wanted.name, next=remedy)
     return found
 
 

@@ -115,9 +115,11 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
     status = found.get("status")
     if status in STOPPING or status == "SUSPENDED":
         says = "just stopping" if status in STOPPING else "suspended, which cloudgpu never does"
-        way = "Try again when it has stopped." if status in STOPPING else "Resume it: gcloud compute instances resume"
+        remedy = (
+            "Try again when it has stopped." if status in STOPPING else "Resume it: gcloud compute instances resume"
+        )
         message = f"{id} is {says}, and Google Cloud starts only what has stopped."
-        raise InvalidRequest(message, field="instance", value=id, next=way)
+        raise InvalidRequest(message, field="instance", value=id, next=remedy)
     if status == STOPPED:
         timer.renew(gcp, id, found)
         _change(gcp, id, "start")

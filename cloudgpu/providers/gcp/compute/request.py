@@ -147,10 +147,10 @@ def _system_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
 
 
 def _interface(attempt: Attempt, call: Call) -> dict[str, Any]:
-    place = {"network": call.network} | ({"subnetwork": call.subnet} if call.subnet else {})
+    networks = {"network": call.network} | ({"subnetwork": call.subnet} if call.subnet else {})
     if not attempt.request.setup.network.public_ip:
-        return place
-    return {**place, "accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]}
+        return networks
+    return {**networks, "accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]}
 
 
 def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:

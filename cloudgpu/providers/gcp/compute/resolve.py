@@ -40,7 +40,7 @@ class _Found:
     """What the look-ups found."""
 
     choice: Choice
-    place: network.Place
+    place: network.NetworkPlacement
     callers: Mapping[str, str]
     risks: Sequence[str]  # who can connect beside them
     unchecked: Sequence[str]  # what could not be asked
@@ -53,7 +53,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
     an image, a disk, a network or a volume that cannot be.
     """
-    said = by_their_rules(request, "firewall rules for that tag have")
+    notes = by_their_rules(request, "firewall rules for that tag have")
     wanted = named(item.instance_type)
     found = _looked_up(gcp, request, item, wanted)
     image = found.choice.image
@@ -87,7 +87,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         call=asdict(call),
         attached=tuple(billed),
         guards=_guards(),
-        remarks=(*said, *_remarks(gcp, request, item, found, call)),
+        remarks=(*notes, *_remarks(gcp, request, item, found, call)),
         left_out=() if call.cloud_init else NEEDS_CLOUD_INIT,
         driver=found.choice.driver,
         licence=image.licence,
@@ -99,11 +99,11 @@ def _looked_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape)
     with Pool(5) as pool:
         offered = pool.submit(_check_offered, gcp, item, wanted)
         choice = pool.submit(images.chosen, gcp, item, setup.image, request.template)
-        place = pool.submit(_place, gcp, request, item)
+        placement = pool.submit(_place, gcp, request, item)
         quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market, nodes)
         volume = pool.submit(data_volume, gcp, item, setup.volume)
         unasked = offered.result()  # the first fault in this order is said, whichever came first
-        where, callers, risks = place.result()
+        where, callers, risks = placement.result()
         return _Found(choice.result(), where, callers, risks, [*unasked, *quota.result()], volume.result())
 
 
@@ -123,7 +123,9 @@ def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
     return []
 
 
-def _place(gcp: Gcp, request: LaunchRequest, item: Available) -> tuple[network.Place, Mapping[str, str], list[str]]:
+def _place(
+    gcp: Gcp, request: LaunchRequest, item: Available
+) -> tuple[network.NetworkPlacement, Mapping[str, str], list[str]]:
     """Return where it hangs, who may connect, and who can beside that."""
     wanted = request.setup.network
     found = network.place(gcp, item.region, wanted)

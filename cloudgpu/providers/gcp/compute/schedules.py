@@ -75,8 +75,8 @@ def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:
     if silent:
         message = f"{silent[0].scope} did not say which timers it has: {silent[0].why}"
         raise ProviderUnavailable(message, field="provider", value=silent[0].scope)
-    told = {ids.joined(ids.last(one["zone"]), one["name"]): fires(one) for one in found if _is_meant(gcp, one)}
-    return {id_: at for id_, at in told.items() if at and region in (None, ids.region_of(ids.machine(id_)[0]))}
+    firing = {ids.joined(ids.last(one["zone"]), one["name"]): fires(one) for one in found if _is_meant(gcp, one)}
+    return {id_: at for id_, at in firing.items() if at and region in (None, ids.region_of(ids.machine(id_)[0]))}
 
 
 def _is_meant(gcp: Gcp, found: Mapping[str, Any]) -> bool:
@@ -100,8 +100,8 @@ def fires(found: Mapping[str, Any]) -> datetime | None:
     scheduling = found.get("scheduling", {})
     if found.get("status") == STOPPED:
         return _renew_until(found) if _seconds(found) else None
-    told = found.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
-    fixed = moment(told) or moment(scheduling.get("terminationTime"))
+    reported = found.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
+    fixed = moment(reported) or moment(scheduling.get("terminationTime"))
     began = moment(found.get("lastStartTimestamp")) or moment(found.get("creationTimestamp"))
     if fixed or not began or not _seconds(found):
         return fixed

@@ -63,10 +63,10 @@ def check_region(gcp: Gcp, region: str) -> None:
         raise unknown_word(message, region, there, field="--region", use="Use {}.")
 
 
-def _unused(gcp: Gcp, field: str, place: str) -> InvalidRequest:
-    message = f"Account {gcp.account} does not use {place}: its settings leave it out, so ls would miss the machine."
-    way = f"Change regions, zones or exclude_regions of accounts.{gcp.account} in config.toml."
-    return InvalidRequest(message, field=field, value=place, next=way)
+def _unused(gcp: Gcp, field: str, region: str) -> InvalidRequest:
+    message = f"Account {gcp.account} does not use {region}: its settings leave it out, so ls would miss the machine."
+    remedy = f"Change regions, zones or exclude_regions of accounts.{gcp.account} in config.toml."
+    return InvalidRequest(message, field=field, value=region, next=remedy)
 
 
 def endpoints(gcp: Gcp) -> Sequence[Region]:
@@ -192,8 +192,8 @@ def check_zone(gcp: Gcp, zone: str) -> None:
     region = ids.region_of(zone)
     there = sorted(_zones(gcp, region))
     if zone not in there:
-        way = f"Use one of: {', '.join(there)}." if there else "See them: gcloud compute zones list"
-        raise InvalidRequest(f"{region} has no zone {zone!r}.", field="--zone", value=zone, next=way)
+        remedy = f"Use one of: {', '.join(there)}." if there else "See them: gcloud compute zones list"
+        raise InvalidRequest(f"{region} has no zone {zone!r}.", field="--zone", value=zone, next=remedy)
 
 
 def _zones(gcp: Gcp, region: str | None) -> Sequence[str]:

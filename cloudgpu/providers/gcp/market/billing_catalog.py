@@ -63,8 +63,8 @@ def _client() -> Any:
         credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-billing.readonly"])
     except GoogleAuthError as error:
         message = "There are no Google credentials, and Google gives its price list to no stranger."
-        way = "Run: gcloud auth application-default login"
-        raise AuthFailed(message, field="credentials", next=way) from error
+        remedy = "Run: gcloud auth application-default login"
+        raise AuthFailed(message, field="credentials", next=remedy) from error
     return CloudCatalogClient(credentials=credentials, transport="rest")
 
 
@@ -101,8 +101,8 @@ def _fault(error: Exception) -> CloudgpuError:
     code = int(error.code or 0)
     if code in (401, 403):
         message = f"Google refuses these credentials its price list ({code})."
-        way = "Enable the Cloud Billing API for the project of your credentials: cloudbilling.googleapis.com"
-        return AuthFailed(message, field="credentials", value=str(code), next=way)
+        remedy = "Enable the Cloud Billing API for the project of your credentials: cloudbilling.googleapis.com"
+        return AuthFailed(message, field="credentials", value=str(code), next=remedy)
     if code == 429:  # noqa: PLR2004  (too many requests)
         headers = getattr(error.response, "headers", None) or {}
         return RateLimited(

@@ -48,7 +48,7 @@ def check(gcp: Gcp, region: str, name: str, market: Market, machines: int = 1) -
         limits = _limits_of(gcp, region)
     except CloudgpuError as error:  # Google checks them itself when it launches
         return [f"the quotas of GPUs in {region} could not be read: {error.message}"]
-    return [said for one in listed if (said := _checked(gcp, one, region, name, limits, machines)) is not None]
+    return [problem for one in listed if (problem := _checked(gcp, one, region, name, limits, machines)) is not None]
 
 
 def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limits, machines: int) -> str | None:
@@ -60,8 +60,8 @@ def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limit
     other = quota.code.removeprefix(_SPOT)
     if limit[0] == 0 and other != quota.code and limits.get(other, (0.0, 0.0))[0]:
         # Without a limit of its own a spot machine counts as any other ("Preemptible quotas", Compute Engine's guide).
-        said = _checked(gcp, replace(quota, code=other), region, name, limits, machines)
-        return said or f"{quota.code} in {region} is 0: Google counts spot machines by {other} then"
+        problem = _checked(gcp, replace(quota, code=other), region, name, limits, machines)
+        return problem or f"{quota.code} in {region} is 0: Google counts spot machines by {other} then"
     if limit[0] < machines * quota.counts(instance_type(KIND, name)):
         raise _too_small(gcp, quota, region, name, limit[0], machines)
     return None
@@ -139,8 +139,8 @@ def page(gcp: Gcp, region: str, code: str) -> str:
     a region or a code that cannot be one.
     """
     if not ids.REGION.fullmatch(region) or not _CODE.fullmatch(code):
-        way = "For example NVIDIA_T4_GPUS in us-central1."
-        raise InvalidRequest(f"{code!r} is not a quota of {region!r}.", field="--request", value=code, next=way)
+        remedy = "For example NVIDIA_T4_GPUS in us-central1."
+        raise InvalidRequest(f"{code!r} is not a quota of {region!r}.", field="--request", value=code, next=remedy)
     where = {} if code == ALL_REGIONS else {"region": region}
     parameters = {"project": gcp.project, "service": "compute.googleapis.com", "metric": code, **where}
     return f"{PAGE}?{urlencode(parameters, safe=':')}"

@@ -142,17 +142,17 @@ def allow(network: str, machine: str, label: str, cidr: str, port: int, tags: Ma
 def rule(found: Raw) -> Rule | None:
     """Return the rule of ours that Google tells of; None for one that is not, or lets in to no machine of ours."""
     try:
-        said = json.loads(found.get("description") or "")
+        stored = json.loads(found.get("description") or "")
     except ValueError:
         return None
-    if not isinstance(said, dict) or not ids.split(str(said.get(_MACHINE))) or _LABELLED not in said:
+    if not isinstance(stored, dict) or not ids.split(str(stored.get(_MACHINE))) or _LABELLED not in stored:
         return None
     return Rule(
         name=found["name"],
-        machine=said[_MACHINE],
-        label=str(said[_LABELLED]),
+        machine=stored[_MACHINE],
+        label=str(stored[_LABELLED]),
         cidr=next(iter(found.get("sourceRanges", ())), ""),
         ports=tuple(port for one in found.get("allowed", ()) for port in one.get("ports", ())),
-        tags={key: str(value) for key, value in said.items() if key.startswith(PREFIX)},
+        tags={key: str(value) for key, value in stored.items() if key.startswith(PREFIX)},
         made_at=at(found.get("creationTimestamp")),
     )

@@ -24,26 +24,26 @@ TAG = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NetworkPlacement:
     """A network by its whole name (`projects/P/global/networks/N`), and the subnet; empty where Google chooses it."""
 
     network: str
     subnet: str = ""
 
 
-def place(gcp: Gcp, region: str, wanted: Network) -> Place:
+def place(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
     """Return where in the network a machine of a region is put: `--subnet`, else the account's network. One call.
 
     Raises InvalidRequest for a network or a subnet that is not there, and where it is not clear which subnet is meant.
     """
     if wanted.security_group is not None and not TAG.fullmatch(wanted.security_group):
         message = f"{wanted.security_group!r} is not a network tag of Google Cloud's."
-        way = "Name the tag by which your firewall rules know the machine."
-        raise InvalidRequest(message, field="--security-group", value=wanted.security_group, next=way)
+        remedy = "Name the tag by which your firewall rules know the machine."
+        raise InvalidRequest(message, field="--security-group", value=wanted.security_group, next=remedy)
     return _named(gcp, region, wanted.subnet) if wanted.subnet else _usual(gcp, region)
 
 
-def callers(gcp: Gcp, region: str, there: Place, wanted: Network) -> Mapping[str, str]:
+def callers(gcp: Gcp, region: str, there: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
     """Return who may open SSH, by label; where nobody is named it is the subnet itself, whose range is looked up."""
     if wanted.security_group is not None:
         return {}
@@ -55,18 +55,18 @@ def callers(gcp: Gcp, region: str, there: Place, wanted: Network) -> Mapping[str
     return callers_of(wanted, _subnet(gcp, region, there.subnet)["ipCidrRange"])
 
 
-def _named(gcp: Gcp, region: str, typed: str) -> Place:
+def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
     found = _SUBNET.fullmatch(typed)
     if found is None:
         message = f"{typed!r} is not a subnet of Google Cloud's."
-        way = "Write its name, or projects/HOST/regions/REGION/subnetworks/NAME for a shared network."
-        raise InvalidRequest(message, field="--subnet", value=typed, next=way)
+        remedy = "Write its name, or projects/HOST/regions/REGION/subnetworks/NAME for a shared network."
+        raise InvalidRequest(message, field="--subnet", value=typed, next=remedy)
     if found["region"] not in (None, region):
         message = f"The subnet {typed} is in {found['region']}, not in {region}."
-        way = f"Launch there (--region {found['region']}), or name a subnet of {region}."
-        raise InvalidRequest(message, field="--subnet", value=typed, next=way)
+        remedy = f"Launch there (--region {found['region']}), or name a subnet of {region}."
+        raise InvalidRequest(message, field="--subnet", value=typed, next=remedy)
     whole = f"projects/{found['project'] or gcp.project}/regions/{region}/subnetworks/{found['name']}"
-    return Place(partial(_subnet(gcp, region, whole)["network"]), whole)
+    return NetworkPlacement(partial(_subnet(gcp, region, whole)["network"]), whole)
 
 
 def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
@@ -77,24 +77,24 @@ def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
         if not is_gone(error):
             raise
         message = f"There is no subnet {name!r} in {region} (project {project})."
-        way = f"See them: gcloud compute networks subnets list --regions {region}"
-        raise InvalidRequest(message, field="--subnet", value=name, next=way) from error
+        remedy = f"See them: gcloud compute networks subnets list --regions {region}"
+        raise InvalidRequest(message, field="--subnet", value=name, next=remedy) from error
 
 
-def _usual(gcp: Gcp, region: str) -> Place:
+def _usual(gcp: Gcp, region: str) -> NetworkPlacement:
     """Return the place in the account's network: its only subnet in the region, or that which Google chooses."""
     name = gcp.options.network
     found = _network(gcp, name)
     whole = partial(found.get("selfLink") or f"projects/{gcp.project}/global/networks/{name}")
     here = [partial(one) for one in found.get("subnetworks", ()) if f"/regions/{region}/" in one]
     if len(here) == 1:
-        return Place(whole, here[0])
+        return NetworkPlacement(whole, here[0])
     if not here and (found.get("autoCreateSubnetworks") or "IPv4Range" in found or not found.get("subnetworks")):
-        return Place(whole)
+        return NetworkPlacement(whole)
     names = ", ".join(sorted(map(ids.last, here)))
     says = f"has several subnets in {region} ({names})" if here else f"has no subnet in {region}"
-    way = "Name one: --subnet NAME" if here else "Name another network's: --subnet NAME, or another --region."
-    raise InvalidRequest(f"The network {name} {says}.", field="--subnet", value=None, next=way)
+    remedy = "Name one: --subnet NAME" if here else "Name another network's: --subnet NAME, or another --region."
+    raise InvalidRequest(f"The network {name} {says}.", field="--subnet", value=None, next=remedy)
 
 
 def _network(gcp: Gcp, name: str) -> dict[str, Any]:

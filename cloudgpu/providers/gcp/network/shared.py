@@ -100,13 +100,15 @@ def _is_as_wanted(found: Raw, wanted: Raw) -> bool:
 def read(found: Raw) -> Inside | None:
     """Return the rule of a cluster of ours that Google tells of; None for any other rule."""
     try:
-        said = json.loads(found.get("description") or "")
+        stored = json.loads(found.get("description") or "")
     except ValueError:
         return None
-    if not isinstance(said, dict) or _CLUSTER not in said or TAG_ID not in said:
+    if not isinstance(stored, dict) or _CLUSTER not in stored or TAG_ID not in stored:
         return None
-    tags = {key: str(value) for key, value in said.items() if key.startswith(PREFIX)}
-    return Inside(found["name"], str(said[_CLUSTER]), str(said.get(_REGION)), tags, at(found.get("creationTimestamp")))
+    tags = {key: str(value) for key, value in stored.items() if key.startswith(PREFIX)}
+    return Inside(
+        found["name"], str(stored[_CLUSTER]), str(stored.get(_REGION)), tags, at(found.get("creationTimestamp"))
+    )
 
 
 def all_shared(gcp: Gcp, project: str = "") -> list[Inside]:
@@ -152,5 +154,5 @@ def _host_project_used(gcp: Gcp, project: str) -> None:
 
 
 def _host_projects(gcp: Gcp) -> list[str]:
-    place = gcp.home / "host-projects"
-    return sorted(file.name for file in place.iterdir()) if place.is_dir() else []
+    directory = gcp.home / "host-projects"
+    return sorted(file.name for file in directory.iterdir()) if directory.is_dir() else []

@@ -94,9 +94,9 @@ def _begin(gcp: Gcp, source: str, own: str, tags: Mapping[str, str]) -> None:
 
 def _source(gcp: Gcp, source: str) -> tuple[str, str]:
     """Return Google's name and the zone of the disk that is meant: a machine's system disk, or one that was left."""
-    place = split(source, DISKS)
-    if place is not None:
-        return _free_disk(gcp, source, place[0], place[2]), place[0]
+    parts = split(source, DISKS)
+    if parts is not None:
+        return _free_disk(gcp, source, parts[0], parts[2]), parts[0]
     machine = ids.split(source)
     if machine is None:
         raise _unknown(source)

@@ -138,7 +138,7 @@ def lies_in(found: Raw) -> str:
 
     It can be used everywhere. One that is stored in several regions (`us`) lies where its disk lay.
     """
-    stored = [place for place in found.get("storageLocations", ()) if ids.REGION.fullmatch(place)]
+    stored = [region for region in found.get("storageLocations", ()) if ids.REGION.fullmatch(region)]
     source = found.get("sourceDisk") or found.get("sourceInstance") or ""
     zone = source.partition("/zones/")[2].partition("/")[0]
     return next(iter(stored), None) or ids.region_of(zone) or next(iter(found.get("storageLocations", ())), GLOBAL)

@@ -128,8 +128,8 @@ def _newest(gcp: Gcp, wanted: Sequence[PublicImage]) -> Image | None:
 def _none(wanted: Sequence[PublicImage]) -> InvalidRequest:
     looked = " or ".join(one.parameter for one in wanted) or "any"
     message = f"No public image was found (looked for {looked})."
-    way = "Name one: --image projects/PROJECT/global/images/family/FAMILY"
-    return InvalidRequest(message, field="--image", value=None, next=way)
+    remedy = "Name one: --image projects/PROJECT/global/images/family/FAMILY"
+    return InvalidRequest(message, field="--image", value=None, next=remedy)
 
 
 def _of_family(gcp: Gcp, project: str, family: str) -> Image | None:
