@@ -109,7 +109,7 @@ def test_the_sweep_of_jobs_brings_every_loss_back_and_leaves_no_machine(place, o
 
 
 def test_a_sweep_of_jobs_whose_budget_admits_one_says_why_the_others_were_not_launched(place):
-    done = run(place, "sweep_jobs.py", "0.05")
+    done = run(place, "sweep_jobs.py", "0.4")
     assert done.returncode == 1, done.stdout + done.stderr
     _, *rows, _ = done.stdout.splitlines()
     states = sorted(row.split()[1] for row in rows)

@@ -105,7 +105,7 @@ def admit(
     """Return the events to append with an admitted request: none, or that budgets were overridden.
 
     `others` are wanted with it, all or none: the further nodes of the cluster of this name.
-    Raises NotCarried where a budget refuses it, and no reason is given or it does not allow to be overridden.
+    Raises NotAdmitted where a budget refuses it, and no reason is given or it does not allow to be overridden.
     """
     ask = evaluate_budgets(session, view, wanted, others=others, of_cluster=of_cluster)
     refusals = ask.admission().refusals if ask.accounts else ()

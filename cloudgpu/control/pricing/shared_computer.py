@@ -18,7 +18,7 @@ from cloudgpu.control.pricing.price_history import available
 from cloudgpu.core.activity.computer_share import Presence, Run, draws_of, share_of
 from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN, Draft
-from cloudgpu.core.events.observed_lines import price_observed
+from cloudgpu.core.events.observations import price_observed
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Price
 from cloudgpu.core.model.usage import Resource

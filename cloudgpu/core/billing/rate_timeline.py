@@ -1,6 +1,6 @@
 """What is paid, and will be, as rate intervals: so much per microsecond from one moment to another. They add up fast.
 
-A interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`billing.EXACT`) in each of
+An interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`billing.EXACT`) in each of
 them. What uses cost at most, by the rules of their providers, is the sum of their rate intervals.
 """
 
