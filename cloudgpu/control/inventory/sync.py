@@ -89,9 +89,11 @@ def sync_accounts(
     What prices were since the last sync is asked, too, and stands in the ledger together with what was seen.
     """
     look, asked_at = SyncResult(), session.clock()
+    shared: dict[str, SharesComputer] = {}
     for account in accounts:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
-            session.provider(account)
+            if isinstance(provider := session.provider(account), SharesComputer):
+                shared[account] = provider
     machines = session.ledger.machines()
     kept_of = (accounts if retained else ()) if isinstance(retained, bool) else retained
     to_price, regions = pricing.to_ask(session, machines), regions_of(machines)
@@ -105,8 +107,8 @@ def sync_accounts(
             continue
         found_whose.append(answer.whose)
         _write_listing(session, answer, look)
-        if isinstance(provider := session.provider(answer.account), SharesComputer):
-            settle_shares(session, provider, answer.whose)
+        if answer.account in shared:
+            settle_shares(session, shared[answer.account], answer.whose)
         found = answer.resources
         if found is not None:
             look.resources += found.items

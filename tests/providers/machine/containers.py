@@ -24,7 +24,7 @@ from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Accelerator, Available, Market
-from cloudgpu.providers.machine.container_start import MARK, Place, host_keys_in, packed
+from cloudgpu.providers.machine.container_start import MARK, ContainerSpec, host_keys_in, packed
 from cloudgpu.testing import make_attempt
 
 ITEM = Available("rented", "lab", "here", "here-a", "1x-t4", Market.ON_DEMAND, accelerators=(Accelerator("T4", 1),))
@@ -48,8 +48,8 @@ class Container:
     process: subprocess.Popen[bytes] | None = None
 
     @property
-    def place(self) -> Place:
-        return Place(end=self.end, ask=self.ask, keep=str(self.root / "keep"), port=self.port)
+    def place(self) -> ContainerSpec:
+        return ContainerSpec(end=self.end, ask=self.ask, keep=str(self.root / "keep"), port=self.port)
 
     @property
     def home(self) -> Path:

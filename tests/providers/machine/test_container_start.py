@@ -22,7 +22,7 @@ from cloudgpu.agent import source
 from cloudgpu.core.model.launch import Part
 from cloudgpu.errors import WrongHostKey
 from cloudgpu.providers.machine.container_start import (
-    Place,
+    ContainerSpec,
     base_of,
     container_start,
     fault_in,
@@ -277,7 +277,9 @@ def without_a_server(root, manager):
         program.write_text(f'#!/bin/sh\necho "$*" >>{root}/asked\ntouch {root}/installed {root}/bin/ssh-keygen\n')
         program.chmod(0o755)
     (root / "run").mkdir()
-    head, _, _ = container_start(make_attempt(ITEM), Place(keep=str(root))).partition('mkdir -p "$CLOUDGPU_RUN"')
+    head, _, _ = container_start(make_attempt(ITEM), ContainerSpec(keep=str(root))).partition(
+        'mkdir -p "$CLOUDGPU_RUN"'
+    )
     there = f"server() {{ [ -e {root}/installed ]; }}\nmade_key() {{ exit 0; }}\nserve\n"
     env = {"PATH": str(programs), "CLOUDGPU_LOG": "", "CLOUDGPU_RUN": str(root / "run")}
     command = ["/bin/sh", "-c", head + there]
@@ -331,7 +333,7 @@ def test_a_start_after_the_end_gives_it_the_span_of_its_launch_only_where_nobody
 
 
 def kept(root):
-    return Path(base_of(make_attempt(ITEM), Place(keep=str(root))))
+    return Path(base_of(make_attempt(ITEM), ContainerSpec(keep=str(root))))
 
 
 LOOKS = 'first_tags\nif [ -n "$ask" ]; then asked_tags; fi\nover\n'
@@ -340,7 +342,7 @@ LOOKS = 'first_tags\nif [ -n "$ask" ]; then asked_tags; fi\nover\n'
 def looked(root, ask="", once=LOOKS, **environ):
     """Run the script's own functions once, without starting anything, and return what they say of the end."""
     root.mkdir(exist_ok=True)
-    place = Place(ask=ask, keep=str(root))
+    place = ContainerSpec(ask=ask, keep=str(root))
     text = container_start(make_attempt(ITEM), place)
     head, mark, _ = text.partition('mkdir -p "$CLOUDGPU_RUN"')
     assert mark

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited, Silent
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.rest.client import NotSent, Place, RestClient
+from cloudgpu.providers.rest.client import CloudApi, NotSent, RestClient
 from tests.clouds.rest import Refusal, Reply, RestServer, Unmodelled
 
 KEY = "sk-of-nobody-0123456789"
@@ -80,7 +80,7 @@ def refused(answer):
 
 def client(server, time, *, base=None, seconds=7.0, **more):
     login = {"Authorization": f"Bearer {KEY}"}
-    place = Place("Echo", "echo", base or f"{server.url}/v1", lambda: login, refused, **more)
+    place = CloudApi("Echo", "echo", base or f"{server.url}/v1", lambda: login, refused, **more)
     return RestClient(place, Patience(seconds, lambda: time.now), time.pause)
 
 
