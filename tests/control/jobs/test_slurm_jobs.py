@@ -47,7 +47,7 @@ echo "rank $CLOUDGPU_NODE_RANK of $CLOUDGPU_NUM_NODES on $(echo $CLOUDGPU_NODE_I
 test "$MASTER_PORT" -gt 0 && test "$(wc -l < "$CLOUDGPU_HOSTFILE")" = 2 && test "$SLURM_JOB_NUM_NODES" = 2
 test "$CLOUDGPU_NODE_RANK" = 0 && cp train.py "$CLOUDGPU_RESULTS/copy.py"
 until test -e "$CLOUDGPU_RESULTS/copy.py"; do sleep 0.1; done
-test "$CLOUDGPU_NODE_RANK" = 0 || exit 7
+test "$CLOUDGPU_NODE_RANK" = 0 || { sleep 1; exit 7; }  # Slurm counts whole seconds
 sleep 60
 """
 
