@@ -136,7 +136,7 @@ def _marked(machines: list[MachineDocument]) -> list[str]:
     """Return what the marks behind prices mean, of those that there are."""
     marks = {price_mark(one) for one in machines}
     said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
-    said["assumed"] = "usual figures, as the settings have none (cloudgpu show NAME)"
+    said["assumed"] = "usual figures, or the most it can draw (cloudgpu show NAME -v)"
     return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
 
 
