@@ -123,7 +123,13 @@ class Bench:
     def steps_more(self, job, count, most_s=60):
         """Wait until the running attempt has done so many more steps, or is over; nobody watches meanwhile."""
         number, end = len(self.now(job).attempts), time.monotonic() + most_s
-        outs = lambda: sum(one.read_text().count("step ") for one in self.home.rglob(f"jobs/{job.id}/{number}/out"))  # noqa: E731
+
+        def outs():
+            try:
+                return sum(one.read_text().count("step ") for one in self.home.rglob(f"jobs/{job.id}/{number}/out"))
+            except FileNotFoundError:  # a machine's directory went while it was read
+                return 0
+
         begin = outs()
         while begin < STEPS and outs() < min(STEPS, begin + count) and time.monotonic() < end:
             time.sleep(0.02)
