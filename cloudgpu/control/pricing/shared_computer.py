@@ -29,6 +29,7 @@ from cloudgpu.ledger.samples.store import SampleStore
 if TYPE_CHECKING:
     from cloudgpu.control.session.identity import AccountScope
     from cloudgpu.control.session.session import Session
+    from cloudgpu.ledger.log.base import View
     from cloudgpu.providers.abilities import SharesComputer
 
 FIRST = timedelta(minutes=5)  # of a run, before its first part is written; each part is then as long as all before it
@@ -54,7 +55,17 @@ def settle_shares(session: Session, provider: SharesComputer, whose: AccountScop
     now = session.clock()
     unsettled = [machine for machine in machines if _is_unsettled(machine, now)]
     if unsettled:
-        session.ledger.append(_lines(session, provider, whose.account, machines, unsettled, now))
+        lines = _lines(session, provider, whose.account, machines, unsettled, now)
+        known = {machine.id: machine.price for machine in unsettled}
+
+        def decision(view: View) -> Sequence[Draft]:
+            """Leave out a machine that another process has written about since its price was read."""
+            current = {subject: view.machine(subject) for subject in {line.subject for line in lines}}
+            same = {subject for subject, found in current.items() if found and found.price == known[subject]}
+            return [line for line in lines if line.subject in same]
+
+        if lines:
+            session.ledger.decide(decision)
 
 
 def _is_unsettled(machine: Machine, now: datetime) -> bool:

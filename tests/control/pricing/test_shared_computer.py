@@ -16,6 +16,7 @@ from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.ledger.samples.store import SampleStore
 from tests.control.conftest import Lab
+from tests.control.metered import DeskProvider
 
 MINUTE = timedelta(minutes=1)
 MOST = Decimal("0.2")  # an hour: (300 W by the V100's board + 100 W) x 0.5 $/kWh
@@ -167,6 +168,20 @@ def test_a_second_process_that_saw_the_same_writes_nothing_twice(desk):
     lines = len(desk.lines())
     sync_all(desk.opened())
     assert (len(desk.lines()), desk.spent) == (lines, Decimal("0.09"))
+
+
+def test_two_processes_that_look_at_once_write_a_part_once(desk):
+    def other():
+        desk.later(minutes=7)
+        desk.samples(0, desk.clock() - 7 * MINUTE, 7, 280)
+        sync_all(desk.opened())
+
+    DeskProvider.meanwhile.append(other)
+    desk.draws(60, 80)
+    assert len(desk.lines()) == 2
+    desk.draws(60, 80)
+    assert desk.spent == Decimal("0.202166666")  # an hour at 180 W, 7 minutes at 380 W, an hour at 180 W
+    assert desk.session.ledger.verify().faults == ()
 
 
 def test_a_clock_that_goes_back_changes_nothing_that_is_written(desk):
