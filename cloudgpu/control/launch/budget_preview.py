@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
 from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal, shorter_launch
-from cloudgpu.core.launch.plan import row_of_plan
+from cloudgpu.core.launch.plan import budget_subject
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def sync_for_budgets(session: Session, prepared: Prepared) -> None:
     """Look at the accounts that the budgets span which cover the plan, where the last sync is old."""
-    row = row_of_plan(prepared.plan, prepared.name)
+    row = budget_subject(prepared.plan, prepared.name)
     sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
 
 
@@ -48,7 +48,7 @@ def budget_question(session: Session, prepared: Prepared) -> AdmissionRequest | 
     if prepared.existing is not None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
-    wanted = row_of_plan(prepared.plan, prepared.name, on_demand=price)
+    wanted = budget_subject(prepared.plan, prepared.name, on_demand=price)
     others, name = [wanted] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
     return session.ledger.read(lambda view: evaluate_budgets(session, view, wanted, others=others, of_cluster=name))
 
@@ -77,7 +77,7 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
     if not prepared.credit:
         offer, request = prepared.plan.offer, prepared.plan.request
         provider, lease = prepared.candidates.of(offer).provider, timedelta(seconds=request.lease_s)
-        wanted = [row_of_plan(prepared.plan, prepared.name)] * prepared.plan.nodes
+        wanted = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
         prepared.credit.append(planned_credit(session, provider, wanted, lease))
     return prepared.credit[0]
 

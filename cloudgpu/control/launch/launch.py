@@ -34,7 +34,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.launch.plan import Lease, row_of_plan
+from cloudgpu.core.launch.plan import Lease, budget_subject
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
 from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name
 from cloudgpu.core.model.offers import Market, Offer, Trust
@@ -146,7 +146,7 @@ def _look_first(session: Session, prepared: Prepared) -> None:
 
     The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
     """
-    machine = row_of_plan(prepared.plan, prepared.name)
+    machine = budget_subject(prepared.plan, prepared.name)
     sync_before_admission(
         session,
         {machine.account: machine.region},
@@ -157,7 +157,7 @@ def _look_first(session: Session, prepared: Prepared) -> None:
 
 def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
     """Look at a further account before anything is sent there, as at the first one."""
-    machine = row_of_plan(prepared.plan, prepared.name, offer)
+    machine = budget_subject(prepared.plan, prepared.name, offer)
     sync_before_admission(session, {machine.account: machine.region}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
 

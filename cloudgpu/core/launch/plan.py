@@ -298,7 +298,7 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
     return stoppable or policy.unpausable is not Unpausable.TERMINATE
 
 
-def row_of_plan(
+def budget_subject(
     plan: LaunchPlan, name: str | None, offer: Offer | None = None, *, on_demand: Price | None = None
 ) -> BudgetSubject:
     """Return what budgets look at of the plan's machine, or of the same at another offer.

@@ -74,9 +74,6 @@ def too_little_trust(want: Requirements, less: Sequence[Offer]) -> NoCapacity:
     )
 
 
-LEAVE_OUT = "or leave --trust community out"
-
-
 def parse_trust(text: str | None) -> Trust | None:
     """Return the least trust that was typed, None for nothing; raise InvalidRequest for another word."""
     return None if text is None else parse_member(Trust, str(text), "trust", "--trust")
@@ -94,7 +91,7 @@ def check_exposure(trust: Trust | None, options: Iterable[str], *, expose: bool)
             f"{option} with --trust community would let the owner of a stranger's computer read it.",
             field=option,
             value=str(trust),
-            next=f"Add --expose if they may, {LEAVE_OUT}.",
+            next="Add --expose if they may, or leave --trust community out.",
         )
 
 

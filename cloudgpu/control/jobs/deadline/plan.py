@@ -19,7 +19,7 @@ from cloudgpu.core.billing.rate_timeline import intervals_cost
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_lines import DeadlineRecord
 from cloudgpu.core.jobs.deadline import TICK_S, Margins, lifetime_options
-from cloudgpu.core.launch.plan import row_of_plan
+from cloudgpu.core.launch.plan import budget_subject
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.safety_net import Net, latest_start
@@ -116,7 +116,7 @@ def _price(prepared: Prepared) -> Money:
 
 def _counted(session: Session, prepared: Prepared) -> int:
     """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
-    row, now = row_of_plan(prepared.plan, prepared.name), to_us(session.clock())
+    row, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
     found = commitments_of(row, now, counted_prices(session)).items
     end = max([parse_us(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
     total = sum(intervals_cost(one.intervals(now, end), now, end) for one in found)
