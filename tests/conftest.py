@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cloudgpu.catalog.place import _told
+from cloudgpu.catalog.location import _told
 from tests.examples import some
 from tests.order import order
 from tests.postgres import postgres  # noqa: F401  (a fixture for all)

@@ -77,7 +77,7 @@ LARGE = {
     "providers/ssh/host.py": "one text that is sent to a host",
 }
 SMALL = {  # what `ls` loads: merged with its neighbours it would bring their imports
-    "catalog/place.py",
+    "catalog/location.py",
     "config/files/zones.py",
     "config/policies/choices.py",
     "core/billing/totals.py",

@@ -1,7 +1,7 @@
 """The dated prices of GPU machines, embedded and refreshed, and what is known of their GPUs. Read when first asked.
 
-Nothing is imported before it is asked for: who only says where refreshed prices lie (`cloudgpu.catalog.place`) pays for
-nothing else.
+Names are imported at first use, so that setting the directory of refreshed prices (`cloudgpu.catalog.location`)
+imports nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloudgpu.catalog.price_history import history, parts
+    from cloudgpu.catalog.price_history import component_prices, past_prices
     from cloudgpu.catalog.read import (
         check_region,
         compiled_on,
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
         gpu,
         gpus,
         instance_type,
-        left_out,
         listed_price,
         listed_quotas,
         named_gpu,
         offers,
+        omitted_types,
         on_demand_price,
-        priced_in,
+        priced_regions,
         public_images,
         quota_of,
         quotas_of,
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 __all__ = [
     "check_region",
     "compiled_on",
+    "component_prices",
     "counted_price",
     "disk_price",
     "driver_for",
     "gpu",
     "gpus",
-    "history",
     "instance_type",
-    "left_out",
     "listed_price",
     "listed_quotas",
     "named_gpu",
     "offers",
+    "omitted_types",
     "on_demand_price",
-    "parts",
-    "priced_in",
+    "past_prices",
+    "priced_regions",
     "public_images",
     "quota_of",
     "quotas_of",
@@ -60,8 +60,8 @@ __all__ = [
     "storage_kinds",
     "types",
 ]
-_HOMES = {
-    **dict.fromkeys(("history", "parts"), "cloudgpu.catalog.price_history"),
+_MODULES = {
+    **dict.fromkeys(("past_prices", "component_prices"), "cloudgpu.catalog.price_history"),
     **dict.fromkeys(("counted_price", "disk_price", "storage_kinds"), "cloudgpu.catalog.storage"),
 }
 
@@ -70,6 +70,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    found = getattr(import_module(_HOMES.get(name, "cloudgpu.catalog.read")), name)
+    found = getattr(import_module(_MODULES.get(name, "cloudgpu.catalog.read")), name)
     globals()[name] = found
     return found

@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from cloudgpu.catalog import rules
-from cloudgpu.catalog.compiled import Facts, Made
+from cloudgpu.catalog.compiled import Catalogue, Facts
 
 KEYS = {
     "gpus": ("gpu",),
@@ -34,7 +34,7 @@ MAX_GBIT = 10_000  # more than any machine sends
 MAX_CARD_USD = 100_000  # more than any card costs
 
 
-def faults_of_facts(facts: Facts) -> Iterator[str]:
+def facts_errors(facts: Facts) -> Iterator[str]:
     """Yield what is wrong with the rows: duplicates, other providers, unknown regions, no source or date."""
     for table, keys in KEYS.items():
         seen = Counter(tuple(row[key] for key in keys) for row in facts[table])
@@ -45,18 +45,18 @@ def faults_of_facts(facts: Facts) -> Iterator[str]:
 
 
 def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
-    if not rules.wanted(row):
+    if not rules.is_supported(row):
         yield "is of another provider or of a restricted region"
     if not row.get("source", row.get("spec_source")):
         yield "has no source"
-    if table in DATED and rules.day(row["as_of"]) is None:
+    if table in DATED and rules.earliest_day(row["as_of"]) is None:
         yield "has no date"
     if table == "prices":
         if row["region"] not in rules.REGIONS.get(row["cloud"], ()):
             yield "is of an unknown region"
         if row["price_spot_usd_hr"] and not row["spot_basis"]:
             yield "does not say what its spot price rests on"
-        if row["price_on_demand_usd_hr"] and rules.day(row["as_of_on_demand"]) is None:
+        if row["price_on_demand_usd_hr"] and rules.earliest_day(row["as_of_on_demand"]) is None:
             yield "has a price on demand and no date"
     if table in ("storage_prices", "storage_regions"):
         yield from _storage_row_faults(row)
@@ -67,7 +67,7 @@ def _type_row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
     """Yield what is wrong with a figure of a type that is no price."""
     if table == "networks" and not _is_amount(row["gbit_per_s"], MAX_GBIT):
         yield f"{row['gbit_per_s']} Gbit/s is no network"
-    if table == "spot_interruption" and row["bucket"] not in rules.BUCKETS:
+    if table == "spot_interruption" and row["bucket"] not in rules.SPOT_LOSS:
         yield f"{row['bucket']} is no part of machines"
 
 
@@ -77,11 +77,11 @@ def _storage_row_faults(row: rules.CsvRow) -> Iterator[str]:
         yield f"has an unknown unit: {row['unit']}"
     if not _is_price(price) or (low and not (_is_price(low) and Decimal(low) < Decimal(price))):
         yield f"{price} is not a price above {low or 0}"
-    if rules.day(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "recalled":
+    if rules.earliest_day(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "recalled":
         yield "has no date and is not marked as recalled"
 
 
-def unconfirmed(facts: Facts) -> Iterator[str]:
+def unconfirmed_prices(facts: Facts) -> Iterator[str]:
     """Yield each price that its newer source has differently, or that is in no row."""
     columns = {market: f"price_{market}_usd_hr" for market in MARKETS}
     prices = {
@@ -89,13 +89,13 @@ def unconfirmed(facts: Facts) -> Iterator[str]:
         for row in facts["prices"]
         for market, column in columns.items()
     }
-    for row, name, price in rules.confirmed(facts):
+    for row, name, price in rules.confirmed_prices(facts):
         known = prices.get((row["cloud"], row["region"], name, row["market"]))
         if known != price:
             yield f"confirmations: {row['cloud']} {row['region']} {name} is {price} there and {known} in prices"
 
 
-def faults_of_made(made: Made) -> Iterator[str]:
+def catalogue_errors(made: Catalogue) -> Iterator[str]:
     """Yield what is wrong with the catalogue: a type without a figure, a price without a type, a date or a source."""
     for name, gpu in made["gpus"].items():
         if not gpu.get("memory_gib"):
@@ -115,16 +115,16 @@ def faults_of_made(made: Made) -> Iterator[str]:
     yield from _storage_faults(made)
 
 
-def _card_faults(card: Made) -> Iterator[str]:
+def _card_faults(card: Catalogue) -> Iterator[str]:
     prices = {key: text for key, text in card.items() if key.endswith("_usd")}
     for key, text in prices.items():
         if not _is_amount(text, MAX_CARD_USD):
             yield f"{key} of its card is {text}"
-    if prices and rules.day(card["dated"]) is None:
+    if prices and rules.earliest_day(card["dated"]) is None:
         yield "its card has a price and no date"
 
 
-def _storage_faults(made: Made) -> Iterator[str]:
+def _storage_faults(made: Catalogue) -> Iterator[str]:
     for row in [*made["parts"], *made["history"]]:
         if not _is_price(row["usd"]) or row["market"] not in MARKETS or row["unit"] not in UNITS:
             yield f"{row['provider']} {row['item']}: {row['usd']} {row['unit']} on {row['market']} is not a price"
@@ -133,15 +133,15 @@ def _storage_faults(made: Made) -> Iterator[str]:
             yield from (f"{provider} {kind}: {fault}" for fault in _kind_faults(provider, kind, found["prices"], made))
 
 
-def _kind_faults(provider: str, kind: str, prices: list[list[Any]], made: Made) -> Iterator[str]:
+def _kind_faults(provider: str, kind: str, prices: list[list[Any]], made: Catalogue) -> Iterator[str]:
     regions = [region for row in prices for region in row[0].split("/")]
     yield from (f"{region} is priced twice" for region, count in Counter(regions).items() if count > 1)
-    if kind in rules.EVERYWHERE[provider] and not any(region.endswith("*") for region in regions):
+    if kind in rules.PRICED_EVERYWHERE[provider] and not any(region.endswith("*") for region in regions):
         priced = {price[0] for entries in made["prices"][provider].values() for price in entries}
         yield from (f"{region} has GPU machines and no price of it" for region in sorted(priced - set(regions)))
 
 
-def _quota_faults(made: Made) -> Iterator[str]:
+def _quota_faults(made: Catalogue) -> Iterator[str]:
     for provider in rules.LISTED:
         for name, shape in made["types"][provider].items():
             for market in sorted(MARKETS):
@@ -150,12 +150,12 @@ def _quota_faults(made: Made) -> Iterator[str]:
                     yield f"{provider} {name} {market} counts against {len(counted)} quotas"
 
 
-def _counts(quota: Made, provider: str, name: str, gpu: str, market: str) -> bool:
+def _counts(quota: Catalogue, provider: str, name: str, gpu: str, market: str) -> bool:
     here = quota["provider"] == provider and quota["market"] == market
-    return here and any(family in quota["families"] for family in rules.families(provider, name, gpu))
+    return here and any(family in quota["families"] for family in rules.quota_families(provider, name, gpu))
 
 
-def _type_faults(provider: str, shape: Made, made: Made) -> Iterator[str]:
+def _type_faults(provider: str, shape: Catalogue, made: Catalogue) -> Iterator[str]:
     if shape["gpu"] not in made["gpus"]:
         yield f"its GPU {shape['gpu']} is not known"
     for key, most in (("count", MAX_GPUS), ("gpu_memory_gib", MAX_GIB), ("vcpus", 1000), ("memory_gib", 10_000)):
@@ -169,12 +169,12 @@ def _type_faults(provider: str, shape: Made, made: Made) -> Iterator[str]:
         yield f"{shape['gpu_memory_gib']} GiB is not a share of {shape['share']} in {whole} GiB"
 
 
-def _fits_memory(shape: Made, whole: float) -> bool:
+def _fits_memory(shape: Catalogue, whole: float) -> bool:
     """Say whether a GPU's memory is its share of the whole, to a tenth (a driver reports less than is on the board)."""
     return bool(abs(shape["gpu_memory_gib"] / (whole * shape["share"]) - 1) < 0.1)  # noqa: PLR2004
 
 
-def _prices_faults(provider: str, prices: list[list[Any]], made: Made) -> Iterator[str]:
+def _prices_faults(provider: str, prices: list[list[Any]], made: Catalogue) -> Iterator[str]:
     seen = Counter((region, market) for region, market, *_ in prices)
     yield from (f"{' '.join(key)} is priced {count} times" for key, count in seen.items() if count > 1)
     on_demand = {price[0]: Decimal(price[2]) for price in prices if price[1] == "on_demand" and _is_price(price[2])}
@@ -186,7 +186,7 @@ def _prices_faults(provider: str, prices: list[list[Any]], made: Made) -> Iterat
             yield f"{where}: {usd} is not a price"
         elif market == "spot" and Decimal(usd) > on_demand.get(region, Decimal(usd)):
             yield f"{where}: spot costs more than on demand"
-        if rules.day(dated) is None:
+        if rules.earliest_day(dated) is None:
             yield f"{where}: no date"
         if not made["sources"][source] or not made["checks"][check]:
             yield f"{where}: no source"

@@ -10,12 +10,12 @@ from cloudgpu.catalog import rules
 from cloudgpu.catalog.rules import CsvRow
 
 Facts = dict[str, list[CsvRow]]
-Made = dict[str, Any]
+Catalogue = dict[str, Any]
 
 
-def compiled(facts: Facts) -> Made:
+def compile_catalogue(facts: Facts) -> Catalogue:
     """Return the catalogue that follows from the facts; the order is fixed, so that equal facts give equal text."""
-    facts = facts | {"prices": _confirmed(facts)}
+    facts = facts | {"prices": _with_confirmed_prices(facts)}
     types = {provider: _types(facts, provider) for provider in rules.LISTED}
     sources, checks, notes = _Table(), _Table(), _Table()
     prices = {provider: _prices(facts, provider, types[provider], sources, checks) for provider in rules.LISTED}
@@ -54,7 +54,7 @@ class _Table:
         return self.texts.index(text)
 
 
-def _gpus(facts: Facts, types: dict[str, dict[str, Made]]) -> dict[str, Made]:
+def _gpus(facts: Facts, types: dict[str, dict[str, Catalogue]]) -> dict[str, Catalogue]:
     made = {row["gpu"]: _gpu(row) for row in facts["gpus"]}
     for one in (shape for named in types.values() for shape in named.values()):
         if one["gpu"] not in made and one["share"] == 1:
@@ -62,7 +62,7 @@ def _gpus(facts: Facts, types: dict[str, dict[str, Made]]) -> dict[str, Made]:
     return made
 
 
-def _gpu(row: CsvRow) -> Made:
+def _gpu(row: CsvRow) -> Catalogue:
     figures = {
         "memory_gib": row["mem_gib"],
         "year": row["year"],
@@ -79,11 +79,11 @@ def _gpu(row: CsvRow) -> Made:
         "notes": row["tensor_note"],
         "source": "; ".join(filter(None, [row["spec_source"], row["speed_source"]])),
     }
-    made = {name: rules.number(text) for name, text in figures.items() if text}
+    made = {name: rules.lowest_number(text) for name, text in figures.items() if text}
     return made | {key: text for key, text in texts.items() if text} | _card(row)
 
 
-def _card(row: CsvRow) -> Made:
+def _card(row: CsvRow) -> Catalogue:
     """Return what a card costs, where that is known; prices stay text, so that they stay exact."""
     prices = {name: row[f"{column}_usd"] for name, column in _CARD.items() if row[f"{column}_usd"]}
     note = {"note": row["price_note"]} if row["price_note"] else {}
@@ -93,7 +93,7 @@ def _card(row: CsvRow) -> Made:
 _CARD = {"launch_usd": "launch_msrp", "new_usd": "street_new", "used_usd": "street_used"}
 
 
-def _types(facts: Facts, provider: str) -> dict[str, Made]:
+def _types(facts: Facts, provider: str) -> dict[str, Catalogue]:
     """Return every type of a provider that has GPUs, by its name, with its row of the facts under `row`."""
     rows = [row for row in facts["gpu_instances"] if row["cloud"] == provider and row["accelerator"]]
     made = {row["instance_type"]: _shape(row) for row in rows if not row["instance_type"].startswith("n1+")}
@@ -102,7 +102,7 @@ def _types(facts: Facts, provider: str) -> dict[str, Made]:
     return made
 
 
-def _shape(row: CsvRow, host: CsvRow | None = None) -> Made:
+def _shape(row: CsvRow, host: CsvRow | None = None) -> Catalogue:
     count = float(row["accel_count"])
     share = rules.MI25_SHARES.get(row["instance_type"], min(count, 1.0))
     memory = float(row["accel_mem_gib_each"])
@@ -129,14 +129,14 @@ def _exact(share: float) -> float:
 
 
 def _ssd_gb(row: CsvRow) -> float | None:
-    size = rules.number(row["local_ssd_gib"])
+    size = rules.lowest_number(row["local_ssd_gib"])
     if size is None or row["local_ssd_unit"] == "GB":
         return size
     return round(size * 1.073741824, 1)
 
 
 def _part(gpu: CsvRow) -> str:
-    return rules.ATTACHED[gpu["accelerator"]].removeprefix("nvidia-tesla-")
+    return rules.ATTACHED_GPUS[gpu["accelerator"]].removeprefix("nvidia-tesla-")
 
 
 def _attached(facts: Facts) -> Iterator[tuple[CsvRow, CsvRow]]:
@@ -154,29 +154,29 @@ def _carries(host: CsvRow, gpu: CsvRow) -> bool:
     return rules.MIN_CPUS_PER_GPU * count <= cpus <= most_cpus and memory <= most_memory
 
 
-def _described(types: dict[str, Made], sources: _Table) -> dict[str, Made]:
+def _described(types: dict[str, Catalogue], sources: _Table) -> dict[str, Catalogue]:
     return {name: _description(types[name], sources) for name in sorted(types)}
 
 
-def _description(shape: Made, sources: _Table) -> Made:
+def _description(shape: Catalogue, sources: _Table) -> Catalogue:
     row = shape["row"]
     optional = {
-        "legacy": rules.legacy(row),
-        "recalled": rules.recalled(row),
+        "legacy": rules.legacy_reason(row),
+        "recalled": rules.unverified_facts(row),
         "spot_only": rules.spot_only(row),
         "notes": row["notes"].strip("; "),
     }
     return {
         **{key: value for key, value in shape.items() if key not in ("row", "host") and value is not None},
         **{key: value for key, value in optional.items() if value},
-        "source": sources.number(rules.plain(row["source"])),
+        "source": sources.number(rules.plain_source(row["source"])),
         "as_of": row["as_of"],
     }
 
 
-def _prices(facts: Facts, provider: str, types: dict[str, Made], sources: _Table, checks: _Table) -> Made:
+def _prices(facts: Facts, provider: str, types: dict[str, Catalogue], sources: _Table, checks: _Table) -> Catalogue:
     rows = {(row["instance_type"], row["region"]): row for row in facts["prices"] if row["cloud"] == provider}
-    made: Made = {}
+    made: Catalogue = {}
     for (name, region), row in sorted(rows.items()):
         if name in types:
             made.setdefault(name, []).extend(_entries(row, region, sources, checks))
@@ -201,7 +201,7 @@ def _markets(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _source_of(row: CsvRow, market: str, basis: str) -> str:
-    newer, source = row.get(f"source_{market}"), rules.plain(row["source"])
+    newer, source = row.get(f"source_{market}"), rules.plain_source(row["source"])
     if newer:
         return newer
     if market == "spot" and basis.startswith("derived"):
@@ -210,9 +210,9 @@ def _source_of(row: CsvRow, market: str, basis: str) -> str:
     return of_spot if market == "spot" and of_spot else own
 
 
-def _confirmed(facts: Facts) -> list[CsvRow]:
+def _with_confirmed_prices(facts: Facts) -> list[CsvRow]:
     """Return the prices, those that a newer source confirms with its date and name: it has the same figure."""
-    seen = {(row["cloud"], row["region"], name, row["market"]): row for row, name, _ in rules.confirmed(facts)}
+    seen = {(row["cloud"], row["region"], name, row["market"]): row for row, name, _ in rules.confirmed_prices(facts)}
     made = []
     for row in facts["prices"]:
         key = (row["cloud"], row["region"], row["instance_type"])
@@ -227,10 +227,10 @@ def _check(row: CsvRow, market: str, basis: str, checks: _Table) -> int:
 
 
 def _attached_entries(
-    shape: Made, rows: dict[tuple[str, str], CsvRow], sources: _Table, checks: _Table
+    shape: Catalogue, rows: dict[tuple[str, str], CsvRow], sources: _Table, checks: _Table
 ) -> Iterator[list[Any]]:
     """Yield the prices of a host and its GPUs together, dated by the older of the two, wherever both are sold."""
-    host, part = shape["host"]["instance_type"], f"accelerator:{rules.ATTACHED[shape['gpu']]}"
+    host, part = shape["host"]["instance_type"], f"accelerator:{rules.ATTACHED_GPUS[shape['gpu']]}"
     for region in sorted({region for name, region in rows if name == part}):
         if (host, region) not in rows:
             continue
@@ -238,22 +238,22 @@ def _attached_entries(
         for market, price, dated, _ in _markets(rows[part, region]):
             if market in of_host:
                 whole = Decimal(of_host[market][0]) + shape["count"] * Decimal(price)
-                older = min(dated, of_host[market][1], key=lambda text: rules.day(text) or "")
+                older = min(dated, of_host[market][1], key=lambda text: rules.earliest_day(text) or "")
                 names = [_source_of(rows[one, region], market, "") for one in (host, part)]
                 source = sources.number(f"host ({names[0]}) and GPUs ({names[1]}) together")
                 check = checks.number(rows[part, region]["confidence"])
                 yield [region, market, str(whole.normalize()), older, "derived", source, check]
 
 
-def _left_out(facts: Facts, provider: str, types: dict[str, Made]) -> dict[str, str]:
+def _left_out(facts: Facts, provider: str, types: dict[str, Catalogue]) -> dict[str, str]:
     """Return every name that has a price in the facts and no type in the catalogue, with the reason."""
-    used = {f"accelerator:{part}" for part in rules.ATTACHED.values()}
+    used = {f"accelerator:{part}" for part in rules.ATTACHED_GPUS.values()}
     used |= {row["instance_type"] for row in facts["gpu_instances"] if row["accel_count"] == "0"}
     names = {row["instance_type"] for row in facts["prices"] if row["cloud"] == provider} - set(types) - used
     return {name: rules.why_unknown(provider, name) for name in sorted(names)}
 
 
-def _disks(facts: Facts, provider: str, sources: _Table, notes: _Table) -> Made:
+def _disks(facts: Facts, provider: str, sources: _Table, notes: _Table) -> Catalogue:
     """Return by kind [regions, USD, the least it may be, date as given, basis, source, note] of each price.
 
     What is compiled by region stands for its kind alone: the other table has some of these kinds for few regions, or
@@ -261,7 +261,7 @@ def _disks(facts: Facts, provider: str, sources: _Table, notes: _Table) -> Made:
     """
     own = [row for row in facts["storage_regions"] if row["cloud"] == provider]
     newer = {row["type"] for row in own}
-    made: Made = {}
+    made: Catalogue = {}
     for row in (row for row in facts["storage_prices"] if row["cloud"] == provider):
         found = made.setdefault(row["type"], {"unit": row["unit"], "prices": []})
         if row["type"] not in newer:
@@ -274,14 +274,14 @@ def _disks(facts: Facts, provider: str, sources: _Table, notes: _Table) -> Made:
 
 def _storage_price(row: CsvRow, sources: _Table, notes: _Table) -> list[Any]:
     figures = [row["region"], row["price_usd"], row.get("low_usd", ""), row["as_of"]]
-    basis, source = rules.price_basis(row["confidence"]), rules.plain(row["source"])
+    basis, source = rules.price_basis(row["confidence"]), rules.plain_source(row["source"])
     return [*figures, basis, sources.number(source), notes.number(row["note"].strip())]
 
 
-def _parts(facts: Facts) -> Iterator[Made]:
+def _parts(facts: Facts) -> Iterator[Catalogue]:
     """Yield the prices of GPUs that are sold apart from their machine."""
     for row in facts["prices"]:
-        if row["instance_type"] in {f"accelerator:{part}" for part in rules.ATTACHED.values()}:
+        if row["instance_type"] in {f"accelerator:{part}" for part in rules.ATTACHED_GPUS.values()}:
             for market, price, dated, basis in _markets(row):
                 yield {
                     "provider": row["cloud"],
@@ -297,7 +297,7 @@ def _parts(facts: Facts) -> Iterator[Made]:
                 }
 
 
-def _history(facts: Facts) -> Iterator[Made]:
+def _history(facts: Facts) -> Iterator[Catalogue]:
     """Yield prices of the past, as they were quoted then; they price nothing."""
     names = {"cloud": "provider", "price_usd": "usd", "confidence": "check"}
     for row in facts["history"]:
@@ -305,10 +305,10 @@ def _history(facts: Facts) -> Iterator[Made]:
         yield {names.get(key, key): text for key, text in row.items()} | {"basis": basis}
 
 
-def _quotas(facts: Facts) -> Iterator[Made]:
+def _quotas(facts: Facts) -> Iterator[Catalogue]:
     """Yield the quotas that count the types here, with the families that each counts."""
     for row in facts["quotas"]:
-        for one in rules.counting(row):
+        for one in rules.counted_quotas(row):
             yield {
                 "provider": row["cloud"],
                 "code": one["code"],
@@ -316,29 +316,29 @@ def _quotas(facts: Facts) -> Iterator[Made]:
                 "market": one["market"],
                 "unit": row["unit"],
                 "families": one["families"],
-                "source": rules.plain(row["source"]),
+                "source": rules.plain_source(row["source"]),
                 "as_of": row["as_of"],
             }
 
 
-def _networks(facts: Facts, provider: str, sources: _Table) -> Made:
+def _networks(facts: Facts, provider: str, sources: _Table) -> Catalogue:
     """Return by type [Gbit/s for long, for a while, fabric, note, source, date] of what one machine can send."""
     return {
         row["instance_type"]: [
             float(row["gbit_per_s"]),
-            rules.number(row["up_to_gbit_per_s"]),
-            *(row["fabric"], row["note"], sources.number(rules.plain(row["source"])), row["as_of"]),
+            rules.lowest_number(row["up_to_gbit_per_s"]),
+            *(row["fabric"], row["note"], sources.number(rules.plain_source(row["source"])), row["as_of"]),
         ]
         for row in facts["networks"]
         if row["cloud"] == provider
     }
 
 
-def _interruptions(facts: Facts, provider: str, sources: _Table) -> Made:
+def _interruptions(facts: Facts, provider: str, sources: _Table) -> Catalogue:
     """Return by type and region [least, most, source, date] of the part of its spot machines taken in a month."""
-    made: Made = {}
+    made: Catalogue = {}
     for row in (row for row in facts["spot_interruption"] if row["cloud"] == provider):
-        low, high = rules.BUCKETS[row["bucket"]]
-        figures = [low, high, sources.number(rules.plain(row["source"])), row["as_of"]]
+        low, high = rules.SPOT_LOSS[row["bucket"]]
+        figures = [low, high, sources.number(rules.plain_source(row["source"])), row["as_of"]]
         made.setdefault(row["instance_type"], {})[row["region"]] = figures
     return made

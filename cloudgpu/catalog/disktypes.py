@@ -22,7 +22,7 @@ def disk_type(machine_type: str) -> str:
     return HYPERDISK if machine_type.startswith(_HYPERDISK_ONLY) else PERSISTENT
 
 
-def takes(machine_type: str, kind: str) -> bool:
+def accepts_disk(machine_type: str, kind: str) -> bool:
     """Say whether a machine type takes a kind of disk that exists; of what is not known here Google decides."""
     if machine_type.startswith(_HYPERDISK_ONLY):
         return kind.startswith("hyperdisk-")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.catalog import rules
-from cloudgpu.catalog.checks import faults_of_facts, faults_of_made, unconfirmed
-from cloudgpu.catalog.compiled import Facts, Made, compiled
+from cloudgpu.catalog.checks import catalogue_errors, facts_errors, unconfirmed_prices
+from cloudgpu.catalog.compiled import Catalogue, Facts, compile_catalogue
 
 HERE = Path(__file__).parent
 FACTS = ("gpus", "gpu_instances", "prices", "storage_prices", "quotas")
-OWN = (
+COMPILED_HERE = (
     "drivers",
     "machine_images",
     "history",
@@ -35,23 +35,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; fail when catalog.json is not current")
     parser.add_argument("--take", metavar="DIR", type=Path, help="take the facts again from this directory first")
     parser.add_argument("--here", metavar="DIR", type=Path, default=HERE, help="where facts/ and catalog.json are")
-    asked = parser.parse_args(argv)
-    if asked.take:
-        take(asked.take, asked.here / "facts")
-    facts = read_facts(asked.here / "facts")
-    faults = [*faults_of_facts(facts)]
+    options = parser.parse_args(argv)
+    if options.take:
+        take(options.take, options.here / "facts")
+    facts = read_facts(options.here / "facts")
+    faults = [*facts_errors(facts)]
     if not faults:
-        made = compiled(facts)
-        faults = [*faults_of_made(made), *unconfirmed(facts)] or _written(
-            made, asked.here / "catalog.json", check=asked.check
+        catalogue = compile_catalogue(facts)
+        faults = [*catalogue_errors(catalogue), *unconfirmed_prices(facts)] or _write(
+            catalogue, options.here / "catalog.json", check=options.check
         )
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     return 1 if faults else 0
 
 
-def _written(made: Made, file: Path, *, check: bool) -> list[str]:
-    text = as_text(made)
+def _write(catalogue: Catalogue, file: Path, *, check: bool) -> list[str]:
+    text = as_text(catalogue)
     if not check:
         file.write_text(text, encoding="utf-8")
     elif not file.exists() or file.read_text(encoding="utf-8") != text:
@@ -61,7 +61,7 @@ def _written(made: Made, file: Path, *, check: bool) -> list[str]:
 
 def read_facts(directory: Path) -> Facts:
     """Return the rows of every table of facts in a directory."""
-    return rules.with_more({name: read_table(directory / f"{name}.csv") for name in (*FACTS, *OWN)})
+    return rules.add_more_clouds({name: read_table(directory / f"{name}.csv") for name in (*FACTS, *COMPILED_HERE)})
 
 
 def read_table(file: Path) -> list[rules.CsvRow]:
@@ -77,7 +77,7 @@ def take(source: Path, target: Path) -> None:
         rows = [
             row
             for row in read_table(source / f"{name}.csv")
-            if rules.wanted(row) and row.get("cloud", "aws") in rules.BY_REGION
+            if rules.is_supported(row) and row.get("cloud", "aws") in rules.BY_REGION
         ]
         (target / f"{name}.csv").write_text(_as_csv(rows), encoding="utf-8", newline="")
 
@@ -86,13 +86,13 @@ def _as_csv(rows: list[rules.CsvRow]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row | {"source": rules.plain(row["source"])} if "source" in row else row for row in rows)
+    writer.writerows(row | {"source": rules.plain_source(row["source"])} if "source" in row else row for row in rows)
     return text.getvalue()
 
 
-def as_text(made: Made) -> str:
+def as_text(catalogue: Catalogue) -> str:
     """Return the catalogue as JSON with one line per type, so that a change can be read."""
-    parts = [f"{json.dumps(key)}: {_lines(value)}" for key, value in made.items()]
+    parts = [f"{json.dumps(key)}: {_lines(value)}" for key, value in catalogue.items()]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 

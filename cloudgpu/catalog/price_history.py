@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.catalog.read import at, catalogue
+from cloudgpu.catalog.read import catalogue, earliest_time
 from cloudgpu.catalog.refreshed import index, stored
-from cloudgpu.catalog.rules import day
+from cloudgpu.catalog.rules import earliest_day
 from cloudgpu.core.catalog.catalog import PastPrice, is_old
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -20,7 +20,7 @@ from cloudgpu.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Ages:
+class PriceAges:
     """The dates of a provider's prices of machines: how many `items`, and how many of them are `old` by now.
 
     `refreshed_at` is when its price list last answered, in this home; None where it was never asked, or cannot be read.
@@ -34,16 +34,16 @@ class Ages:
     old: int
 
 
-def ages(provider: str, now: datetime) -> Ages | None:
+def price_ages(provider: str, now: datetime) -> PriceAges | None:
     """Return how old a provider's prices are, a refreshed one in place of the embedded one; None where it has none."""
     fresh = index(provider).machines
     dates = [row.as_of for rows in fresh.values() for row in rows.values()]
     for name, listed in catalogue()["prices"].get(provider, {}).items():
-        known = {(place, str(market)) for place, market in fresh.get(name, {})}
-        dates += [at(one[3]) for one in listed if (one[0], one[1]) not in known]
+        known = {(region, str(market)) for region, market in fresh.get(name, {})}
+        dates += [earliest_time(one[3]) for one in listed if (one[0], one[1]) not in known]
     if not dates:
         return None
-    return Ages(
+    return PriceAges(
         provider=provider,
         newest=max(dates),
         oldest=min(dates),
@@ -60,27 +60,27 @@ def _refreshed_at(provider: str) -> datetime | None:
         return None
 
 
-def history(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
+def past_prices(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
     """Return prices as they were quoted in the past, the oldest first; of one provider or item, or of all.
 
     A machine that is sold apart from its GPU (`n1-standard-4+k80:1`) has the past of that GPU.
     """
-    return tuple(sorted(_named("history", provider, item), key=lambda one: one.as_of))
+    return tuple(sorted(_past_prices("history", provider, item), key=lambda one: one.as_of))
 
 
-def parts(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
+def component_prices(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
     """Return what GPUs that are sold apart from their machine cost by themselves, dated."""
-    return tuple(_named("parts", provider, item))
+    return tuple(_past_prices("parts", provider, item))
 
 
-def part_of(name: str) -> str:
+def component_of(name: str) -> str:
     """Return the part that a machine's name contains: that of `n1-standard-4+k80:1`; empty for none."""
     _, _, gpu = name.partition("+")
     return f"accelerator:nvidia-tesla-{gpu.partition(':')[0]}" if gpu else ""
 
 
-def _named(table: str, provider: str | None, item: str | None) -> Iterator[PastPrice]:
-    names = None if item is None else {item, part_of(item)}
+def _past_prices(table: str, provider: str | None, item: str | None) -> Iterator[PastPrice]:
+    names = None if item is None else {item, component_of(item)}
     for row in catalogue()[table]:
         if provider in (None, row["provider"]) and (names is None or row["item"] in names):
             yield _past(row)
@@ -95,7 +95,7 @@ def _past(row: dict[str, Any]) -> PastPrice:
         unit=row["unit"],
         price=Money.usd(row["usd"]),
         source=row["source"],
-        as_of=datetime.fromisoformat(day(row["as_of"]) or "").replace(tzinfo=UTC),
+        as_of=datetime.fromisoformat(earliest_day(row["as_of"]) or "").replace(tzinfo=UTC),
         dated=row["as_of"],
         basis=Basis(row["basis"]),
         check=row["check"],

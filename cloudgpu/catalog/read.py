@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.catalog.place import catalogue
+from cloudgpu.catalog.location import catalogue
 from cloudgpu.catalog.refreshed import Index, index
-from cloudgpu.catalog.rules import BY_REGION, LISTED, day, families
+from cloudgpu.catalog.rules import BY_REGION, LISTED, earliest_day, quota_families
 from cloudgpu.core.catalog.catalog import (
     CardPrices,
     CatalogOffer,
@@ -22,7 +22,7 @@ from cloudgpu.core.catalog.catalog import (
     InstanceType,
     ListedPrice,
     ListedQuota,
-    meant_by,
+    matching_gpus,
 )
 from cloudgpu.core.catalog.gpus import EQUAL, GpuDriver, PublicImage, SpeedRatio, Work, speed_ratio
 from cloudgpu.core.model.machine import Machine
@@ -43,7 +43,7 @@ GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflop
 
 def compiled_on() -> datetime:
     """Return the day on which the figures were compiled, as aware UTC."""
-    return at(catalogue()["compiled"])
+    return earliest_time(catalogue()["compiled"])
 
 
 @cache
@@ -54,7 +54,7 @@ def gpus() -> tuple[GpuSpec, ...]:
 
 def gpu(name: str) -> GpuSpec:
     """Return the one GPU that a spelling means; raise InvalidRequest when it means none, or several (`v100`)."""
-    found = meant_by(name, gpus())
+    found = matching_gpus(name, gpus())
     if len(found) == 1:
         return found[0]
     names = " or ".join(spec.name for spec in found)
@@ -74,7 +74,7 @@ def spec_of(name: str, memory_gib: float | None = None) -> GpuSpec | None:
         return exact
     for spelling in (name, _driver_words(name)):
         try:
-            found = meant_by(spelling, gpus())
+            found = matching_gpus(spelling, gpus())
         except InvalidRequest:
             continue
         return next((spec for spec in found if spec.memory_gib == memory_gib), found[0])
@@ -107,22 +107,22 @@ def offers(
     market: Market | None = None,
     gpu: str | None = None,
     *,
-    legacy: bool = False,
+    with_legacy: bool = False,
     trust: Trust = DEFAULT_TRUST,
 ) -> list[CatalogOffer]:
-    """Return what has a listed price, by type, region and market, for the wishes that are not None.
+    """Return what has a listed price, by type, region and market, for the filters that are not None.
 
-    Without `legacy`, types that can probably not be launched any more are left out, and what is not sold on demand.
-    So is what has less than this trust.
+    `with_legacy`: also types that can probably not be launched any more, and those that are not sold on demand.
+    Offers with less than this trust are left out.
 
     Raises InvalidRequest for an unknown provider, region or GPU, with the near one.
     """
-    wanted = None if gpu is None else {spec.name for spec in meant_by(gpu, gpus())}
+    gpu_names = None if gpu is None else {spec.name for spec in matching_gpus(gpu, gpus())}
     if region is not None:
         check_region(region, provider)
-    shapes = (shape for shape in types(provider) if wanted is None or shape.gpu.name in wanted)
+    shapes = (shape for shape in types(provider) if gpu_names is None or shape.gpu.name in gpu_names)
     found = (CatalogOffer(shape, one) for shape in shapes for one in _listed(shape, region, market))
-    return [offer for offer in found if trust.accepts(offer.trust) and (legacy or _is_sold(offer))]
+    return [offer for offer in found if trust.accepts(offer.trust) and (with_legacy or _is_sold(offer))]
 
 
 def _is_sold(offer: CatalogOffer) -> bool:
@@ -142,14 +142,14 @@ def on_demand_price(provider: str, name: str, region: str) -> Price | None:
     return listed_price(provider, name, region, Market.ON_DEMAND)
 
 
-def priced_in(provider: str) -> dict[str, frozenset[str]]:
+def priced_regions(provider: str) -> dict[str, frozenset[str]]:
     """Return the regions in which each type of a provider has a listed price, on any market, by the type's name."""
     (provider,) = providers_of(provider)
-    return _priced_in(provider, index(provider))
+    return _priced_regions(provider, index(provider))
 
 
 @lru_cache(maxsize=8)
-def _priced_in(provider: str, fresh: Index) -> dict[str, frozenset[str]]:
+def _priced_regions(provider: str, fresh: Index) -> dict[str, frozenset[str]]:
     found = {name: {price[0] for price in listed} for name, listed in catalogue()["prices"][provider].items()}
     for name, rows in fresh.machines.items():
         if name in catalogue()["types"][provider]:
@@ -157,7 +157,7 @@ def _priced_in(provider: str, fresh: Index) -> dict[str, frozenset[str]]:
     return {name: frozenset(places) for name, places in found.items()}
 
 
-def left_out(provider: str | None = None) -> dict[str, str]:
+def omitted_types(provider: str | None = None) -> dict[str, str]:
     """Return the names that have a price but are not offered, each with the reason."""
     return {name: why for one in providers_of(provider) for name, why in catalogue()["left_out"][one].items()}
 
@@ -165,7 +165,10 @@ def left_out(provider: str | None = None) -> dict[str, str]:
 def regions(provider: str | None = None) -> dict[str, str]:
     """Return every region with a price, with its provider."""
     return {
-        place: one for one in providers_of(provider) for places in priced_in(one).values() for place in sorted(places)
+        region: one
+        for one in providers_of(provider)
+        for places in priced_regions(one).values()
+        for region in sorted(places)
     }
 
 
@@ -205,7 +208,7 @@ def network_of(provider: str, name: str) -> TypeNetwork | None:
     return TypeNetwork(gbit, up_to, fabric, note, catalogue()["sources"][source], as_of)
 
 
-def taken_in_a_month(provider: str, name: str, region: str) -> tuple[tuple[float, float], str] | None:
+def monthly_interruption(provider: str, name: str, region: str) -> tuple[tuple[float, float], str] | None:
     """Return which part of a type's spot machines a region takes in a month, as (least, most), and its source.
 
     None where no list says so: AWS publishes that, Google does not.
@@ -222,7 +225,7 @@ def quota_of(provider: str, name: str, market: Market) -> ListedQuota | None:
 def quotas_of(provider: str, name: str, market: Market) -> list[ListedQuota]:
     """Return every quota that a type with GPUs counts against on a market, that of a region before one of them all."""
     shape = catalogue()["types"].get(provider, {}).get(name, {})
-    meant = families(provider, name, shape.get("gpu"))
+    meant = quota_families(provider, name, shape.get("gpu"))
     known = [one for one in listed_quotas(provider) if one.market is market]
     found = [one for one in known if any(family in one.families for family in meant)]
     return found[:1] + [one for one in known if one.is_overall and shape]
@@ -233,9 +236,9 @@ def _listed(shape: InstanceType, region: str | None, market: Market | None) -> I
     for one in embedded(shape.provider, shape.name):
         if region in (None, one.region) and market in (None, one.market) and (one.region, one.market) not in fresh:
             yield one
-    for (place, on), row in fresh.items():
-        if region in (None, place) and market in (None, on):
-            yield ListedPrice(place, on, row.per_hour(), row.note or "as the price list says", f"{row.as_of:%Y-%m-%d}")
+    for (where, on), row in fresh.items():
+        if region in (None, where) and market in (None, on):
+            yield ListedPrice(where, on, row.per_hour(), row.note or "as the price list says", f"{row.as_of:%Y-%m-%d}")
 
 
 @cache
@@ -245,16 +248,20 @@ def embedded(provider: str, name: str) -> tuple[ListedPrice, ...]:
     sources, checks = found["sources"], found["checks"]
     return tuple(
         ListedPrice(
-            place, Market(on), Price(Money.usd(usd), sources[source], at(dated), Basis(basis)), checks[check], dated
+            region,
+            Market(on),
+            Price(Money.usd(usd), sources[source], earliest_time(dated), Basis(basis)),
+            checks[check],
+            dated,
         )
-        for place, on, usd, dated, basis, source, check in found["prices"][provider].get(name, ())
+        for region, on, usd, dated, basis, source, check in found["prices"][provider].get(name, ())
     )
 
 
 @cache
-def at(dated: str) -> datetime:
+def earliest_time(dated: str) -> datetime:
     """Return the earliest day that a date of the facts can mean, as aware UTC."""
-    return datetime.fromisoformat(day(dated) or "").replace(tzinfo=UTC)
+    return datetime.fromisoformat(earliest_day(dated) or "").replace(tzinfo=UTC)
 
 
 def _spec(name: str, row: dict[str, Any]) -> GpuSpec:
@@ -266,7 +273,7 @@ def _spec(name: str, row: dict[str, Any]) -> GpuSpec:
 
 def _card(row: dict[str, str]) -> CardPrices:
     prices = {name: Money.usd(row[f"{name}_usd"]) if f"{name}_usd" in row else None for name in _CARD_PRICES}
-    return CardPrices(**prices, dated=row["dated"], as_of=at(row["dated"]), note=row.get("note", ""))
+    return CardPrices(**prices, dated=row["dated"], as_of=earliest_time(row["dated"]), note=row.get("note", ""))
 
 
 _CARD_PRICES = ("launch", "new", "used")

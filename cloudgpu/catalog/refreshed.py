@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.catalog.place import directory
+from cloudgpu.catalog.location import directory
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -30,12 +30,12 @@ class StoredPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What is kept of a provider's price list. `held` are prices that were not taken, for having moved too far."""
+class StoredPrices:
+    """The stored price list of a provider. `held_back` are new prices that were not accepted, as they moved too far."""
 
     provider: str
     parts: Mapping[str, StoredPart] = field(default_factory=dict)
-    held: tuple[PriceRow, ...] = ()
+    held_back: tuple[PriceRow, ...] = ()
 
     def rows(self) -> Iterator[PriceRow]:
         """Yield every price in use."""
@@ -45,43 +45,43 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """The same, by what is asked for: `machines` by type, `storage` by kind. Compared by identity."""
+    """The same prices as mappings: `machines` by type, `storage` by kind. Compared by identity."""
 
     machines: Mapping[str, Mapping[tuple[str, Market], PriceRow]]
     storage: Mapping[str, Mapping[str, PriceRow]]
 
 
-_NOTHING = Index({}, {})
+_EMPTY = Index({}, {})
 
 
 def file_of(provider: str, *, before: bool = False) -> Path | None:
-    """Return where a provider's list is kept (`before`: that of the refresh before); None where no place was told."""
-    place = directory()
-    return None if place is None else place / (f"{provider}.before.json" if before else f"{provider}.json")
+    """Return where a provider's list is kept (`before`: that of the refresh before); None where no directory is set."""
+    parent = directory()
+    return None if parent is None else parent / (f"{provider}.before.json" if before else f"{provider}.json")
 
 
 def index(provider: str) -> Index:
     """Return the refreshed prices of a provider; none where there are none, or the file is damaged.
 
-    A damaged file is no reason to stop: the embedded prices stand, with their own dates. `stored` names the damage.
+    A damaged file is no reason to stop: the embedded prices are used, with their own dates. `stored` raises for it.
     """
     file = file_of(provider)
     try:
         stat = None if file is None else file.stat()
     except OSError:
         stat = None
-    return _NOTHING if stat is None else _index(provider, file, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return _EMPTY if stat is None else _index(provider, file, stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
 @lru_cache(maxsize=8)
 def _index(provider: str, file: Path, *_stamp: int) -> Index:
     try:
-        found = read(provider, file)
+        stored_list = read(provider, file)
     except InvalidRequest:
-        return _NOTHING
+        return _EMPTY
     machines: dict[str, dict[tuple[str, Market], PriceRow]] = {}
     storage: dict[str, dict[str, PriceRow]] = {}
-    for row in found.rows():
+    for row in stored_list.rows():
         if row.key.market is None:
             storage.setdefault(row.key.item, {})[row.key.region] = row
         else:
@@ -89,14 +89,14 @@ def _index(provider: str, file: Path, *_stamp: int) -> Index:
     return Index(machines, storage)
 
 
-def stored(provider: str, *, before: bool = False) -> Stored:
-    """Return what is kept of a provider's list; raise InvalidRequest for a file that is none of ours, or damaged."""
+def stored(provider: str, *, before: bool = False) -> StoredPrices:
+    """Return a provider's stored list; raise InvalidRequest for a file of another program, or a damaged one."""
     file = file_of(provider, before=before)
-    return Stored(provider) if file is None or not file.exists() else read(provider, file)
+    return StoredPrices(provider) if file is None or not file.exists() else read(provider, file)
 
 
-def read(provider: str, file: Path) -> Stored:
-    """Return what a file says; raise InvalidRequest, with the way out, for one that cannot be meant."""
+def read(provider: str, file: Path) -> StoredPrices:
+    """Return what a file says; raise InvalidRequest, with the remedy, for a damaged one."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
         if (value["format"], value["provider"]) != (FORMAT, provider):
@@ -105,7 +105,7 @@ def read(provider: str, file: Path) -> Stored:
             scope: StoredPart(from_iso(part["asked_at"]), tuple(map(_row, part["rows"])))
             for scope, part in value["parts"].items()
         }
-        return Stored(provider, parts, tuple(map(_row, value["held"])))
+        return StoredPrices(provider, parts, tuple(map(_row, value["held"])))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise InvalidRequest(
             f"The refreshed prices of {provider} cannot be read ({type(error).__name__}): the embedded ones are used.",
@@ -115,44 +115,44 @@ def read(provider: str, file: Path) -> Stored:
         ) from error
 
 
-def write(value: Stored) -> None:
-    """Keep a provider's list in place of the one before, which stays beside it. Whole or not at all."""
+def write(value: StoredPrices) -> None:
+    """Replace a provider's stored list atomically; keep the previous one in `PROVIDER.before.json`."""
     file, before = file_of(value.provider), file_of(value.provider, before=True)
     if file is None or before is None:
-        message = "no place for refreshed prices is set"
+        message = "no directory for refreshed prices is set"
         raise RuntimeError(message)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if file.exists():
-        _put(before, file.read_bytes())
-    _put(file, (json.dumps(_plain(value), indent=None, separators=(",", ":")) + "\n").encode())
+        _replace_file(before, file.read_bytes())
+    _replace_file(file, (json.dumps(_as_json(value), indent=None, separators=(",", ":")) + "\n").encode())
 
 
-def _put(file: Path, text: bytes) -> None:
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+def _replace_file(file: Path, text: bytes) -> None:
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with fresh.open("wb") as stream:
+        with temporary.open("wb") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        fresh.replace(file)
+        temporary.replace(file)
     finally:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _plain(value: Stored) -> dict[str, Any]:
+def _as_json(value: StoredPrices) -> dict[str, Any]:
     parts = {
-        scope: {"asked_at": iso(part.asked_at), "rows": [_listed(machine) for machine in part.rows]}
+        scope: {"asked_at": iso(part.asked_at), "rows": [_row_as_json(row) for row in part.rows]}
         for scope, part in sorted(value.parts.items())
     }
     return {
         "format": FORMAT,
         "provider": value.provider,
         "parts": parts,
-        "held": [_listed(machine) for machine in value.held],
+        "held": [_row_as_json(row) for row in value.held_back],
     }
 
 
-def _listed(row: PriceRow) -> list[Any]:
+def _row_as_json(row: PriceRow) -> list[Any]:
     key = row.key
     return [
         key.item,

@@ -44,7 +44,7 @@ REGIONS = {
 
 UNSIZED = ("runpod", "vast")  # rent containers, and their lists say nothing of processors and memory
 # What a machine is billed with: priced in every region that has GPU machines, so that no plan is a guess.
-EVERYWHERE = {
+PRICED_EVERYWHERE = {
     "lambda": (),
     "vast": (),
     "aws": ("gp3", "gp2", "ebs_snapshot", "public_ipv4"),
@@ -75,10 +75,10 @@ MI25_SHARES = {
     "Standard_NV32as_v4": 1.0,
 }
 # Google sells these GPUs apart from the machine; the facts' names of the parts.
-ATTACHED = {"T4": "nvidia-tesla-t4", "V100-16GB": "nvidia-tesla-v100", "P100": "nvidia-tesla-p100",
+ATTACHED_GPUS = {"T4": "nvidia-tesla-t4", "V100-16GB": "nvidia-tesla-v100", "P100": "nvidia-tesla-p100",
             "P4": "nvidia-tesla-p4", "K80": "nvidia-tesla-k80"}  # fmt: skip
 # The Spot Advisor's words for the part of spot machines that are taken in a month, as the least and the most.
-BUCKETS = {"<5%": (0.0, 0.05), "5-10%": (0.05, 0.1), "10-15%": (0.1, 0.15), "15-20%": (0.15, 0.2), ">20%": (0.2, 1.0)}
+SPOT_LOSS = {"<5%": (0.0, 0.05), "5-10%": (0.05, 0.1), "10-15%": (0.1, 0.15), "15-20%": (0.15, 0.2), ">20%": (0.2, 1.0)}
 MIN_CPUS_PER_GPU, MAX_CPUS_PER_GPU = 2, 8  # of an n1 host where the facts name no limit
 
 
@@ -95,13 +95,13 @@ QUOTA_FAMILIES = {
 }
 
 # A quota of Google counts GPUs of one kind: of the newer ones the GPU family stands in its code.
-_COMING = ("A100-40GB", "A100-80GB", "L4")  # with their machines
+_GPUS_WITH_MACHINE = ("A100-40GB", "A100-80GB", "L4")  # with their machines
 _OF_ALL = "GPUS_ALL_REGIONS"  # counts every GPU of a project, wherever and on whatever market
 _BY_FAMILY = "GPUS-PER-GPU-FAMILY-per-project-region"
 _IN_FAMILY = {"H100": "NVIDIA_H100", "H200": "NVIDIA_H200", "B200": "NVIDIA_B200"}
 
 
-def with_more(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
+def add_more_clouds(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
     """Return the facts with the clouds whose types have one price everywhere, as rows of types and of prices.
 
     Whether a region has a type at all, only the cloud itself says.
@@ -119,23 +119,23 @@ def with_more(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
     return {**facts, **tables}
 
 
-def wanted(row: CsvRow) -> bool:
+def is_supported(row: CsvRow) -> bool:
     """Say whether a row of the facts is one of ours: a provider we have, and a region that anyone may use."""
     return row.get("cloud", "aws") in LISTED and not _RESTRICTED.fullmatch(row.get("region", ""))
 
 
-def plain(text: str) -> str:
+def plain_source(text: str) -> str:
     """Return a source in words that mean something elsewhere: without the ids of one search of one day."""
     return re.sub(r"\b[a-z]+_[a-z]+ (?=excerpts)", "", re.sub(r" \([a-z]+_[a-z]+ (?:id \d+|hits)\)", "", text))
 
 
-def day(text: str) -> str | None:
+def earliest_day(text: str) -> str | None:
     """Return the earliest day that a date of the facts can mean: `~2024 (undated)` is 2024-01-01; None for none."""
     found = _DATE.search(text)
     return None if found is None else f"{found[1]}-{found[2] or '01'}-{found[3] or '01'}"
 
 
-def legacy(row: CsvRow) -> str:
+def legacy_reason(row: CsvRow) -> str:
     """Return why a type can probably not be launched any more, from its notes; empty when nothing says so."""
     notes = row["notes"]
     for pattern, reason in _LEGACY:
@@ -155,7 +155,7 @@ _LEGACY = (  # the first that fits
 )
 
 
-def recalled(row: CsvRow) -> list[str]:
+def unverified_facts(row: CsvRow) -> list[str]:
     """Return which of a type's facts rest on memory."""
     notes, source = row["notes"], row["source"]
     named = {
@@ -185,7 +185,7 @@ def price_basis(text: str) -> str:
     return "recalled" if "recalled" in text or text == "unverified" else "listed"
 
 
-def confirmed(facts: dict[str, list[CsvRow]]) -> Iterator[tuple[CsvRow, str, str]]:
+def confirmed_prices(facts: dict[str, list[CsvRow]]) -> Iterator[tuple[CsvRow, str, str]]:
     """Yield each price that a newer source confirms: the source's row, the machine type, and the price there."""
     for row in facts["confirmations"]:
         for one in row["prices"].split():
@@ -193,7 +193,7 @@ def confirmed(facts: dict[str, list[CsvRow]]) -> Iterator[tuple[CsvRow, str, str
             yield row, name, price
 
 
-def number(text: str) -> float | None:
+def lowest_number(text: str) -> float | None:
     """Return the lowest number in a figure of the facts (`180 usable/192 marketing` is 180), None for an empty one."""
     found = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
     return None if found is None else float(found[0])
@@ -208,7 +208,7 @@ def why_unknown(provider: str, name: str) -> str:
     return f"its GPU count and size were not found in any source for {provider}"
 
 
-def families(provider: str, name: str, gpu: str | None) -> tuple[str, ...]:
+def quota_families(provider: str, name: str, gpu: str | None) -> tuple[str, ...]:
     """Return what quotas name a type by: at AWS `p3dn.24xlarge` is of `p` and of `p3`; at Google the GPU counts."""
     if provider == "gcp":
         return () if gpu is None else (gpu,)
@@ -216,21 +216,21 @@ def families(provider: str, name: str, gpu: str | None) -> tuple[str, ...]:
     return () if found is None else (found[1], found[1] + found[2])
 
 
-def counting(row: CsvRow) -> list[dict[str, Any]]:
+def counted_quotas(row: CsvRow) -> list[dict[str, Any]]:
     """Return the quotas that a row of the facts is about: code, name, market, and the families that each counts."""
     code, market = row["code_or_metric"], row["market"].replace("-", "_")
     if code in QUOTA_FAMILIES:
-        return [_counting(code, row["name_or_note"], market, QUOTA_FAMILIES[code])]
-    if row["cloud"] == "gcp" and row["family"] in (*ATTACHED, *_COMING):
+        return [_counted_quota(code, row["name_or_note"], market, QUOTA_FAMILIES[code])]
+    if row["cloud"] == "gcp" and row["family"] in (*ATTACHED_GPUS, *_GPUS_WITH_MACHINE):
         sort = "Spot" if market == "spot" else "Running"
-        return [_counting(code, f"{sort} {row['family']} GPUs", market, row["family"])]
+        return [_counted_quota(code, f"{sort} {row['family']} GPUs", market, row["family"])]
     named: list[tuple[str, str, str]] = []
     if code == _OF_ALL:
         named = [(code, "GPUs in all regions", EVERYTHING)]
     elif code.startswith(_BY_FAMILY):
         named = [(f"{_BY_FAMILY}:{family}", f"{gpu} GPUs", gpu) for gpu, family in _IN_FAMILY.items() if family in code]
-    return [_counting(one, name, on, gpu) for one, name, gpu in named for on in ("on_demand", "spot")]
+    return [_counted_quota(one, name, on, gpu) for one, name, gpu in named for on in ("on_demand", "spot")]
 
 
-def _counting(code: str, name: str, market: str, counted: str) -> dict[str, Any]:
+def _counted_quota(code: str, name: str, market: str, counted: str) -> dict[str, Any]:
     return {"code": code, "name": name, "market": market, "families": counted.split()}

@@ -9,9 +9,9 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
-from cloudgpu.catalog.read import at, catalogue, providers_of, unknown
+from cloudgpu.catalog.read import catalogue, earliest_time, providers_of, unknown
 from cloudgpu.catalog.refreshed import Index, index
-from cloudgpu.catalog.rules import PROVIDERS, day
+from cloudgpu.catalog.rules import PROVIDERS, earliest_day
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.catalog.pricelist import PriceRow
 from cloudgpu.core.model.offers import Basis
@@ -54,10 +54,12 @@ def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
         return replace(disk_price(provider, region, larger), kind=kind, upper_bound=True)
     if not found:
         raise unknown("kind of storage", kind, storage_kinds(provider), "kind")
-    fresh = [row for row in found if row.region in index(provider).storage.get(kind, {})]
-    here = [row for row in fresh if is_of(row.region, region)] or [row for row in found if is_of(row.region, region)]
-    chosen = max(here or found, key=lambda row: row.price)
-    return replace(chosen, region=region, upper_bound=not here)
+    refreshed = [row for row in found if row.region in index(provider).storage.get(kind, {})]
+    listed = [row for row in refreshed if covers(row.region, region)] or [
+        row for row in found if covers(row.region, region)
+    ]
+    chosen = max(listed or found, key=lambda row: row.price)
+    return replace(chosen, region=region, upper_bound=not listed)
 
 
 def counted_price(provider: str, region: str, kind: str, price_class: PriceClass | None = None) -> DiskPrice:
@@ -69,7 +71,7 @@ def counted_price(provider: str, region: str, kind: str, price_class: PriceClass
     """
     rows = _of_kind(provider, kind) if provider in PROVIDERS else []
     larger = None if rows or provider not in PROVIDERS else _next_larger(provider, kind)
-    if larger is not None or any(is_of(row.region, region) for row in rows):
+    if larger is not None or any(covers(row.region, region) for row in rows):
         return disk_price(provider, region, kind)
     price_class = price_class or price_class_of(kind)
     most_expensive = max(rows, key=lambda row: row.price) if rows else _most_expensive(provider, price_class)
@@ -105,7 +107,7 @@ def price_class_of(kind: str) -> PriceClass:
     return next((price_class for pattern, price_class in _PRICE_CLASSES if re.search(pattern, kind)), PriceClass.DISK)
 
 
-def is_of(listed: str, region: str) -> bool:
+def covers(listed: str, region: str) -> bool:
     """Say whether a region is meant by the facts' `*`, `us-*` or its own name."""
     return region.startswith(listed[:-1]) if listed.endswith("*") else region == listed
 
@@ -126,29 +128,29 @@ def _of_kind(provider: str, kind: str) -> list[DiskPrice]:
 
 def _next_larger(provider: str, kind: str) -> str | None:
     """Return the smallest size class above this one that has a price, of the same kind of disk; None for none."""
-    asked = _CLASS.fullmatch(kind)
-    if asked is None:
+    wanted = _CLASS.fullmatch(kind)
+    if wanted is None:
         return None
-    known = [found for one in storage_kinds(provider) if (found := _CLASS.fullmatch(one)) and found[1] == asked[1]]
-    above = [found for found in known if int(found[2]) > int(asked[2])]
+    known = [found for one in storage_kinds(provider) if (found := _CLASS.fullmatch(one)) and found[1] == wanted[1]]
+    above = [found for found in known if int(found[2]) > int(wanted[2])]
     return min(above, key=lambda found: int(found[2]))[0] if above else None
 
 
 def _most_expensive(provider: str, price_class: PriceClass) -> DiskPrice:
     """Return the most expensive price of a price class at a provider, else at any, by gigabyte or by hour."""
-    own = _most_expensive_at(provider, price_class, index(provider)) if provider in PROVIDERS else None
+    own_price = _most_expensive_at(provider, price_class, index(provider)) if provider in PROVIDERS else None
     others = (_most_expensive_at(one, price_class, index(one)) for one in PROVIDERS)
-    return own or max(filter(None, others), key=lambda row: row.price)
+    return own_price or max(filter(None, others), key=lambda row: row.price)
 
 
 @lru_cache(maxsize=64)
 def _most_expensive_at(provider: str, price_class: PriceClass, _fresh: Index) -> DiskPrice | None:
     kinds = [kind for kind in storage_kinds(provider) if price_class_of(kind) is price_class]
-    rows = (by_size(row) for kind in kinds for row in _of_kind(provider, kind))
+    rows = (per_gigabyte(row) for kind in kinds for row in _of_kind(provider, kind))
     return max(rows, key=lambda row: row.price, default=None)
 
 
-def by_size(row: DiskPrice) -> DiskPrice:
+def per_gigabyte(row: DiskPrice) -> DiskPrice:
     """Return a price per disk of a size that its kind names (`P10 128 GiB`) as one per gigabyte; others as they are."""
     size = re.search(r"(\d+) GiB$", row.kind)
     if row.unit != "usd_per_disk_month" or size is None:
@@ -166,7 +168,7 @@ def _embedded(provider: str, kind: str, unit: str, region: str, row: list[Any]) 
         price=Money.usd(usd),
         upper_bound=False,
         source=catalogue()["sources"][source],
-        as_of=at(as_of) if day(as_of) else None,
+        as_of=earliest_time(as_of) if earliest_day(as_of) else None,
         basis=Basis(basis),
         note=catalogue()["notes"][note],
         low=Money.usd(low) if low else None,

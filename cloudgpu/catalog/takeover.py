@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cloudgpu.catalog.read import catalogue, embedded, listed_price, regions
-from cloudgpu.catalog.refreshed import Stored, StoredPart
+from cloudgpu.catalog.refreshed import StoredPart, StoredPrices
 from cloudgpu.catalog.storage import embedded_storage, storage_kinds
 from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice
 from cloudgpu.core.catalog.pricelist import (
@@ -24,67 +24,69 @@ from cloudgpu.core.model.offers import Basis, Market
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class MergedPrices:
     """What came of a price list. `kept` is what stands of it; `unknown` are machines that the catalogue lacks.
 
     `silent` are the parts that did not answer, or answered without any price: what was known of them stands, with its
     date. `unnamed` are prices on demand of today's types that an answer did not renew.
     """
 
-    kept: Stored
+    kept: StoredPrices
     prices: int
     moves: tuple[PriceMove, ...]
     refused: tuple[RefusedRow, ...]
-    silent: tuple[Unanswered, ...]
+    unanswered: tuple[Unanswered, ...]
     unknown: tuple[str, ...]
-    unnamed: tuple[str, ...]
+    not_renewed: tuple[str, ...]
 
 
-def merge_prices(before: Stored, answer: PriceList, most: float, *, accept: bool) -> Takeover:
+def merge_prices(before: StoredPrices, answer: PriceList, most: float, *, accept: bool) -> MergedPrices:
     """Return what stands after an answer: whole parts replace the same parts; a price that moved too far is held back.
 
     `most`: a price that is more than so many times the last one, or less than one so many times smaller, is held
     back and the last one stands with its date, unless `accept` says to take it.
     """
-    known = {machine.key: machine for machine in before.rows()}
-    parts, moves, held, silent = dict(before.parts), list[PriceMove](), list[PriceRow](), list(answer.unanswered)
+    known = {row.key: row for row in before.rows()}
+    parts, moves, held_back, unanswered = (
+        dict(before.parts),
+        list[PriceMove](),
+        list[PriceRow](),
+        list(answer.unanswered),
+    )
     names = set(catalogue()["types"][answer.provider])
     unknown = set[str]()
     for part in answer.parts:
-        unknown |= {machine.key.item for machine in part.rows if machine.key.market and machine.key.item not in names}
-        machines = [machine for machine in part.rows if machine.key.market is None or machine.key.item in names]
-        if not machines:
+        unknown |= {row.key.item for row in part.rows if row.key.market and row.key.item not in names}
+        rows = [row for row in part.rows if row.key.market is None or row.key.item in names]
+        if not rows:
             if part.scope in before.parts or part.region in ("", *regions(answer.provider)):
-                silent.append(Unanswered(part.scope, "it answered without a single price that the catalogue knows"))
+                unanswered.append(Unanswered(part.scope, "it answered without a single price that the catalogue knows"))
             continue  # a region in which nothing was known to be sold sells nothing
-        moved = [
-            (machine, _moved(known.get(machine.key), machine, answer.provider, most, accept=accept))
-            for machine in machines
-        ]
+        moved = [(row, _moved(known.get(row.key), row, answer.provider, most, accept=accept)) for row in rows]
         moves += [one for _, one in moved if one is not None]
-        held += [machine for machine, one in moved if one is not None and not one.taken]
-        standing = (*_standing(moved, known), *_left(before, part))
-        parts[part.scope] = StoredPart(part.asked_at, standing)
-    asked_now = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in silent}
-    earlier = _still_held(before, held, parts, asked_now)
-    renewed = {machine.key for part in answer.parts if part.scope in asked_now for machine in part.rows}
-    return Takeover(
-        kept=Stored(answer.provider, parts, (*earlier, *held)),
-        prices=len(renewed) - len(held),
+        held_back += [row for row, one in moved if one is not None and not one.taken]
+        in_use = (*_rows_in_use(moved, known), *_unrefused_rows(before, part))
+        parts[part.scope] = StoredPart(part.asked_at, in_use)
+    asked_now = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in unanswered}
+    earlier = _earlier_held_back(before, held_back, parts, asked_now)
+    renewed = {row.key for part in answer.parts if part.scope in asked_now for row in part.rows}
+    return MergedPrices(
+        stored=StoredPrices(answer.provider, parts, (*earlier, *held_back)),
+        prices=len(renewed) - len(held_back),
         moves=tuple(moves),
         refused=tuple(one for part in answer.parts for one in part.refused),
-        silent=tuple(silent),
+        unanswered=tuple(unanswered),
         unknown=tuple(sorted(unknown)),
-        unnamed=tuple(_unnamed(answer, asked_now, renewed)),
+        not_renewed=tuple(_not_renewed(answer, asked_now, renewed)),
     )
 
 
 def _moved(known: PriceRow | None, row: PriceRow, provider: str, most: float, *, accept: bool) -> PriceMove | None:
-    was = known or embedded_row(provider, row.key)
-    return None if was is None else price_move(was, row, most, accept=accept)
+    previous = known or embedded_row(provider, row.key)
+    return None if previous is None else price_move(previous, row, most, accept=accept)
 
 
-def _standing(moved: list[tuple[PriceRow, PriceMove | None]], known: dict[RowKey, PriceRow]) -> Iterator[PriceRow]:
+def _rows_in_use(moved: list[tuple[PriceRow, PriceMove | None]], known: dict[RowKey, PriceRow]) -> Iterator[PriceRow]:
     """Yield what is used from now on: of a price that was held back, the last refreshed one (or the embedded one)."""
     for row, one in moved:
         if one is None or one.taken:
@@ -93,23 +95,23 @@ def _standing(moved: list[tuple[PriceRow, PriceMove | None]], known: dict[RowKey
             yield known[row.key]
 
 
-def _left(before: Stored, part: PricePart) -> Iterator[PriceRow]:
+def _unrefused_rows(before: StoredPrices, part: PricePart) -> Iterator[PriceRow]:
     """Yield what a part said last time and not now, if some of its rows were refused: that is no word of withdrawal."""
     last = before.parts.get(part.scope)
-    answered = {machine.key for machine in part.rows}
+    answered = {row.key for row in part.rows}
     if part.refused and last is not None:
-        yield from (machine for machine in last.rows if machine.key not in answered)
+        yield from (row for row in last.rows if row.key not in answered)
 
 
-def _still_held(
-    before: Stored, held: list[PriceRow], parts: dict[str, StoredPart], asked_now: set[str]
+def _earlier_held_back(
+    before: StoredPrices, held_back: list[PriceRow], parts: dict[str, StoredPart], asked_now: set[str]
 ) -> Iterator[PriceRow]:
     """Yield what was held back before and was not asked about this time."""
-    settled = {machine.key for scope in asked_now for machine in parts[scope].rows} | {machine.key for machine in held}
-    yield from (machine for machine in before.held if machine.key not in settled)
+    answered = {row.key for scope in asked_now for row in parts[scope].rows} | {row.key for row in held_back}
+    yield from (row for row in before.held_back if row.key not in answered)
 
 
-def _unnamed(answer: PriceList, asked_now: set[str], renewed: set[RowKey]) -> Iterator[str]:
+def _not_renewed(answer: PriceList, asked_now: set[str], renewed: set[RowKey]) -> Iterator[str]:
     regions = {row.key.region for part in answer.parts if part.scope in asked_now for row in _on_demand(part)}
     for name, shape in catalogue()["types"][answer.provider].items():
         for region in sorted(regions) if not shape.get("legacy") and not shape.get("spot_only") else ():
@@ -119,7 +121,7 @@ def _unnamed(answer: PriceList, asked_now: set[str], renewed: set[RowKey]) -> It
 
 
 def _on_demand(part: PricePart) -> Iterator[PriceRow]:
-    return (machine for machine in part.rows if machine.key.market is Market.ON_DEMAND)
+    return (row for row in part.rows if row.key.market is Market.ON_DEMAND)
 
 
 def embedded_row(provider: str, key: RowKey) -> PriceRow | None:

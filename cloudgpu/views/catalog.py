@@ -116,7 +116,7 @@ def offer_value(offer: CatalogOffer, one: Speed | None, now: datetime) -> GpuOff
         "price_dated": listed.dated,
         "price_check": listed.check,
         "old": is_old(listed.price.as_of, now),
-        "legacy": shape.legacy or None,
+        "legacy": shape.legacy_reason or None,
         "spot_only": shape.spot_only,
         "recalled": list(shape.recalled),
         "speed": None if one is None else {"vs_h100": round(one.value, 4), "basis": str(one.basis)},

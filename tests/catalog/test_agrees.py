@@ -39,7 +39,7 @@ def test_every_price_of_the_facts_is_in_the_catalogue_and_no_other():
     known = {(one.provider, one.name) for one in catalog.types()}
     listed = {
         (offer.type.provider, offer.type.name, offer.listed.region, offer.listed.market): offer.listed.price.per_hour
-        for offer in catalog.offers(legacy=True)
+        for offer in catalog.offers(with_legacy=True)
         if "+" not in offer.type.name
     }
     expected = {}
@@ -68,7 +68,7 @@ def test_a_price_that_is_not_offered_says_why():
         for row in rows("prices")
         if (row["cloud"], row["instance_type"]) not in known and not row["instance_type"].startswith(("n1-", "acc"))
     }
-    left_out = catalog.left_out()
+    left_out = catalog.omitted_types()
     assert missing == {name for name in left_out if not name.startswith("accelerator:")}
     assert all(left_out.values())
 
@@ -107,7 +107,7 @@ def test_every_disk_price_of_the_facts_is_in_the_catalogue():
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_every_region_with_gpu_machines_has_a_price_for_what_is_billed_beside_them(cloud):
-    regions = {offer.listed.region for offer in catalog.offers(cloud, legacy=True)}
+    regions = {offer.listed.region for offer in catalog.offers(cloud, with_legacy=True)}
     assert len(regions) > 15
     for region in regions:
         for kind in EVERYWHERE[cloud]:
@@ -143,7 +143,7 @@ def test_a_confirmed_price_has_the_date_and_the_name_of_the_newer_source():
 SIZES = ("4 32 GiB", "10 128 GiB", "30 1024 GiB", "50 4096 GiB")
 
 
-@pytest.mark.parametrize("region", sorted({offer.listed.region for offer in catalog.offers("azure", legacy=True)}))
+@pytest.mark.parametrize("region", sorted({offer.listed.region for offer in catalog.offers("azure", with_legacy=True)}))
 def test_a_standard_ssd_costs_the_ratio_of_the_standard_hdd_listed_or_derived(region):
     """The rule of the derived ones: it holds in all five regions whose prices are listed, too."""
     hdd, base = (price("azure", one, "S10 128 GiB") for one in (region, "northeurope"))
@@ -152,7 +152,7 @@ def test_a_standard_ssd_costs_the_ratio_of_the_standard_hdd_listed_or_derived(re
         assert float(price("azure", region, f"E{size}")) == pytest.approx(float(expected), rel=2e-3)
 
 
-@pytest.mark.parametrize("region", sorted({offer.listed.region for offer in catalog.offers("gcp", legacy=True)}))
+@pytest.mark.parametrize("region", sorted({offer.listed.region for offer in catalog.offers("gcp", with_legacy=True)}))
 def test_hyperdisk_balanced_costs_the_dearer_of_two_ratios(region):
     ratios = [
         price("gcp", region, kind) / price("gcp", "us-central1", kind) for kind in ("pd-balanced", "hyperdisk-extreme")

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.catalog.place import use
-from cloudgpu.catalog.price_history import ages
-from cloudgpu.catalog.refreshed import Stored, StoredPart, write
+from cloudgpu.catalog.location import use
+from cloudgpu.catalog.price_history import price_ages
+from cloudgpu.catalog.refreshed import StoredPart, StoredPrices, write
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -26,28 +26,28 @@ def place(tmp_path):
 
 def test_ages_are_those_of_the_prices_that_are_offered(place):
     for provider in ("aws", "gcp", "azure"):
-        dates = [offer.listed.price.as_of for offer in catalog.offers(provider, legacy=True)]
-        found = ages(provider, NOW)
+        dates = [offer.listed.price.as_of for offer in catalog.offers(provider, with_legacy=True)]
+        found = price_ages(provider, NOW)
         assert (found.items, found.newest, found.oldest) == (len(dates), max(dates), min(dates))
         assert found.old == sum(NOW - one > timedelta(days=180) for one in dates)
         assert found.refreshed_at is None
-    assert ages("local", NOW) is None
+    assert price_ages("local", NOW) is None
 
 
 def test_a_refreshed_price_is_counted_once_with_its_own_date(place):
     offer = catalog.offers("aws", market=Market.ON_DEMAND)[0]
-    before, asked = ages("aws", NOW), NOW - timedelta(hours=3)
+    before, asked = price_ages("aws", NOW), NOW - timedelta(hours=3)
     key = RowKey(offer.type.name, offer.listed.region, Market.ON_DEMAND)
     row = PriceRow(key, "usd_per_hour", Money.usd("1"), "a list", asked, Basis.LISTED, "")
-    write(Stored("aws", {offer.listed.region: StoredPart(asked, (row,))}))
-    after = ages("aws", NOW)
+    write(StoredPrices("aws", {offer.listed.region: StoredPart(asked, (row,))}))
+    after = price_ages("aws", NOW)
     assert (after.items, after.newest, after.refreshed_at) == (before.items, asked, asked)
 
 
 def test_a_refreshed_price_of_storage_stands_in_where_it_is_the_dearest_and_goes_with_its_list(place):
     before, asked = catalog.counted_price("elsewhere", "here", "disk"), NOW - timedelta(hours=3)
     row = PriceRow(RowKey("gp3", "us-east-1", None), "usd_per_gb_month", Money.usd(1000), "a list", asked, Basis.LISTED)
-    write(Stored("aws", {"us-east-1": StoredPart(asked, (row,))}))
+    write(StoredPrices("aws", {"us-east-1": StoredPart(asked, (row,))}))
     assert catalog.counted_price("elsewhere", "here", "disk").price == Money.usd(1500)
     (place / "aws.json").unlink()
     assert catalog.counted_price("elsewhere", "here", "disk") == before
@@ -55,4 +55,4 @@ def test_a_refreshed_price_of_storage_stands_in_where_it_is_the_dearest_and_goes
 
 def test_a_damaged_list_is_no_reason_to_stop(place):
     (place / "aws.json").write_text("{")
-    assert ages("aws", NOW).refreshed_at is None
+    assert price_ages("aws", NOW).refreshed_at is None

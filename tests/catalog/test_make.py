@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.catalog import make
-from cloudgpu.catalog.checks import faults_of_made
-from cloudgpu.catalog.rules import day, legacy, plain
+from cloudgpu.catalog.checks import catalogue_errors
+from cloudgpu.catalog.rules import earliest_day, legacy_reason, plain_source
 
 HERE = Path(make.__file__).parent
 
@@ -133,7 +133,7 @@ def test_a_fault_in_the_facts_is_named_and_nothing_is_written(copy, capsys, tabl
 def test_a_price_without_a_type_is_a_fault():
     made = json.loads((HERE / "catalog.json").read_text())
     del made["types"]["aws"]["g4dn.xlarge"]
-    faults = list(faults_of_made(made))
+    faults = list(catalogue_errors(made))
     assert faults[-1] == "aws g4dn.xlarge has a price and no type"
     assert set(faults[:-1]) == {"aws g4dn.xlarge has a network or spot interruptions and no type"}
 
@@ -150,16 +150,16 @@ def test_a_price_without_a_type_is_a_fault():
     ],
 )
 def test_a_vague_date_counts_as_its_first_day(text, first):
-    assert day(text) == first
+    assert earliest_day(text) == first
 
 
 def test_a_retirement_that_is_still_to_come_is_no_retirement():
-    assert legacy({"notes": "retirement announced for 2026-09-30"})
-    assert not legacy({"notes": "retirement announced for 2027-09-30"})
-    assert not legacy({"notes": "CurrentGeneration=false (previous generation)"})
+    assert legacy_reason({"notes": "retirement announced for 2026-09-30"})
+    assert not legacy_reason({"notes": "retirement announced for 2027-09-30"})
+    assert not legacy_reason({"notes": "CurrentGeneration=false (previous generation)"})
 
 
 def test_ids_of_one_days_search_are_not_kept():
-    assert plain("one table (some_tool id 123)") == "one table"
-    assert plain("some_tool excerpts of repos") == "excerpts of repos"
-    assert plain("skypilot-catalog v8/gcp/vms.csv @006059e0") == "skypilot-catalog v8/gcp/vms.csv @006059e0"
+    assert plain_source("one table (some_tool id 123)") == "one table"
+    assert plain_source("some_tool excerpts of repos") == "excerpts of repos"
+    assert plain_source("skypilot-catalog v8/gcp/vms.csv @006059e0") == "skypilot-catalog v8/gcp/vms.csv @006059e0"

@@ -9,8 +9,8 @@ import pytest
 
 from cloudgpu import catalog
 from cloudgpu.catalog import make
-from cloudgpu.catalog.checks import faults_of_made
-from cloudgpu.catalog.read import network_of, taken_in_a_month
+from cloudgpu.catalog.checks import catalogue_errors
+from cloudgpu.catalog.read import monthly_interruption, network_of
 
 LISTED = {  # as DescribeInstanceTypes has them: for long, for a while
     "g5.xlarge": (2.5, 10),
@@ -58,14 +58,14 @@ def test_every_figure_has_a_source_and_those_from_memory_say_it_twice():
 
 
 def test_the_spot_advisors_part_of_a_month_is_a_range():
-    part, source = taken_in_a_month("aws", "g5.xlarge", "us-east-1")
+    part, source = monthly_interruption("aws", "g5.xlarge", "us-east-1")
     assert 0 <= part[0] < part[1] <= 1
     assert "Spot Advisor" in source
-    assert taken_in_a_month("gcp", "g2-standard-4", "us-central1") is None
-    assert taken_in_a_month("aws", "g5.xlarge", "mars-1") is None
+    assert monthly_interruption("gcp", "g2-standard-4", "us-central1") is None
+    assert monthly_interruption("aws", "g5.xlarge", "mars-1") is None
 
 
 def test_a_network_without_a_type_is_a_fault():
     made = json.loads((Path(make.__file__).parent / "catalog.json").read_text())
     made["networks"]["aws"]["h9.large"] = [1.0, None, "Ethernet", "", 0, "2026-10-27"]
-    assert list(faults_of_made(made)) == ["aws h9.large has a network or spot interruptions and no type"]
+    assert list(catalogue_errors(made)) == ["aws h9.large has a network or spot interruptions and no type"]

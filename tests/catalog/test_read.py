@@ -29,14 +29,14 @@ CURRENT = "aws/p3dn.24xlarge aws/g4dn.xlarge aws/g5.xlarge azure/Standard_NV6ads
 @pytest.mark.parametrize("name", LEGACY)
 def test_a_legacy_type_says_why_and_is_offered_only_when_asked_for(name):
     provider, _, kind = name.partition("/")
-    assert len(catalog.instance_type(provider, kind).legacy) > 10
+    assert len(catalog.instance_type(provider, kind).legacy_reason) > 10
     assert kind not in {offer.type.name for offer in catalog.offers(provider)}
 
 
 @pytest.mark.parametrize("name", CURRENT)
 def test_a_current_type_is_offered(name):
     provider, _, kind = name.partition("/")
-    assert catalog.instance_type(provider, kind).legacy == ""
+    assert catalog.instance_type(provider, kind).legacy_reason == ""
     assert kind in {offer.type.name for offer in catalog.offers(provider)}
 
 
@@ -77,12 +77,12 @@ def test_a_host_carries_no_more_gpus_than_it_may_and_is_itself_none():
 def test_what_is_sold_only_as_spot_has_no_on_demand_offer():
     markets = {offer.listed.market for offer in catalog.offers("gcp", gpu="h100") if offer.type.name == "a3-highgpu-1g"}
     assert markets == {Market.SPOT}
-    with_all = catalog.offers("gcp", gpu="h100", legacy=True)
+    with_all = catalog.offers("gcp", gpu="h100", with_legacy=True)
     assert Market.ON_DEMAND in {offer.listed.market for offer in with_all if offer.type.name == "a3-highgpu-1g"}
 
 
 def test_every_offer_has_a_positive_price_a_source_a_date_and_a_basis():
-    for offer in catalog.offers(legacy=True):
+    for offer in catalog.offers(with_legacy=True):
         price = offer.listed.price
         assert price.per_hour > Money(0)
         assert price.source

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.catalog.place import use
-from cloudgpu.catalog.refreshed import Stored, file_of, index, stored, write
+from cloudgpu.catalog.location import use
+from cloudgpu.catalog.refreshed import StoredPrices, file_of, index, stored, write
 from cloudgpu.catalog.takeover import merge_prices
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, RefusedRow, RowKey
 from cloudgpu.core.model.identity import Unanswered
@@ -56,7 +56,7 @@ def by_key(kept):
 
 @given(answers, answers, st.booleans())
 def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
-    before = merge_prices(Stored("aws"), answer(first, EARLIER), 2.0, accept=True).kept
+    before = merge_prices(StoredPrices("aws"), answer(first, EARLIER), 2.0, accept=True).kept
     after = merge_prices(before, answer(second, NOW), 2.0, accept=accept)
     was, stands = by_key(before), by_key(after.kept)
     said = {one.key: one for part in answer(second, NOW).parts for one in part.rows}
@@ -64,16 +64,16 @@ def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
         assert one in (said.get(key), was.get(key))
         assert one.as_of == (NOW if one == said.get(key) else EARLIER)
         assert key.item != "no.such"
-    for scope in {gap.scope for gap in after.silent}:
+    for scope in {gap.scope for gap in after.unanswered}:
         assert after.kept.parts.get(scope) == before.parts.get(scope)
     for moved in after.moves:
         assert stands.get(moved.key) == (moved.now if moved.taken else was.get(moved.key))
-        assert moved.taken or moved.now in after.kept.held
+        assert moved.taken or moved.now in after.kept.held_back
 
 
 @given(answers)
 def test_a_list_that_says_the_same_again_moves_nothing(said):
-    before = merge_prices(Stored("aws"), answer(said, EARLIER), 2.0, accept=True).kept
+    before = merge_prices(StoredPrices("aws"), answer(said, EARLIER), 2.0, accept=True).kept
     after = merge_prices(before, answer(said, NOW), 2.0, accept=False)
     assert not after.moves
     assert set(by_key(after.kept)) == set(by_key(before))
@@ -81,13 +81,13 @@ def test_a_list_that_says_the_same_again_moves_nothing(said):
 
 def test_what_was_held_back_is_settled_when_the_price_comes_back():
     usual, far = answer({SCOPES[0]: ({"gp3": 80_000_000}, False)}, EARLIER), {SCOPES[0]: ({"gp3": 800_000_000}, False)}
-    before = merge_prices(Stored("aws"), usual, 2.0, accept=True).kept
+    before = merge_prices(StoredPrices("aws"), usual, 2.0, accept=True).kept
     held = merge_prices(before, answer(far, NOW), 2.0, accept=False).kept
-    assert [one.price.nanos for one in held.held] == [800_000_000]
+    assert [one.price.nanos for one in held.held_back] == [800_000_000]
     silent = merge_prices(held, answer({SCOPES[0]: None}, NOW), 2.0, accept=False).kept
-    assert silent.held == held.held
+    assert silent.held_back == held.held_back
     back = merge_prices(held, answer({SCOPES[0]: ({"gp3": 81_000_000}, False)}, NOW), 2.0, accept=False).kept
-    assert back.held == ()
+    assert back.held_back == ()
 
 
 @pytest.fixture
@@ -98,7 +98,9 @@ def place(tmp_path):
 
 
 def kept(nanos):
-    return merge_prices(Stored("aws"), answer({SCOPES[0]: ({"g5.xlarge": nanos}, False)}, NOW), 2.0, accept=True).kept
+    return merge_prices(
+        StoredPrices("aws"), answer({SCOPES[0]: ({"g5.xlarge": nanos}, False)}, NOW), 2.0, accept=True
+    ).kept
 
 
 def test_what_is_written_is_read_again_to_the_last_nano(place):
@@ -159,7 +161,9 @@ def test_a_row_is_named_when_it_is_refused_and_its_twin_too():
 
 
 def test_a_factor_counts_both_ways_and_its_edge_is_still_near():
-    first = merge_prices(Stored("aws"), answer({SCOPES[0]: ({"gp3": 100}, False)}, EARLIER), 2.0, accept=True).kept
+    first = merge_prices(
+        StoredPrices("aws"), answer({SCOPES[0]: ({"gp3": 100}, False)}, EARLIER), 2.0, accept=True
+    ).kept
     for nanos, is_taken in ((200, True), (201, False), (50, True), (49, False)):
         found = merge_prices(first, answer({SCOPES[0]: ({"gp3": nanos}, False)}, NOW + timedelta(1)), 2.0, accept=False)
         assert [one.taken for one in found.moves] == [is_taken]
@@ -170,6 +174,8 @@ def test_a_region_in_which_nothing_was_known_to_be_sold_is_no_gap():
         PricePart("ap-southeast-9 spot", NOW, (), region="ap-southeast-9"),
         PricePart("x", NOW, (), (), "us-east-1"),
     )
-    found = merge_prices(Stored("aws"), PriceList("aws", (new, known, PricePart("all", NOW, ()))), 2.0, accept=False)
-    assert [gap.scope for gap in found.silent] == ["x", "all"]
-    assert found.kept == Stored("aws")
+    found = merge_prices(
+        StoredPrices("aws"), PriceList("aws", (new, known, PricePart("all", NOW, ()))), 2.0, accept=False
+    )
+    assert [gap.scope for gap in found.unanswered] == ["x", "all"]
+    assert found.kept == StoredPrices("aws")

@@ -45,10 +45,10 @@ def command(
     del kind
     given = tool_of(tool)
     value = bench_network(open_here(), name, other, seconds=seconds, expected=expected, tool=given)
-    emit(output, value, _said(value))
+    emit(output, value, _bench_text(value))
 
 
-def _said(value: NetworkBenchDocument) -> str:
+def _bench_text(value: NetworkBenchDocument) -> str:
     ends = value["sender"] if value["receiver"] is None else f"{value['sender']} to {value['receiver']}"
     lines = [f"{ends}: {_gbit(value['gbit_per_s'])} Gbit/s ({value['program']})"]
     expected, network = value["expected_gbit_per_s"], value["network_gbit_per_s"]
@@ -60,11 +60,11 @@ def _said(value: NetworkBenchDocument) -> str:
         f"Expected: {_gbit(expected)} Gbit/s, 0.8 of {network:g} ({value['network_fabric'] or '--expected'}{burst})"
     )
     if value["poor"]:
-        lines.append(_why(value))
+        lines.append(_poor_reason(value))
     return "\n".join(lines)
 
 
-def _why(value: NetworkBenchDocument) -> str:
+def _poor_reason(value: NetworkBenchDocument) -> str:
     """Return what may be the reason for less than was expected."""
     if value["network_fabric"] not in (None, "Ethernet") and "iperf" in value["program"]:
         return f"Poor: iperf3 measures TCP alone, without {value['network_fabric']}. nccl-tests measure that."

@@ -12,7 +12,7 @@ from cloudgpu.cli.market.offer_text import (
     NO_SINGLE,
     Rounded,
     finite,
-    legacy,
+    legacy_notes,
     marks,
     nothing_fits,
     rests,
@@ -32,8 +32,8 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
     every = (*grounds, *_sustained(found, shown), *_range(found[0], shown))
     yield "\n".join(paragraph(one) for one in every)
     yield paragraph(document["free_hours"]) if document["free_hours"] else ""
-    said = (*_mark_notes(document), *_derived(found), *(f"* {one}" for one in legacy(found)), *_left_out(document))
-    yield "\n".join(paragraph(one) for one in said)
+    lines = (*_mark_notes(document), *_derived(found), *(f"* {one}" for one in legacy_notes(found)))
+    yield "\n".join(paragraph(one) for one in (*lines, *_left_out(document)))
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
 

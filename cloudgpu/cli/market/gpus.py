@@ -47,7 +47,7 @@ def command(
     from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
-    filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_, trust=trust)
+    filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, with_legacy=all_, trust=trust)
     value = market_value(filters, sort, datetime.now(UTC))
     text = offers_text(value, requested=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose)
     progress.end()  # the terminal is the pager's

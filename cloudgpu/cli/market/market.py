@@ -12,7 +12,7 @@ from cloudgpu.cli.market.offer_text import (
     count,
     figure,
     is_doubtful,
-    legacy,
+    legacy_notes,
     nothing_fits,
     short,
     trust,
@@ -50,7 +50,7 @@ def offers_text(
     notes = [_means(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
     notes += map(paragraph, value["marketplaces"])
     notes += [
-        *(_note("*", one) for one in legacy(offers)),
+        *(_note("*", one) for one in legacy_notes(offers)),
         *_withheld(value["withheld"]),
         *_left_out(value["left_out"]),
     ]

@@ -30,7 +30,7 @@ _WISHES = {
     "market": "--spot",
     "type": "--type",
 }
-_WITH = {"legacy": "With --all", "trust": "With --trust community"}
+_WITH = {"with_legacy": "With --all", "trust": "With --trust community"}
 NO_SINGLE = "No single option is the reason: leave out two. To see everything: cloudgpu gpus --all"
 AZURE_SPOT = "Azure's spot prices have moved since: many later ones equal the list price."
 
@@ -107,7 +107,7 @@ def is_doubtful(one: Estimate | GpuOffer) -> bool:
     return bool(one["legacy"] or (one["spot_only"] and one["market"] != "spot"))
 
 
-def legacy(found: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator[str]:
+def legacy_notes(found: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator[str]:
     """Yield why types can probably not be launched, with those of which each is true."""
     reasons: dict[str, list[str]] = {}
     for one in filter(is_doubtful, found):

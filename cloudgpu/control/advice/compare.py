@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.catalog.place import use as use_prices
+from cloudgpu.catalog.location import use as use_prices
 from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.core.activity.utilization import Hour

@@ -264,7 +264,7 @@ def with_resolved_type(request: EstimateQuery) -> EstimateQuery:
     if _plain(request.type) not in names:
         raise _unknown_type(request.type, [name for _, name in names.values()])
     provider, name = names[_plain(request.type)]
-    return replace(request, type=name, filters=replace(request.filters, provider=provider, legacy=True))
+    return replace(request, type=name, filters=replace(request.filters, provider=provider, with_legacy=True))
 
 
 def _plain(name: str) -> str:
@@ -293,7 +293,7 @@ def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
 def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
     """Return every offer that passes, in every region."""
     it = request.filters
-    found = catalog.offers(it.provider, it.region, it.market, it.gpu, legacy=it.legacy, trust=it.trust)
+    found = catalog.offers(it.provider, it.region, it.market, it.gpu, with_legacy=it.with_legacy, trust=it.trust)
     return [
         offer
         for offer in found
@@ -303,9 +303,9 @@ def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
 
 def discontinued_types(request: EstimateQuery, offers: list[CatalogOffer]) -> list[str]:
     """Return the types of a named GPU that have a price, and are not shown since they can probably not be launched."""
-    if request.filters.gpu is None or request.filters.legacy:
+    if request.filters.gpu is None or request.filters.with_legacy:
         return []
-    every = offers_of(replace(request, filters=replace(request.filters, legacy=True)))
+    every = offers_of(replace(request, filters=replace(request.filters, with_legacy=True)))
     shown = {(offer.type.provider, offer.type.name) for offer in offers}
     named = {(offer.type.provider, offer.type.name) for offer in every}
     return sorted(f"{provider} {name}" for provider, name in named - shown)
@@ -317,7 +317,7 @@ _NOTHING: dict[str, Any] = {
     "provider": None,
     "region": None,
     "market": Market.ON_DEMAND,
-    "legacy": True,
+    "with_legacy": True,
     "trust": Trust.COMMUNITY,
 }
 
@@ -328,7 +328,7 @@ def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
     ways["type"] = replace(request, type=None)
     found = {}
     for name, other in ways.items():
-        offers = [] if other == request or (request.type and name in ("provider", "legacy")) else offers_of(other)
+        offers = [] if other == request or (request.type and name in ("provider", "with_legacy")) else offers_of(other)
         if offers:
             types = len({one.type.name for one in offers})
             found[name] = (types, by_price(offers)[0].listed.price.per_hour)

@@ -127,7 +127,7 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
     words = (given.get("gpu"), None, None, given.get("provider"), given.get("region"))
     nodes = _nodes(given)
     return EstimateQuery(
-        filters=parse_filters(*words, spot=spot, legacy=each_type, trust=given.get("trust")),
+        filters=parse_filters(*words, spot=spot, with_legacy=each_type, trust=given.get("trust")),
         type=given.get("type"),
         number=nodes.nodes if nodes else int(_whole(given.get("number", 1), "--number", 1, MAX_MACHINES)),
         disks=_disks(given.get("disk")),

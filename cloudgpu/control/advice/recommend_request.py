@@ -93,7 +93,7 @@ def parse_recommend(
         given.get("provider"),
         given.get("region"),
         spot=spot,
-        legacy=False,
+        with_legacy=False,
         trust=given.get("trust"),
     )
     tariff, budget = given.get("tariff"), given.get("budget")

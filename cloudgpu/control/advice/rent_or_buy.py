@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
-from cloudgpu.catalog.place import use as use_prices
+from cloudgpu.catalog.location import use as use_prices
 from cloudgpu.catalog.read import gpu_named
 from cloudgpu.control.advice.desktop_choice import all_desktops, desktop_named, requested_desktop
 from cloudgpu.core.advice.desktop import Desktop, multiply_desktop, with_terms
@@ -144,7 +144,7 @@ def _rent(rented: Rented, work: Work, now: datetime) -> Rent:
 def _is_sold(rented: Rented) -> bool:
     """Say whether any cloud sells this GPU, in whatever number and on whatever market."""
     markets = (Market.ON_DEMAND, Market.SPOT)
-    return any(catalog.offers(market=market, gpu=rented.model, legacy=True) for market in markets)
+    return any(catalog.offers(market=market, gpu=rented.model, with_legacy=True) for market in markets)
 
 
 def substitute(rented: Rented, wanted: GpuSpec, work: Work, now: datetime) -> tuple[CatalogOffer, Fraction] | None:
@@ -174,10 +174,10 @@ def _offer(rented: Rented, now: datetime) -> CatalogOffer | None:
     So it is with what can hardly be launched any more.
     """
     market = Market.SPOT if rented.spot else Market.ON_DEMAND
-    for legacy in (False, True):
+    for with_legacy in (False, True):
         found = [
             offer
-            for offer in catalog.offers(market=market, gpu=rented.model, legacy=legacy)
+            for offer in catalog.offers(market=market, gpu=rented.model, with_legacy=with_legacy)
             if offer.type.gpu.count == rented.count and offer.type.gpu.share == 1
         ]
         if found:

@@ -46,7 +46,7 @@ class Advice(Capability):
         """
         from cloudgpu.control.catalog.market import market_value, order_of, parse_filters
 
-        filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
+        filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, with_legacy=all)
         return market_value(filters, order_of(sort), self._session.clock())
 
     def catalog(self, provider: str | None = None) -> CatalogDocument:
@@ -95,7 +95,7 @@ class Advice(Capability):
 
     def _with_refreshed_prices(self) -> Session:
         """Return the session, once the catalogue reads the prices that were refreshed in this home."""
-        from cloudgpu.catalog.place import use
+        from cloudgpu.catalog.location import use
 
         use(self._session.home.price_lists)
         return self._session

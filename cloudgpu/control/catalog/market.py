@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
-from cloudgpu.catalog.place import use
+from cloudgpu.catalog.location import use
 from cloudgpu.catalog.rules import LISTED
 from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import ANY
@@ -54,7 +54,7 @@ class Filters:
     provider: str | None = None
     region: str | None = None
     market: Market = Market.ON_DEMAND
-    legacy: bool = False
+    with_legacy: bool = False
     trust: Trust = DEFAULT_TRUST  # the least that is accepted
 
 
@@ -71,7 +71,7 @@ def parse_filters(
     region: str | None,
     *,
     spot: bool,
-    legacy: bool,
+    with_legacy: bool,
     trust: str | None = None,
 ) -> Filters:
     """Return the filters that were asked for in words; raise InvalidRequest for the first that cannot be meant."""
@@ -85,7 +85,7 @@ def parse_filters(
         provider=None if provider == ANY else provider,
         region=region,
         market=Market.SPOT if spot else Market.ON_DEMAND,
-        legacy=legacy,
+        with_legacy=with_legacy,
         trust=parse_trust(trust) or DEFAULT_TRUST,
     )
 
@@ -136,23 +136,23 @@ def market_value(filters: Filters, order: Order, now: datetime) -> GpusDocument:
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
         "old_after_days": OLD_AFTER.days,
         "withheld": _withheld(filters, found),
-        "left_out": catalog.left_out(filters.provider) if filters.legacy and filters.gpu is None else {},
+        "left_out": catalog.omitted_types(filters.provider) if filters.with_legacy and filters.gpu is None else {},
     }
 
 
 def matching(filters: Filters) -> list[CatalogOffer]:
     """Return the cheapest offer of every type that passes."""
     words = (filters.provider, filters.region, filters.market, filters.gpu)
-    offers = catalog.offers(*words, legacy=filters.legacy, trust=filters.trust)
+    offers = catalog.offers(*words, with_legacy=filters.with_legacy, trust=filters.trust)
     return [offer for offer in cheapest_per_type(offers) if _passes(offer, filters)]
 
 
 def _withheld(filters: Filters, shown: list[CatalogOffer]) -> list[str]:
     """Return the types of a named GPU that are listed, and not shown since they can probably not be launched."""
-    if filters.gpu is None or filters.legacy:
+    if filters.gpu is None or filters.with_legacy:
         return []
     there = {(offer.type.provider, offer.type.name) for offer in shown}
-    named = {(offer.type.provider, offer.type.name) for offer in matching(replace(filters, legacy=True))}
+    named = {(offer.type.provider, offer.type.name) for offer in matching(replace(filters, with_legacy=True))}
     return sorted(f"{provider} {name}" for provider, name in named - there)
 
 
@@ -183,4 +183,4 @@ def _without(filters: Filters) -> Iterable[OfferObstacle]:
             yield {"requirement": field, "types": len(found), "from": price_value(cheapest)}
 
 
-_WITHOUT = Filters(legacy=True, trust=Trust.COMMUNITY)  # what each filter is where it is left out
+_WITHOUT = Filters(with_legacy=True, trust=Trust.COMMUNITY)  # what each filter is where it is left out

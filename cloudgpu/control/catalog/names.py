@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.catalog.place import catalogue
+from cloudgpu.catalog.location import catalogue
 
 
 def gpu_names() -> list[str]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu import catalog
 from cloudgpu.catalog.read import catalogue, embedded
-from cloudgpu.catalog.refreshed import Stored, index, stored
+from cloudgpu.catalog.refreshed import StoredPrices, index, stored
 from cloudgpu.catalog.rules import LISTED
-from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
+from cloudgpu.catalog.storage import covers, embedded_storage, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
 from cloudgpu.core.catalog.catalog import is_old
@@ -44,13 +44,13 @@ def overview(provider: str | None, now: datetime) -> CatalogDocument:
 
 
 def _summary(provider: str, kinds: int, now: datetime) -> CatalogProvider:
-    listed = catalog.offers(provider, legacy=True, trust=Trust.COMMUNITY)
+    listed = catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
     dates = sorted(offer.listed.price.as_of for offer in listed)
     error, kept = _kept(provider)
     return {
         "provider": provider,
         "types": len({offer.type.name for offer in listed}),
-        "legacy": len({offer.type.name for offer in listed if offer.type.legacy}),
+        "legacy": len({offer.type.name for offer in listed if offer.type.legacy_reason}),
         "regions": len(catalog.regions(provider)),
         "prices": len(listed),
         "storage": kinds,
@@ -60,16 +60,16 @@ def _summary(provider: str, kinds: int, now: datetime) -> CatalogProvider:
         "derived": sum(str(offer.listed.price.basis) == "derived" for offer in listed),
         "recalled": sum(str(offer.listed.price.basis) == "recalled" for offer in listed),
         "refreshed": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in kept.parts.items()],
-        "held": len(kept.held),
+        "held": len(kept.held_back),
         "error": error,
     }
 
 
-def _kept(provider: str) -> tuple[str | None, Stored]:
+def _kept(provider: str) -> tuple[str | None, StoredPrices]:
     try:
         return None, stored(provider)
     except InvalidRequest as error:
-        return error.message, Stored(provider)
+        return error.message, StoredPrices(provider)
 
 
 def show_prices(
@@ -89,17 +89,17 @@ def show_prices(
         "provider": owner,
         "item": name,
         "what": what,
-        "legacy": (shape.legacy or None) if shape else None,
+        "legacy": (shape.legacy_reason or None) if shape else None,
         "recalled": list(shape.recalled) if shape else [],
         "notes": shape.notes if shape else "",
-        "prices": [value for value in prices if region is None or is_of(value["region"], region)],
+        "prices": [value for value in prices if region is None or covers(value["region"], region)],
         "error": _kept(owner)[0],
     }
 
 
 def _provider(provider: str) -> str:
     check_listed(provider)
-    catalog.left_out(provider)  # raises for one that it does not have
+    catalog.omitted_types(provider)  # raises for one that it does not have
     return provider
 
 
@@ -133,7 +133,7 @@ def _plain(name: str) -> str:
 
 
 def _names(provider: str) -> Iterator[tuple[str, What]]:
-    yield from ((one.item, "part") for one in (*catalog.parts(provider), *catalog.history(provider)))
+    yield from ((one.item, "part") for one in (*catalog.component_prices(provider), *catalog.past_prices(provider)))
     yield from ((kind, "storage") for kind in catalog.storage_kinds(provider))
     yield from ((name, "machine") for name in catalogue()["types"][provider])
 
@@ -142,7 +142,7 @@ def _prices(provider: str, what: What, name: str, now: datetime) -> Iterator[Cat
     if what == "machine":
         current = [
             offer.listed
-            for offer in catalog.offers(provider, legacy=True, trust=Trust.COMMUNITY)
+            for offer in catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
             if offer.type.name == name
         ]
         fresh = index(provider).machines.get(name, {})
@@ -156,8 +156,8 @@ def _prices(provider: str, what: What, name: str, now: datetime) -> Iterator[Cat
             storage_price(one, EARLIER, now) for one in embedded_storage(provider, name) if one.region in renewed
         )
     else:
-        yield from (past_price(one, NOW, now) for one in catalog.parts(provider, name))
-    yield from (past_price(one, HISTORIC, now) for one in catalog.history(provider, name))
+        yield from (past_price(one, NOW, now) for one in catalog.component_prices(provider, name))
+    yield from (past_price(one, HISTORIC, now) for one in catalog.past_prices(provider, name))
 
 
 def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDiffDocument:
@@ -179,7 +179,7 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
 def _moves(provider: str, *, last: bool) -> Iterator[PriceMove]:
     was = _by_key(_earlier(provider, last=last))
     kept = stored(provider)
-    for taken, rows in ((True, list(kept.rows())), (False, list(kept.held))):
+    for taken, rows in ((True, list(kept.rows())), (False, list(kept.held_back))):
         for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
             old = was.get(row.key)
             if old is not None and (old.price, old.unit) != (row.price, row.unit):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog.refreshed import Stored, stored, write
-from cloudgpu.catalog.takeover import Takeover, merge_prices
+from cloudgpu.catalog.refreshed import StoredPrices, stored, write
+from cloudgpu.catalog.takeover import MergedPrices, merge_prices
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.pricelist import PriceList, large_moves
@@ -101,7 +101,7 @@ def _kept(session: Session, answer: PriceList, factor: float, *, accept: bool) -
     with _alone(session, answer.provider):
         before = _before(session, answer.provider)
         found = merge_prices(before, answer, factor, accept=accept)
-        if found.kept.parts != before.parts or found.kept.held != before.held:
+        if found.kept.parts != before.parts or found.kept.held_back != before.held_back:
             write(found.kept)
     return _value(found, factor)
 
@@ -115,15 +115,15 @@ def _alone(session: Session, provider: str) -> Iterator[None]:
         yield
 
 
-def _before(session: Session, provider: str) -> Stored:
+def _before(session: Session, provider: str) -> StoredPrices:
     try:
         return stored(provider)
     except InvalidRequest as error:
         session.report(error.message)
-        return Stored(provider)
+        return StoredPrices(provider)
 
 
-def _value(found: Takeover, factor: float) -> RefreshedProvider:
+def _value(found: MergedPrices, factor: float) -> RefreshedProvider:
     far = large_moves(found.moves, factor)
     return {
         "provider": found.kept.provider,
@@ -132,7 +132,7 @@ def _value(found: Takeover, factor: float) -> RefreshedProvider:
         "changed": sum(one.taken for one in found.moves),
         "jumps": [move_value(found.kept.provider, one) for one in far],
         "refused": [{"row": one.row, "why": one.why} for one in found.refused],
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in found.silent],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered],
         "unknown": list(found.unknown),
-        "unnamed": list(found.unnamed),
+        "unnamed": list(found.not_renewed),
     }

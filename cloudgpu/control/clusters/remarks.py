@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cloudgpu import catalog
-from cloudgpu.catalog.read import network_of, taken_in_a_month
+from cloudgpu.catalog.read import monthly_interruption, network_of
 from cloudgpu.core.clusters.scaling import GangLoss, gang_sentence, loss_an_hour, plan_remark, spot_losses
 from cloudgpu.core.model.machine import Machine, is_owned
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Note, NoteKind
@@ -54,7 +54,7 @@ def gang_loss_of(
     if taken and hours:
         each = loss_an_hour(taken, hours)
         return GangLoss(nodes, "hour", (each, each), f"your ledger: {taken} taken in {hours:.3g} hours")
-    listed = taken_in_a_month(provider, kind, region)
+    listed = monthly_interruption(provider, kind, region)
     return None if listed is None else GangLoss(nodes, "month", *listed)
 
 

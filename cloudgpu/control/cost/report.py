@@ -247,9 +247,9 @@ def _things(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:
 
 def _ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
-    from cloudgpu.catalog.price_history import ages
+    from cloudgpu.catalog.price_history import price_ages
 
-    found = [ages(kind, now) for kind in CLOUDS if any(machine.provider == kind for machine in machines)]
+    found = [price_ages(kind, now) for kind in CLOUDS if any(machine.provider == kind for machine in machines)]
     return [
         {
             "provider": one.provider,

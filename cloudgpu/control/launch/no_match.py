@@ -66,7 +66,7 @@ def _listed(provider: Provider, want: Requirements) -> list[CatalogOffer]:
     """Return what has a list price, the cheapest first: on the wanted market, else on demand."""
     names = {one.name for one in _types(provider, want)}
     for market in (want.market, Market.ON_DEMAND):
-        offers = catalog.offers(provider.kind, None, market, legacy=True)
+        offers = catalog.offers(provider.kind, None, market, with_legacy=True)
         found = by_price(offer for offer in offers if offer.type.name in names)
         if found:
             return found

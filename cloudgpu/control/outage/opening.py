@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from cloudgpu.catalog.place import use
+from cloudgpu.catalog.location import use
 from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.session.base import Tell, silent, utc_now

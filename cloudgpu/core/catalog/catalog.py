@@ -76,7 +76,7 @@ class GpuSpec:
 class InstanceType:
     """A machine that a provider lists. `gpu.memory_gib` is per GPU, or of the share where `gpu.share` is below 1.
 
-    `legacy` says why it can probably not be launched any more (empty: it can). `spot_only`: it has a list price,
+    `legacy_reason` says why it can probably not be launched any more (empty: it can). `spot_only`: it has a list price,
     but is not sold on demand. `recalled` names the facts that rest on memory. Local SSD in GB, None: not known. `vcpus`
     and `memory_gib` are 0 where no list says them.
     """
@@ -89,7 +89,7 @@ class InstanceType:
     local_ssd_gb: float | None
     arch: str
     spot_only: bool
-    legacy: str
+    legacy_reason: str
     recalled: tuple[str, ...]
     notes: str
     source: str
@@ -272,7 +272,7 @@ def spot_uncertainty(offer: CatalogOffer, now: datetime) -> str:
     return "old" if is_old(listed.price.as_of, now) else ""
 
 
-def meant_by(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
+def matching_gpus(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
     """Return the GPUs that a spelling means: `v100` two, `v100-32gb` one; raise InvalidRequest for none.
 
     Makers, series and board forms are no part of a name; `rtx 3090`, `rtx-3090` and `rtx3090` are one.

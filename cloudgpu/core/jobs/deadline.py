@@ -24,8 +24,8 @@ from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.exposure import HOURLY, Exposure
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.spot.known_availability import APART_H, live_action, next_try_h
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.known_availability import SAME_TRY_H, resolve_wait, retry_after_h
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -92,7 +92,7 @@ class SpotHistory:
             return True
         since = now - self.events[-1][0]
         if mode == "on_demand":
-            return since >= timedelta(hours=next_try_h(start_s / HOUR_S, self._refusals()))
+            return since >= timedelta(hours=retry_after_h(start_s / HOUR_S, self._refusals()))
         row = self._row()
         return not row or since >= timedelta(seconds=min(AGAIN_S * 2 ** min(row - 1, 10), MAX_AGAIN_S))
 
@@ -105,7 +105,7 @@ class SpotHistory:
     def _refusals(self) -> int:
         """Return how many of the refusals in a row were apart from what was seen before them."""
         times = [when for when, _ in self.events[-self._row() - 1 :]]
-        return sum(later - sooner >= timedelta(hours=APART_H) for sooner, later in pairwise(times))
+        return sum(later - sooner >= timedelta(hours=SAME_TRY_H) for sooner, later in pairwise(times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +143,10 @@ def choose(job: Job, policy: Policy, seen: SpotHistory, margins: Margins, now: d
         policy.decide(state)
     state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode, margins.start_s))
     net = net_of(job, margins, at)
-    return _held(live_action(policy.decide(state), state, net), state, net, at, terms["policy"])
+    return _within_net(resolve_wait(policy.decide(state), state, net), state, net, at, terms["policy"])
 
 
-def _held(wanted: Answer, state: State, net: Net, at: Position, policy: str) -> Choice:
+def _within_net(wanted: Answer, state: State, net: SafetyNet, at: Position, policy: str) -> Choice:
     held = net.check(wanted, situation_of(state))
     mode = held["action"]
     if mode == "on_demand" and wanted["action"] != "on_demand":
@@ -156,7 +156,7 @@ def _held(wanted: Answer, state: State, net: Net, at: Position, policy: str) -> 
     return Choice(mode, f"policy {policy} {words[mode]}")
 
 
-def net_of(job: Job, margins: Margins, at: Position) -> Net:
+def net_of(job: Job, margins: Margins, at: Position) -> SafetyNet:
     """Return the net at this position, in hours.
 
     A spot machine that is lost takes what is unsaved with it, and is seen to be gone a round later. One that has yet to
@@ -167,7 +167,7 @@ def net_of(job: Job, margins: Margins, at: Position) -> Net:
         lost += job.spec["every_s"]
     if at.mode == "on_demand":
         lost, tick = lost + margins.end_s, tick + at.unsaved_s + margins.end_s
-    return Net(margins.changeover_s / HOUR_S, tick / HOUR_S, (lost + margins.round_s) / HOUR_S)
+    return SafetyNet(margins.changeover_s / HOUR_S, tick / HOUR_S, (lost + margins.round_s) / HOUR_S)
 
 
 def may_move(job: Job, margins: Margins, at: Position, choice: Choice) -> bool:
@@ -185,7 +185,7 @@ def may_move(job: Job, margins: Margins, at: Position, choice: Choice) -> bool:
         unsaved_s=0.0,
         mode="wait",
     )
-    return net_of(job, margins, left).keeps("spot", situation_of(state_of(left, spot=True)))
+    return net_of(job, margins, left).is_safe("spot", situation_of(state_of(left, spot=True)))
 
 
 def facts_of(job: Job, margins: Margins) -> JobFacts:

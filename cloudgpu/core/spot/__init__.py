@@ -32,8 +32,8 @@ that was not running in that mode and zone starts with changeover_h pending. Pen
 tick is progress, and both are billed. A spot machine whose zone is not available at the next tick is lost there; the
 progress stays, its pending time is void. Asking for spot where it is not available means to wait.
 
-A policy misses no deadline in that world as long as work + changeover fits when the job starts. `net.Net` holds the
-same promise from outside for any policy; it also counts work that is lost with a machine, which the live job needs.
+A policy misses no deadline in that world as long as work + changeover fits when the job starts. `SafetyNet` keeps
+the same promise for any policy; it also counts work that is lost with a machine, which the live job needs.
 """
 
 from __future__ import annotations

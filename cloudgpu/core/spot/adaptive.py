@@ -16,7 +16,7 @@ from json import loads
 
 from cloudgpu.core.spot.hazards import Belief, Mixture, mixture_of
 from cloudgpu.core.spot.horizon import Plan, grid_of
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
 WORTH = 0.1  # spot hours that a change has to save
@@ -39,7 +39,7 @@ class Adaptive:
     def reset(self, job: JobFacts) -> None:
         """Begin a new job: solve every model. Raises InvalidRequest where a number of the job is impossible."""
         task = task_of(job)
-        self._net = Net(task.changeover, task.tick)
+        self._net = SafetyNet(task.changeover, task.tick)
         self._solve(replace(task, history=()))
         self._belief = Belief(self._mixture, task.tick)
         self._ages: list[int] = []  # ticks for which each zone has had spot
@@ -55,7 +55,7 @@ class Adaptive:
             self._belief.take_back()
             self._ages = self._before
         self._asked, self._before = now.elapsed, self._ages
-        self._see(now.up)
+        self._see(now.available)
         if now.work <= 0:
             return answer("wait", now)
         costs = self._costs(now, self._zone(now))
@@ -76,16 +76,16 @@ class Adaptive:
         """Return where spot runs, or the zone that has had it longest; None where no zone has it."""
         if now.running_spot:
             return now.zone
-        best = max(range(len(now.up)), key=lambda zone: self._ages[zone])
-        return best if now.up[best] else None
+        best = max(range(len(now.available)), key=lambda zone: self._ages[zone])
+        return best if now.available[best] else None
 
     def _costs(self, now: Situation, zone: int | None) -> dict[Mode, float]:
         """Return the expected costs, in spot hours, of the actions that keep the deadline."""
         changeover = self._net.changeover
         costs: dict[Mode, float] = {}
-        if self._net.keeps("wait", now):
+        if self._net.is_safe("wait", now):
             costs["wait"] = self._mean("wait", now, 0.0)
-        if zone is not None and self._net.keeps("spot", now, zone):
+        if zone is not None and self._net.is_safe("spot", now, zone):
             costs["spot"] = self._mean("spot", now, now.pending if now.running_spot else changeover)
         costs["on_demand"] = self._mean("on_demand", now, now.pending if now.mode == "on_demand" else changeover)
         if now.mode in costs and (now.mode == "on_demand" or now.running_spot):

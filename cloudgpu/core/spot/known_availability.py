@@ -1,4 +1,4 @@
-"""What a live job knows of spot: it learns whether there is some by launching, and on demand it sees nothing.
+"""What a live job knows of spot: only a launch shows whether there is any; while it runs on demand it sees nothing.
 
 So a policy is told what may be: while nothing runs, that spot may be there, until a launch is refused. While an
 on-demand machine runs, that it may be there once `next_try_h` has passed since a launch was refused or a machine was
@@ -7,37 +7,37 @@ lost. If it then wants spot, the on-demand machine is given up for a launch that
 
 from __future__ import annotations
 
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, State, situation_of
 
-FIRST = 5.0  # hours before the first try, where a changeover takes one; docs/spot.md lists others
-POWER = 2 / 3  # of the changeover: a try costs one, and to try later costs the spot that was there
-LATER, MAX_LATER = 1.5, 4.0  # each refusal in a row makes the next try so much later, up to so much in all
-ENOUGH = 4  # refusals in a row, from which on it comes no later
-APART_H = 1 / 3  # refusals closer together are of one try: while nothing runs, each look may launch
+FIRST_RETRY_H = 5.0  # hours before the first retry where a changeover takes one hour; docs/spot.md lists others
+CHANGEOVER_EXPONENT = 2 / 3  # a retry costs one changeover; a later retry misses the spot that was available
+BACKOFF, MAX_BACKOFF = 1.5, 4.0  # each refusal in a row multiplies the time to the next retry, up to so many times
+MAX_REFUSALS = 4  # more refusals in a row than this count as this many
+SAME_TRY_H = 1 / 3  # hours; refusals closer together count as one try, as each tick without a machine may launch
 
 
-def next_try_h(changeover_h: float, refusals: int) -> float:
-    """Return how many hours after a refusal or a loss on demand is given up for spot.
+def retry_after_h(changeover_h: float, refusals: int) -> float:
+    """Return how many hours after a refusal or a loss an on-demand machine is given up for spot.
 
-    `refusals` counts those in a row that lie at least `APART_H` after what was seen before them.
+    `refusals` counts those in a row, each at least `SAME_TRY_H` after the refusal or loss before it.
     """
-    later = MAX_LATER if refusals > ENOUGH else min(LATER ** float(refusals), MAX_LATER)
-    return FIRST * float(changeover_h**POWER) * later
+    backoff = MAX_BACKOFF if refusals > MAX_REFUSALS else min(BACKOFF ** float(refusals), MAX_BACKOFF)
+    return FIRST_RETRY_H * float(changeover_h**CHANGEOVER_EXPONENT) * backoff
 
 
-def live_action(wanted: Answer, state: State, net: Net) -> Answer:
-    """Return what a live job does where its policy waits, else what it wants.
+def resolve_wait(wanted: Answer, state: State, net: SafetyNet) -> Answer:
+    """Return what a live job does: what its policy wants, but where that is to wait, it may keep or try a machine.
 
-    What runs is kept: to end it saves less than its next start costs. Where nothing runs, spot is tried, if the net
-    allows it: a refusal costs nothing, and spot that nobody sees does not get older for us.
+    A machine that runs is kept: to end it saves less than its next start costs. Where nothing runs, spot is tried, if
+    the net allows it: a refusal costs nothing.
     """
     if wanted["action"] != "wait":
         return wanted
     if state["mode"] != "wait":  # also where the work seems done: its command says when it is
         return {"action": state["mode"], "zone": None}
     now = situation_of(state)
-    if now.work > 0 and state["spot_available"] and net.keeps("spot", now):
+    if now.work > 0 and state["spot_available"] and net.is_safe("spot", now):
         return {"action": "spot", "zone": None}
     return wanted
 
@@ -47,25 +47,25 @@ class ObservedSpot:
 
     def __init__(self, changeover_h: float) -> None:
         self._changeover = changeover_h
-        self._missing: float | None = None  # when a launch was refused, or a machine lost, for the last time
+        self._last_missing_h: float | None = None  # when a launch was refused, or a machine lost, for the last time
         self._refusals = 0
 
-    def may_be_up(self, mode: str, elapsed_h: float) -> bool:
-        """Return what the policy is told of spot."""
-        if mode != "on_demand" or self._missing is None:
+    def may_be_available(self, mode: str, elapsed_h: float) -> bool:
+        """Return whether the policy is to take spot as available."""
+        if mode != "on_demand" or self._last_missing_h is None:
             return True
-        return elapsed_h - self._missing >= next_try_h(self._changeover, self._refusals) - 1e-9
+        return elapsed_h - self._last_missing_h >= retry_after_h(self._changeover, self._refusals) - 1e-9
 
-    def had(self) -> None:
+    def record_start(self) -> None:
         """Note that a spot machine began."""
         self._refusals = 0
 
-    def lost(self, elapsed_h: float) -> None:
+    def record_loss(self, elapsed_h: float) -> None:
         """Note that a spot machine was lost."""
-        self._missing = elapsed_h
+        self._last_missing_h = elapsed_h
 
-    def refused(self, elapsed_h: float) -> None:
+    def record_refusal(self, elapsed_h: float) -> None:
         """Note that a launch was refused."""
-        if self._missing is not None and elapsed_h - self._missing >= APART_H - 1e-9:
+        if self._last_missing_h is not None and elapsed_h - self._last_missing_h >= SAME_TRY_H - 1e-9:
             self._refusals += 1
-        self._missing = elapsed_h
+        self._last_missing_h = elapsed_h

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import (
-    ROUNDING,
+    TOLERANCE_H,
     Answer,
     JobFacts,
     Policy,
@@ -42,7 +42,7 @@ class _Ruled:
     def reset(self, job: JobFacts) -> None:
         """Begin a new job. Raises InvalidRequest where a number of it is impossible."""
         self._task = task_of(job)
-        self._net = Net(self._task.changeover, self._task.tick)
+        self._net = SafetyNet(self._task.changeover, self._task.tick)
         self._to_the_end = False
 
     def decide(self, state: State) -> Answer:
@@ -50,7 +50,7 @@ class _Ruled:
         now = situation_of(state)
         if now.work <= 0:
             return answer("wait", now)
-        if now.running_spot and self._net.keeps("spot", now):
+        if now.running_spot and self._net.is_safe("spot", now):
             return answer("spot", now)
         self._to_the_end = self._to_the_end or (now.mode != "on_demand" and is_late(now, self._task))
         return self._net.check(answer("on_demand", now) if self._to_the_end else self._choose(now), now)
@@ -63,7 +63,7 @@ class Greedy(_Ruled):
     """Take spot whenever it is there, wait else, and go on demand when the time left forces it."""
 
     def _choose(self, now: Situation) -> Answer:
-        return answer("wait" if now.first_up is None else "spot", now)
+        return answer("wait" if now.first_available is None else "spot", now)
 
 
 class UniformProgress(_Ruled):
@@ -71,23 +71,23 @@ class UniformProgress(_Ruled):
 
     def _choose(self, now: Situation) -> Answer:
         if now.mode == "on_demand":
-            leaves = now.first_up is not None and self._is_ahead(now, 2 * self._task.changeover)
+            leaves = now.first_available is not None and self._is_ahead(now, 2 * self._task.changeover)
             return answer("spot" if leaves else "on_demand", now)
-        if now.first_up is not None:
+        if now.first_available is not None:
             return answer("spot", now)
         return answer("wait" if self._is_ahead(now, 0.0) else "on_demand", now)
 
     def _is_ahead(self, now: Situation, later: float) -> bool:
         task = self._task
         expected = (now.elapsed + later) * task.work / task.deadline
-        return task.work - now.work >= expected - ROUNDING
+        return task.work - now.work >= expected - TOLERANCE_H
 
 
 def is_late(now: Situation, task: Task) -> bool:
     """Return whether an idle job has to go on demand now: the net of the paper, with the clock of ticks."""
     start = 2 * task.changeover
-    needed = start if now.first_up is not None else max(start, task.changeover + task.tick)
-    return now.slack < needed + ROUNDING
+    needed = start if now.first_available is not None else max(start, task.changeover + task.tick)
+    return now.slack < needed + TOLERANCE_H
 
 
 def _adaptive() -> Policy:

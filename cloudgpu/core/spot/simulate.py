@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloudgpu.core.spot.known_availability import ObservedSpot, live_action
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.known_availability import ObservedSpot, resolve_wait
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, situation_of
 from cloudgpu.errors import InvalidRequest
 
@@ -104,7 +104,7 @@ def simulate(
     zones: Sequence[bytes],
     policy: Policy,
     *,
-    net: Net | None = None,
+    net: SafetyNet | None = None,
     prior_history: list[list[int]] | None = None,
     timeline: bool = False,
     live: bool = False,
@@ -124,7 +124,7 @@ def simulate(
     while not world.done:
         up = world.available(zones)
         if world.lose(up):
-            decider.lost(world.elapsed_h)
+            decider.record_loss(world.elapsed_h)
         tick = world.step(*decider.chosen(world, up))
         if timeline:
             ticks.append(tick)
@@ -135,19 +135,19 @@ def simulate(
 class _Decider:
     """Asks the policy, within the net, telling it what there is to be seen."""
 
-    def __init__(self, policy: Policy, net: Net | None, sight: ObservedSpot | None) -> None:
-        self._policy, self._net, self._sight = policy, net, sight
+    def __init__(self, policy: Policy, net: SafetyNet | None, seen_spot: ObservedSpot | None) -> None:
+        self._policy, self._net, self._seen_spot = policy, net, seen_spot
 
     def lost(self, elapsed_h: float) -> None:
         """Note that a spot machine was lost."""
-        if self._sight is not None:
-            self._sight.lost(elapsed_h)
+        if self._seen_spot is not None:
+            self._seen_spot.record_loss(elapsed_h)
 
     def chosen(self, world: World, up: Sequence[bool]) -> Choice:
         """Return what is done in this tick: spot where there is none becomes waiting."""
         if world.elapsed_h >= world.job.deadline_h - _ROUNDING:
             return "on_demand", None
-        answer = self._asked(world.state(up)) if self._sight is None else self._tried(world, self._sight, up)
+        answer = self._ask(world.state(up)) if self._seen_spot is None else self._try(world, self._seen_spot, up)
         if answer["action"] != "spot":
             return answer["action"], None
         zone = answer["zone"]
@@ -155,25 +155,25 @@ class _Decider:
             zone = world.zone if world.zone is not None else next((at for at, is_up in enumerate(up) if is_up), None)
         return ("spot", zone) if zone is not None and 0 <= zone < len(up) and up[zone] else ("wait", None)
 
-    def _tried(self, world: World, sight: ObservedSpot, up: Sequence[bool]) -> Answer:
+    def _try(self, world: World, seen_spot: ObservedSpot, up: Sequence[bool]) -> Answer:
         """Return what a live job does: where spot is refused, what ran is gone, and the policy is asked again."""
-        told = world.mode == "spot" or sight.may_be_up(world.mode, world.elapsed_h)
+        told = world.mode == "spot" or seen_spot.may_be_available(world.mode, world.elapsed_h)
         state = world.unseen(spot=told)
-        net = self._net or Net(world.job.changeover_h, world.job.tick_h)
-        answer = self._held(live_action(self._policy.decide(state), state, net), state)
+        net = self._net or SafetyNet(world.job.changeover_h, world.job.tick_h)
+        answer = self._within_net(resolve_wait(self._policy.decide(state), state, net), state)
         if answer["action"] != "spot":
             return answer
         if any(up):
-            sight.had()
+            seen_spot.record_start()
             return answer
-        sight.refused(world.elapsed_h)
+        seen_spot.record_refusal(world.elapsed_h)
         world.stop()
-        return self._asked(world.unseen(spot=False))
+        return self._ask(world.unseen(spot=False))
 
-    def _asked(self, state: State) -> Answer:
-        return self._held(self._policy.decide(state), state)
+    def _ask(self, state: State) -> Answer:
+        return self._within_net(self._policy.decide(state), state)
 
-    def _held(self, answer: Answer, state: State) -> Answer:
+    def _within_net(self, answer: Answer, state: State) -> Answer:
         return answer if self._net is None else self._net.check(answer, situation_of(state))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NotRequired, Protocol, TypedDict
 from cloudgpu.errors import InvalidRequest
 
 Mode = Literal["wait", "spot", "on_demand"]
-ROUNDING = 1e-6  # hours; sums of ticks are no exact numbers
+TOLERANCE_H = 1e-6  # hours; sums of ticks are no exact numbers
 
 
 class JobFacts(TypedDict):
@@ -78,7 +78,7 @@ class Situation:
     elapsed: float
     work: float
     time: float
-    up: tuple[bool, ...]
+    available: tuple[bool, ...]
     mode: Mode
     zone: int = 0
     pending: float = 0.0
@@ -92,14 +92,14 @@ class Situation:
     @property
     def running_spot(self) -> bool:
         """Return whether the spot machine that ran last is there and stays for this tick."""
-        return self.mode == "spot" and self.zone < len(self.up) and self.up[self.zone]
+        return self.mode == "spot" and self.zone < len(self.available) and self.available[self.zone]
 
     @property
-    def first_up(self) -> int | None:
+    def first_available(self) -> int | None:
         """Return the zone that spot is taken in: the one where it runs, else the first that has it."""
         if self.running_spot:
             return self.zone
-        return self.up.index(True) if True in self.up else None
+        return self.available.index(True) if True in self.available else None
 
 
 def task_of(job: JobFacts) -> Task:
@@ -107,7 +107,7 @@ def task_of(job: JobFacts) -> Task:
     return Task(
         _number(job, "total_work_h", 0),
         _number(job, "deadline_h", 0),
-        _number(job, "tick_h", ROUNDING),
+        _number(job, "tick_h", TOLERANCE_H),
         _number(job, "changeover_h", 0),
         _number(job, "price_spot", 0),
         _number(job, "price_on_demand", 0),
@@ -119,13 +119,13 @@ def situation_of(state: State) -> Situation:
     """Read the argument of `decide`."""
     zones = state.get("zones_available")
     zoned = zones is not None
-    up = tuple(map(bool, zones)) if zones else (bool(state["spot_available"]) and not zoned,)
+    available = tuple(map(bool, zones)) if zones else (bool(state["spot_available"]) and not zoned,)
     mode: Mode = state["mode"]
     return Situation(
         float(state["elapsed_h"]),
         float(state["work_left_h"]),
         float(state["time_left_h"]),
-        up,
+        available,
         mode,
         int(state.get("zone") or 0),
         float(state.get("pending_h") or 0.0) if mode != "wait" else 0.0,
@@ -137,7 +137,7 @@ def answer(action: Mode, now: Situation, zone: int | None = None) -> Answer:
     """Return the answer; spot without a zone is spot where it runs, or where it is first available."""
     if action != "spot":
         return {"action": action, "zone": None}
-    place = now.first_up if zone is None else zone
+    place = now.first_available if zone is None else zone
     if place is None:
         return {"action": "wait", "zone": None}
     return {"action": "spot", "zone": place if now.zoned else None}

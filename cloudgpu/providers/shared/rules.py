@@ -94,7 +94,7 @@ def is_meant(one: InstanceType, requirements: Requirements) -> bool:
         return False
     if requirements.instance_type is None and one.gpu.share < 1:
         return False
-    return not one.legacy or requirements.gpu is not None or requirements.instance_type is not None
+    return not one.legacy_reason or requirements.gpu is not None or requirements.instance_type is not None
 
 
 AGENT = "the agent on the machine (idle time, lease; it renews while somebody works)"

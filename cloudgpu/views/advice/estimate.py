@@ -71,7 +71,7 @@ def _value(one: Estimate, shown: DisplayOptions, speeds: GpuSpeeds) -> EstimateV
         "price": price_value(listed.price),
         "price_dated": listed.dated,
         "old": is_old(listed.price.as_of, shown.now),
-        "legacy": shape.legacy or None,
+        "legacy": shape.legacy_reason or None,
         "spot_only": shape.spot_only,
         "recalled": list(shape.recalled),
         "committed": buy.committed,

@@ -169,7 +169,7 @@ def _cloud(rent: Rent, now: datetime) -> RentedMachine:
             "basis": str(listed.price.basis),
             "old": is_old(listed.price.as_of, now),
             "uncertain": spot_uncertainty(rent.offer, now) or None,
-            "legacy": shape.legacy or None,
+            "legacy": shape.legacy_reason or None,
         }
     return value
 

@@ -263,7 +263,7 @@ class ListedOffer(RentedOffer):
     """Which facts of the type are from memory."""
 
 
-class MachineOfPass(TypedDict):
+class MachineInRun(TypedDict):
     """Which machine is meant; a part of documents, not one of its own."""
 
     machine: str

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu import catalog, connect
-from cloudgpu.catalog.place import use
+from cloudgpu.catalog.location import use
 from cloudgpu.catalog.storage import PriceClass
 from cloudgpu.cli.market.prices import difference_text, shown_text
 from cloudgpu.core.model.offers import Basis, Market

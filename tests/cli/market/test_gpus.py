@@ -162,7 +162,7 @@ def test_marks_are_explained_in_short_and_with_v_one_by_one(gpus):
 @pytest.mark.parametrize("columns", [60, 120])
 def test_no_line_is_wider_than_the_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    text = offers_text(value(gpu="v100", legacy=True), requested="v100", region=None)
+    text = offers_text(value(gpu="v100", with_legacy=True), requested="v100", region=None)
     assert max(map(len, text.splitlines())) <= columns
 
 
@@ -193,7 +193,7 @@ def test_whether_a_price_is_old_depends_on_the_clock():
 
 
 EVERYTHING = [
-    {"market": market, "legacy": legacy, "region": region}
+    {"market": market, "with_legacy": legacy, "region": region}
     for market in Market
     for legacy in (False, True)
     for region in (None, "northamerica-northeast1", "us-east-1", "westus2")
@@ -305,7 +305,7 @@ def test_gpus_imports_no_sdk_no_ledger_and_no_access(tmp_path):
 def test_other_verbs_do_not_read_the_catalogue(tmp_path):
     for words in (["--help"], ["ls"]):
         _, told = seen(tmp_path / "home", *words)
-        place = {"cloudgpu.catalog", "cloudgpu.catalog.place"}  # where refreshed prices lie; no price is read
+        place = {"cloudgpu.catalog", "cloudgpu.catalog.location"}  # where refreshed prices lie; no price is read
         read = [name for name in told["modules"] if name.startswith(("cloudgpu.catalog", "cloudgpu.cli.market.gpus"))]
         assert set(read) <= place
 

@@ -13,8 +13,8 @@ import pytest
 import cloudgpu
 from cloudgpu import catalog
 from cloudgpu.catalog import refreshed
-from cloudgpu.catalog.place import use
-from cloudgpu.catalog.refreshed import Stored, StoredPart
+from cloudgpu.catalog.location import use
+from cloudgpu.catalog.refreshed import StoredPart, StoredPrices
 from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
@@ -200,7 +200,7 @@ def test_a_disk_without_a_price_is_named_and_stands_last():
 def test_prices_that_were_refreshed_count():
     key = RowKey("Standard_NC4as_T4_v3", "eastus", Market.ON_DEMAND)
     row = PriceRow(key, PER_HOUR, Money.usd("0.6"), "Azure Retail Prices API", NOW, Basis.LISTED)
-    refreshed.write(Stored("azure", {"eastus": StoredPart(NOW, (row,))}))
+    refreshed.write(StoredPrices("azure", {"eastus": StoredPart(NOW, (row,))}))
     one = rows(type="NC4as_T4_v3", region="eastus")["Standard_NC4as_T4_v3"]
     assert (one["month"]["machine_usd"], one["price"]["source"]) == ("438", "Azure Retail Prices API")
 
@@ -323,7 +323,7 @@ def test_an_empty_answer_says_which_wish_is_in_the_way():
     assert found["region"] == (1, "55.04")
     assert found["type"][0] > 1
     dear = {one["requirement"] for one in estimated(gpu="k80:8", provider="azure", spot=True)["without"]}
-    assert dear <= {"gpu", "gpu_count", "provider", "legacy", "market"}
+    assert dear <= {"gpu", "gpu_count", "provider", "with_legacy", "market"}
     assert "gpu" in dear
 
 

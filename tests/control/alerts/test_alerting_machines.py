@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.catalog.refreshed import Stored
+from cloudgpu.catalog.refreshed import StoredPrices
 from cloudgpu.catalog.refreshed import write as write_list
 from cloudgpu.cli.money.budget_text import check_text
 from cloudgpu.control.alerts.alerts import deliver, topic_here
@@ -105,14 +105,14 @@ def test_prices_that_a_refresh_held_back_are_told_until_they_are_taken(lab):
     key = topic_here(lab.session, "price") + ":list:aws"
     assert deliver(lab.session, []).raised == ()
     lab.session.home.price_lists.mkdir(parents=True)
-    write_list(Stored("aws", {}, tuple(map(held, ("p2.xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge")))))
+    write_list(StoredPrices("aws", {}, tuple(map(held, ("p2.xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge")))))
     assert deliver(lab.session, []).raised == (key,)
     assert deliver(lab.session, []).lasting == ("4 prices of aws changed too much at the last refresh",)
     line = [line for line in lab.session.ledger.events("alerts") if line.kind == "alert_raised"][-1]
     assert "p2.xlarge in us-east-1, p3.2xlarge in us-east-1, p3.8xlarge in us-east-1 and 1 more" in line.body["text"]
     (lab.session.home.price_lists / "aws.json").write_text("{")
     assert deliver(lab.session, []).cleared == (key,), "what cannot be read holds nothing back"
-    write_list(Stored("aws", {}, ()))
+    write_list(StoredPrices("aws", {}, ()))
     assert deliver(lab.session, []).raised == ()
 
 

@@ -392,8 +392,8 @@ def test_a_cloud_of_another_maker_counts_and_a_table_with_a_fault_is_named(labs,
 
 
 def test_the_catalogue_shows_all_clouds_for_any():
-    asked = parse_filters("v100", None, None, "any", None, spot=False, legacy=False)
-    assert asked == parse_filters("v100", None, None, None, None, spot=False, legacy=False)
+    asked = parse_filters("v100", None, None, "any", None, spot=False, with_legacy=False)
+    assert asked == parse_filters("v100", None, None, None, None, spot=False, with_legacy=False)
 
 
 def test_what_is_about_one_account_says_which_there_are(labs):

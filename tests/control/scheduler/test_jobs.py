@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.catalog.place import use
+from cloudgpu.catalog.location import use
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.scheduler.jobs import LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
 from cloudgpu.core.events.log import Draft

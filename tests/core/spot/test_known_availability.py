@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.core.spot.adaptive import Adaptive
-from cloudgpu.core.spot.known_availability import MAX_LATER, live_action, next_try_h
+from cloudgpu.core.spot.known_availability import MAX_BACKOFF, resolve_wait, retry_after_h
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import SHIPPED, generated
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.replay.generated import SHIPPED, make_trace
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from tests.core.spot.test_simulate import Scripted
 from tests.core.spot.worlds import flickering
@@ -22,11 +22,11 @@ def live(policy, *zones, job=JOB):
 
 
 def test_the_next_try_comes_later_with_the_changeover_and_with_each_refusal_up_to_a_limit():
-    waits = [next_try_h(0.2, refusals) for refusals in range(8)]
+    waits = [retry_after_h(0.2, refusals) for refusals in range(8)]
     assert waits == sorted(waits)
-    assert waits[-1] == pytest.approx(MAX_LATER * waits[0])
-    assert next_try_h(0.1, 10_000) == next_try_h(0.1, 50)
-    assert next_try_h(0.5, 0) > next_try_h(0.1, 0) > next_try_h(0.0, 0) == 0
+    assert waits[-1] == pytest.approx(MAX_BACKOFF * waits[0])
+    assert retry_after_h(0.1, 10_000) == retry_after_h(0.1, 50)
+    assert retry_after_h(0.5, 0) > retry_after_h(0.1, 0) > retry_after_h(0.0, 0) == 0
 
 
 def test_an_idle_job_asks_for_spot_and_learns_in_the_same_tick_that_there_is_none():
@@ -45,8 +45,8 @@ def test_an_idle_job_tries_spot_where_its_policy_would_wait():
 def test_a_machine_whose_work_seems_done_is_kept_until_its_command_says_so():
     state = {"elapsed_h": 3.0, "work_left_h": 0.0, "time_left_h": 6.0, "spot_available": True, "mode": "spot"}
     waits = {"action": "wait", "zone": None}
-    assert live_action(waits, state, Net(0.1, 1 / 60)) == {"action": "spot", "zone": None}
-    assert live_action(waits, {**state, "mode": "wait"}, Net(0.1, 1 / 60)) == waits
+    assert resolve_wait(waits, state, SafetyNet(0.1, 1 / 60)) == {"action": "spot", "zone": None}
+    assert resolve_wait(waits, {**state, "mode": "wait"}, SafetyNet(0.1, 1 / 60)) == waits
 
 
 def test_on_demand_that_is_given_up_for_spot_that_is_not_there_starts_again():
@@ -64,7 +64,7 @@ def test_on_demand_sees_nothing_of_spot_until_it_may_be_tried():
         (round(state["elapsed_h"], 2), state["spot_available"]) for state in policy.seen[2:] if state["mode"] != "wait"
     ]
     first = next(at for at, may_be in told if may_be)
-    assert first == pytest.approx(1 / 6 + next_try_h(0.1, 0), abs=1 / 6)
+    assert first == pytest.approx(1 / 6 + retry_after_h(0.1, 0), abs=1 / 6)
     assert not any(may_be for at, may_be in told if at < first)
 
 
@@ -113,7 +113,7 @@ def test_what_the_adaptive_policy_is_told_again_of_a_moment_replaces_what_it_was
 @pytest.mark.soak
 def test_the_adaptive_policy_costs_less_than_uniform_progress_in_live_jobs_too():
     job, draws = SpotJob(18, 26, 1 / 6, 0.1), Draws(11)
-    zones = [generated(SHIPPED[number % 3], job.tick_h, 160, draws) for number in range(30)]
+    zones = [make_trace(SHIPPED[number % 3], job.tick_h, 160, draws) for number in range(30)]
     costs = {}
     for name in ("adaptive", "uniform-progress"):
         policy = POLICIES[name]()

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.simulate import simulate
 from tests.core.spot.worlds import flickering, fuzzed
 
@@ -35,7 +35,7 @@ def late(name: str, runs: int, seed: int, *, netted: bool) -> list[tuple[int, fl
         draws = Draws(seed + number)
         job, zones = fuzzed(draws)
         policy = Malicious(draws) if name == "malicious" else POLICIES[name]()
-        run = simulate(job, zones, policy, net=Net(job.changeover_h, job.tick_h) if netted else None)
+        run = simulate(job, zones, policy, net=SafetyNet(job.changeover_h, job.tick_h) if netted else None)
         if run.missed:
             found.append((seed + number, run.finish_h - job.deadline_h))
     return found

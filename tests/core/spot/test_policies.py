@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cloudgpu.core.spot import POLICIES
-from cloudgpu.core.spot.safety_net import Net, latest_start
+from cloudgpu.core.spot.safety_net import SafetyNet, latest_start
 from cloudgpu.core.spot.safety_net import decide as decide_in_net
 from cloudgpu.core.spot.situation import situation_of, task_of
 from cloudgpu.errors import InvalidRequest
@@ -114,27 +114,27 @@ def test_history_is_one_list_or_one_for_each_zone():
 
 
 def test_the_net_counts_the_tick_that_passes_before_the_next_decision():
-    net = Net(0.2, 0.1)
-    assert net.keeps("wait", situation_of(state(6.0, 5.699)))
-    assert not net.keeps("wait", situation_of(state(6.0, 5.701)))
+    net = SafetyNet(0.2, 0.1)
+    assert net.is_safe("wait", situation_of(state(6.0, 5.699)))
+    assert not net.is_safe("wait", situation_of(state(6.0, 5.701)))
 
 
 def test_the_net_counts_a_second_changeover_for_spot_that_may_be_lost():
-    net = Net(0.2, 0.1)
-    assert net.keeps("spot", situation_of(state(6.0, 5.599)))
-    assert not net.keeps("spot", situation_of(state(6.0, 5.601)))
+    net = SafetyNet(0.2, 0.1)
+    assert net.is_safe("spot", situation_of(state(6.0, 5.599)))
+    assert not net.is_safe("spot", situation_of(state(6.0, 5.601)))
 
 
 def test_the_net_counts_a_move_to_another_zone_as_a_start():
-    net = Net(0.2, 0.1)
+    net = SafetyNet(0.2, 0.1)
     now = situation_of(state(6.0, 5.7, mode="spot", zones=[True, True], zone=0))
-    assert (net.keeps("spot", now, 0), net.keeps("spot", now, 1)) == (True, False)
+    assert (net.is_safe("spot", now, 0), net.is_safe("spot", now, 1)) == (True, False)
 
 
 def test_the_net_counts_what_a_loss_undoes():
     now = situation_of(state(6.0, 5.7, mode="spot"))
-    assert Net(0.2, 0.1).keeps("spot", now)
-    assert not Net(0.2, 0.1, lost=0.2).keeps("spot", now)
+    assert SafetyNet(0.2, 0.1).is_safe("spot", now)
+    assert not SafetyNet(0.2, 0.1, lost=0.2).is_safe("spot", now)
 
 
 def test_the_net_overrides_a_policy_and_says_so():
@@ -145,13 +145,13 @@ def test_the_net_overrides_a_policy_and_says_so():
         def decide(self, state):
             return {"action": "wait", "zone": None}
 
-    assert decide_in_net(Idle(), Net(0.2, 0.1), state()) == ({"action": "wait", "zone": None}, False)
-    assert decide_in_net(Idle(), Net(0.2, 0.1), state(6.0, 5.75)) == ({"action": "on_demand", "zone": None}, True)
+    assert decide_in_net(Idle(), SafetyNet(0.2, 0.1), state()) == ({"action": "wait", "zone": None}, False)
+    assert decide_in_net(Idle(), SafetyNet(0.2, 0.1), state(6.0, 5.75)) == ({"action": "on_demand", "zone": None}, True)
 
 
 def test_the_latest_start_leaves_time_for_the_work_a_changeover_and_a_tick():
-    assert latest_start(12.0, 8.0, Net(0.2, 0.1)) == pytest.approx(3.7)
-    assert latest_start(8.0, 8.0, Net(0.2, 0.1)) == 0.0
+    assert latest_start(12.0, 8.0, SafetyNet(0.2, 0.1)) == pytest.approx(3.7)
+    assert latest_start(8.0, 8.0, SafetyNet(0.2, 0.1)) == 0.0
 
 
 def test_the_package_loads_no_policy_before_one_is_used():

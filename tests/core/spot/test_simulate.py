@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.optimum import optimum
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from cloudgpu.errors import InvalidRequest
 from tests.core.spot.worlds import flickering, fuzzed
@@ -112,7 +112,7 @@ def test_a_policy_that_waits_forever_misses_its_deadline_and_then_finishes_on_de
 
 
 def test_the_net_keeps_the_deadline_of_a_policy_that_waits_forever():
-    run, _ = ran("wait", "1111", net=Net(0.1, 0.25))
+    run, _ = ran("wait", "1111", net=SafetyNet(0.1, 0.25))
     assert not run.missed
     assert run.finish_h <= 4
     assert run.wait_h >= 4 - 1.1 - 2 * 0.25
@@ -143,7 +143,7 @@ def test_an_impossible_job_is_refused_by_its_field(fields, names):
 @settings(max_examples=60, deadline=None)
 def test_no_policy_is_cheaper_than_the_optimum(seed, name):
     job, zones = fuzzed(Draws(seed))
-    run = simulate(job, zones, POLICIES[name](), net=Net(job.changeover_h, job.tick_h))
+    run = simulate(job, zones, POLICIES[name](), net=SafetyNet(job.changeover_h, job.tick_h))
     assert run.cost >= optimum(job, zones).cost - 1e-6
     hours = run.spot_h + run.on_demand_h
     assert hours == pytest.approx(job.work_h + run.changeover_h)

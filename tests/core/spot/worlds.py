@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import product
 
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import Hazards, generated
+from cloudgpu.core.spot.replay.generated import Hazards, make_trace
 from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob, World
 
@@ -27,7 +27,7 @@ def trace_of(name: str, gap_s: float, samples: Iterable[object]) -> Trace:
 
 def generated_trace(hazards: Hazards, gap_s: float, samples: int, seed: int) -> Trace:
     """Return generated availability as a trace."""
-    return Trace(f"{hazards.name}-{seed}", gap_s, generated(hazards, gap_s / 3600, samples, Draws(seed)))
+    return Trace(f"{hazards.name}-{seed}", gap_s, make_trace(hazards, gap_s / 3600, samples, Draws(seed)))
 
 
 def cheapest(job: SpotJob, zones: list[bytes], ticks: int) -> float:

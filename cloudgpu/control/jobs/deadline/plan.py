@@ -22,7 +22,7 @@ from cloudgpu.core.jobs.deadline import TICK_S, Margins, lifetime_options
 from cloudgpu.core.launch.plan import budget_subject
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.replay.quote import Quote, quote
-from cloudgpu.core.spot.safety_net import Net, latest_start
+from cloudgpu.core.spot.safety_net import SafetyNet, latest_start
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.times import iso
@@ -123,8 +123,8 @@ def _counted(session: Session, prepared: Prepared) -> int:
     return -(-money(total).nanos * prepared.plan.nodes * HOUR // max(1, end - now))
 
 
-def _net(margins: Margins) -> Net:
-    return Net(margins.start_s / 3600, margins.round_s / 3600)
+def _net(margins: Margins) -> SafetyNet:
+    return SafetyNet(margins.start_s / 3600, margins.round_s / 3600)
 
 
 def _hours(*spans: timedelta) -> tuple[float, float]:

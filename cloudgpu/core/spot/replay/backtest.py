@@ -14,7 +14,7 @@ from math import ceil
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.optimum import Optimum, optimum
 from cloudgpu.core.spot.replay.traces import Trace
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 from cloudgpu.errors import InvalidRequest
@@ -160,7 +160,7 @@ def _tell(progress: Callable[[str, int, int], None], what: str, most: int, done:
 
 def run_of(policy: Policy, job: SpotJob, start: Start, *, timeline: bool = False) -> Run:
     """Return what a policy does from one start, inside the safety net."""
-    net = Net(job.changeover_h, job.tick_h)
+    net = SafetyNet(job.changeover_h, job.tick_h)
     return simulate(job, start.zones(job), policy, net=net, timeline=timeline)
 
 

@@ -24,8 +24,8 @@ class Hazards:
     name: str
     weight: int  # so many zones it was fitted on
     share: float  # of the time with spot there
-    leaves: tuple[float, ...]
-    returns: tuple[float, ...]
+    loss_rates: tuple[float, ...]
+    return_rates: tuple[float, ...]
 
 
 SHIPPED = (
@@ -35,19 +35,19 @@ SHIPPED = (
 )
 
 
-def generated(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, before_h: float = 48.0) -> bytes:
+def make_trace(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, before_h: float = 48.0) -> bytes:
     """Return availability at so many ticks; it has been going on for `before_h` hours, so that ages are usual ones."""
-    warm = round(before_h / tick_h)
-    chances = {1: _chances(hazards.leaves, tick_h), 0: _chances(hazards.returns, tick_h)}
-    until = [round(edge / tick_h) for edge in EDGES_H[1:]]
-    up, age, found = int(draws.uniform() < hazards.share), 0, bytearray()
-    for _ in range(warm + ticks):
-        found.append(up)
-        if draws.uniform() < chances[up][sum(age >= edge for edge in until)]:
+    warm_up_ticks = round(before_h / tick_h)
+    probabilities = {1: _probabilities(hazards.loss_rates, tick_h), 0: _probabilities(hazards.return_rates, tick_h)}
+    age_edges = [round(edge / tick_h) for edge in EDGES_H[1:]]
+    up, age, availability = int(draws.uniform() < hazards.share), 0, bytearray()
+    for _ in range(warm_up_ticks + ticks):
+        availability.append(up)
+        if draws.uniform() < probabilities[up][sum(age >= edge for edge in age_edges)]:
             up, age = 1 - up, 0
         else:
             age += 1
-    return bytes(found[warm:])
+    return bytes(availability[warm_up_ticks:])
 
 
 def pick_model(draws: Draws, models: tuple[Hazards, ...] = SHIPPED) -> Hazards:
@@ -70,7 +70,7 @@ def fit_rates(name: str, traces: list[Trace]) -> Hazards:
             age = 0.0 if now != before else age
     rates = {
         state: tuple(
-            round(many / long, 4) if long else 0.0 for many, long in zip(changes[state], hours[state], strict=True)
+            round(count / time, 4) if time else 0.0 for count, time in zip(changes[state], hours[state], strict=True)
         )
         for state in (0, 1)
     }
@@ -79,5 +79,5 @@ def fit_rates(name: str, traces: list[Trace]) -> Hazards:
     return Hazards(name, len(traces), share, rates[1], rates[0])
 
 
-def _chances(rates: tuple[float, ...], tick_h: float) -> list[float]:
+def _probabilities(rates: tuple[float, ...], tick_h: float) -> list[float]:
     return [1 - exp(-rate * tick_h) for rate in rates]

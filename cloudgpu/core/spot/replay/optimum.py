@@ -21,8 +21,8 @@ from cloudgpu.core.spot.simulate import SpotJob
 _MS_PER_H = 3_600_000
 _EPSILON = 1e-9  # two costs that differ by less are the same
 _BOUNDS = 2  # so many lower bounds are kept
-_BETWEEN = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)  # multipliers, from the price of spot to that of on demand
-_ABOVE = (1.02, 1.1, 1.3, 2.0)  # the same, above the price of on demand
+_SHARES = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)  # multipliers, from the price of spot to that of on demand
+_ABOVE_ON_DEMAND = (1.02, 1.1, 1.3, 2.0)  # the same, above the price of on demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ def optimum(job: SpotJob, zones: Sequence[bytes]) -> Optimum:
     search = _Search(job, zones)
     step = search.on_demand * search.tick / 2
     limit = search.least + step
-    while (found := search.within(limit)) is None:
+    while (found := search.cheapest_within(limit)) is None:
         limit, step = limit + step, 2 * step
-    return _described(job, found)
+    return _as_optimum(job, found)
 
 
-def _described(job: SpotJob, found: _Label) -> Optimum:
+def _as_optimum(job: SpotJob, found: _Label) -> Optimum:
     lost, cost, on_demand, starts, on_demand_starts = found
     on_demand_h = on_demand / _MS_PER_H
     return Optimum(
@@ -98,7 +98,7 @@ class _Search:
     def _multipliers(self) -> list[float]:
         """Return prices of a unit of work: between those of spot and on demand, and above where time is short."""
         low, high = sorted((self.spot, self.on_demand))
-        return [*(low + (high - low) * part for part in _BETWEEN), *(high * times for times in _ABOVE)]
+        return [*(low + (high - low) * part for part in _SHARES), *(high * times for times in _ABOVE_ON_DEMAND)]
 
     def _from_begin(self, bound: _Bound) -> float:
         return bound.after[-1][0] + bound.price * self.work
@@ -110,56 +110,56 @@ class _Search:
         after = [[0.0] * (self.ticks + 1) for _ in range(len(runs) + 1)]
         idle = after[-1]
         machines = list(zip(runs, ups, after, strict=False))
-        for place in reversed(range(self.ticks)):
-            least, then = idle[place + 1], place + 1
+        for index in reversed(range(self.ticks)):
+            least, then = idle[index + 1], index + 1
             for run, up, values in machines:
-                if up[place]:
-                    values[place] = stays = values[then] + run
+                if up[index]:
+                    values[index] = stays = values[then] + run
                     least = min(least, stays + started)
                 else:
-                    values[place] = inf
-            idle[place] = least
+                    values[index] = inf
+            idle[index] = least
             for _, _, values in machines:
-                values[place] = min(values[place], least)
+                values[index] = min(values[index], least)
         return _Bound(price, after)
 
-    def within(self, limit: float) -> _Label | None:
+    def cheapest_within(self, limit: float) -> _Label | None:
         """Return the best way to finish that costs at most `limit`; None where there is none."""
         best: _Label | None = None
         states: list[list[_Label]] = [[] for _ in self.zones] + [[], [(0, 0.0, 0, 0, 0)]]
         ups = [*self.zones, b"\1" * self.ticks]
-        for place in range(self.ticks):
-            reached = _front(chain.from_iterable(states))
+        for index in range(self.ticks):
+            reached = _undominated(chain.from_iterable(states))
             if not reached:
                 break
-            started, paid = self._started(reached, 0), self._started(reached, 1)
+            started, paid = self._start(reached, 0), self._start(reached, 1)
             for state, up in enumerate(ups):
-                if not up[place]:
+                if not up[index]:
                     states[state] = []
                     continue
                 new = paid if state == len(self.zones) else started
-                labels, ended = self._run(place, state, _front(chain(states[state], new)), limit)
+                labels, ended = self._run(index, state, _undominated(chain(states[state], new)), limit)
                 states[state] = labels
                 if ended is not None and ended[1] <= limit and (best is None or ended[1] < best[1]):
                     best, limit = ended, ended[1] - _EPSILON
-            states[-1] = self._below(place + 1, -1, self._waited(reached), limit)
+            states[-1] = self._within_limit(index + 1, -1, self._wait(reached), limit)
         return best
 
-    def _started(self, reached: list[_Label], on_demand: int) -> list[_Label]:
+    def _start(self, reached: list[_Label], on_demand: int) -> list[_Label]:
         """Return the labels of a machine that is started now, in whatever state the job was; `on_demand` is 1 or 0."""
         most, lost = self.slack - self.changeover, self.changeover
         return [(one[0] + lost, one[1], one[2], one[3] + 1, one[4] + on_demand) for one in reached if one[0] <= most]
 
-    def _waited(self, reached: list[_Label]) -> list[_Label]:
+    def _wait(self, reached: list[_Label]) -> list[_Label]:
         """Return the labels after a tick without a machine."""
         most, lost = self.slack - self.tick, self.tick
         return [(one[0] + lost, *one[1:]) for one in reached if one[0] <= most]
 
-    def _run(self, place: int, state: int, labels: list[_Label], limit: float) -> tuple[list[_Label], _Label | None]:
+    def _run(self, index: int, state: int, labels: list[_Label], limit: float) -> tuple[list[_Label], _Label | None]:
         """Return the labels after a tick on a machine, and the best of those that finish in it."""
         on_demand = state == len(self.zones)
         price = self.on_demand if on_demand else self.spot
-        end = (place + 1) * self.tick
+        end = (index + 1) * self.tick
         cost, hours = price * self.tick, self.tick * on_demand
         last = end - self.work  # with less time lost, the work is done within the tick
         ran = [(one[0], one[1] + cost, one[2] + hours, one[3], one[4]) for one in labels if one[0] > last]
@@ -168,22 +168,22 @@ class _Search:
             used = self.work + lost - end + self.tick
             done = (lost, so_far + price * used, hours_before + used * on_demand, starts[0], starts[1])
             ended = done if ended is None or done[1] < ended[1] else ended
-        return self._below(place + 1, state, ran, limit), ended
+        return self._within_limit(index + 1, state, ran, limit), ended
 
-    def _below(self, place: int, state: int, labels: list[_Label], limit: float) -> list[_Label]:
+    def _within_limit(self, index: int, state: int, labels: list[_Label], limit: float) -> list[_Label]:
         """Return the labels whose lower bound is within the limit."""
-        done = self.work - place * self.tick
+        done = self.work - index * self.tick
         for price, after in self.bounds:
-            most = limit - after[state][place] - price * done
+            most = limit - after[state][index] - price * done
             labels = [one for one in labels if one[1] + price * one[0] <= most]
         return labels
 
 
-def _front(labels: Iterable[_Label]) -> list[_Label]:
+def _undominated(labels: Iterable[_Label]) -> list[_Label]:
     """Return the labels that no other one beats in both time lost and cost, by time lost."""
-    found, least = [], inf
+    found, minimum = [], inf
     for label in sorted(labels):
-        if label[1] < least:
-            least = label[1] - _EPSILON
+        if label[1] < minimum:
+            minimum = label[1] - _EPSILON
             found.append(label)
     return found

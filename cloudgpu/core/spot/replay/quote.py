@@ -12,9 +12,9 @@ from math import ceil
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import mean, percentile, zones_of
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import generated, pick_model
+from cloudgpu.core.spot.replay.generated import make_trace, pick_model
 from cloudgpu.core.spot.replay.traces import Trace
-from cloudgpu.core.spot.safety_net import Net
+from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 
@@ -68,7 +68,7 @@ def quote(
     draws = Draws(seed)
     usable = [trace for trace in traces if trace.lasting(job.deadline_h * 3600)]
     decider = _decider(policy)
-    net = Net(coarse.changeover_h, coarse.tick_h)
+    net = SafetyNet(coarse.changeover_h, coarse.tick_h)
     count = runs or (SLOW_RUNS if policy == "adaptive" else RUNS)
     found = [simulate(coarse, _zones(coarse, usable, draws), decider, net=net, live=True) for _ in range(count)]
     return _quoted(job, found, from_history=bool(usable))
@@ -83,7 +83,7 @@ def _decider(policy: str | Policy | None) -> Policy:
 def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:
     if not traces:
         ticks = ceil(job.deadline_h / job.tick_h)
-        return [generated(pick_model(draws), job.tick_h, ticks, draws, before_h=min(_BEFORE_H, job.deadline_h))]
+        return [make_trace(pick_model(draws), job.tick_h, ticks, draws, before_h=min(_BEFORE_H, job.deadline_h))]
     trace = traces[draws.below(len(traces))]
     return zones_of([trace], job, draws.below(trace.lasting(job.deadline_h * 3600)) * trace.gap_s)
 

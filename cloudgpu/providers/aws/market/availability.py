@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.catalog import priced_in, regions, types
+from cloudgpu.catalog import priced_regions, regions, types
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
@@ -35,7 +35,7 @@ def wanted_regions(aws: Aws, requirements: Requirements, names: Sequence[str]) -
     named = named_region(aws, requirements)
     if named is not None:
         return (named,)
-    priced = priced_in("aws")
+    priced = priced_regions("aws")
     sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
     unlisted = any(name not in priced for name in names)
     asked = Market.SPOT in markets(requirements)  # spot prices are asked: they are there where the catalogue knows none

@@ -127,7 +127,7 @@ def _product(text: str) -> dict[str, Any]:
 
 def _spot(aws: Aws, scope: str, region: str) -> PricePart:
     """Return the spot prices of now of today's types that the catalogue knows, each in its cheapest zone."""
-    names = [one.name for one in types(KIND) if not one.legacy]
+    names = [one.name for one in types(KIND) if not one.legacy_reason]
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     with aws.said("DescribeSpotPriceHistory", region):
         asked = {

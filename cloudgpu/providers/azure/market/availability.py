@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from cloudgpu.catalog import priced_in, types
+from cloudgpu.catalog import priced_regions, types
 from cloudgpu.catalog import regions as listed_regions
 from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
@@ -56,7 +56,7 @@ def wanted_regions(azure: Azure, requirements: Requirements, names: Sequence[str
     named = named_region(azure, requirements)
     if named is not None:
         return (named,)
-    priced = priced_in("azure")
+    priced = priced_regions("azure")
     sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
     unlisted = any(name not in priced for name in names)
     return tuple(one for one in account_regions(azure) if one in sold or unlisted)

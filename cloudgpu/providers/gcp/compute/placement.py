@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.catalog.disktypes import takes
+from cloudgpu.catalog.disktypes import accepts_disk
 from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.offers import Available, Requirements
@@ -67,7 +67,7 @@ def data_volume(gcp: Gcp, item: Available, wanted: Volume | None) -> Data | None
     if found is not None and found.holder is not None:
         raise used(wanted, found.holder)
     kind = ids.last(str(raw.get("type", "")))
-    if kind and not takes(item.instance_type, kind):
+    if kind and not accepts_disk(item.instance_type, kind):
         message = f"The volume {wanted.name} is a disk of the kind {kind}, which {item.instance_type} does not take."
         remedy = "Name another volume, with a size: one of the right kind is made."
         raise InvalidRequest(message, field="--volume", value=wanted.name, next=remedy)

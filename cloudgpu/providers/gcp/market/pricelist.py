@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import listed_price, types
-from cloudgpu.catalog.price_history import part_of
+from cloudgpu.catalog.price_history import component_of
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey, listed_usd
 from cloudgpu.core.model.offers import Basis, Market
@@ -193,7 +193,7 @@ def _needed(shape: InstanceType) -> Iterator[tuple[str, Fraction]]:
     family = _FAMILIES.get(sort) or _FAMILIES.get(series)
     if (
         family is None
-        or (family == "n1" and not part_of(shape.name))
+        or (family == "n1" and not component_of(shape.name))
         or (sort in _WITH_DISKS and not shape.local_ssd_gb)
     ):
         return

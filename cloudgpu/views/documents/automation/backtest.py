@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import MachineOfPass, ReapAction, Time, Usd
+from cloudgpu.views.documents.parts import MachineInRun, ReapAction, Time, Usd
 
 
 class Amount(TypedDict):
@@ -18,7 +18,7 @@ class Amount(TypedDict):
     """A part has no known price and is in no sum."""
 
 
-class TrueEnd(TypedDict):
+class ActualEnd(TypedDict):
     """An end that a machine had."""
 
     at: Time
@@ -27,7 +27,7 @@ class TrueEnd(TypedDict):
     """Why."""
 
 
-class ReplayedMachine(MachineOfPass):
+class ReplayedMachine(MachineInRun):
     """What a policy would have done with a machine."""
 
     hours: float
@@ -40,7 +40,7 @@ class ReplayedMachine(MachineOfPass):
     """What the policy would have saved."""
     ends: int
     """How often it would have ended it."""
-    actual_ends: list[TrueEnd]
+    actual_ends: list[ActualEnd]
     """Its true ends: `at`, `why`."""
 
 
@@ -59,7 +59,7 @@ class ReplayedWork(TypedDict):
     """It was going on when the machine would have been ended: it would have been killed."""
 
 
-class ReplayedStop(MachineOfPass):
+class ReplayedStop(MachineInRun):
     """An end that a policy would have made."""
 
     do: ReapAction

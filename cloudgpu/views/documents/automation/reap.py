@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from cloudgpu.views.documents.automation.activity import ReapVerdict, WhyDocument
-from cloudgpu.views.documents.parts import AccountAnswer, Gap, MachineOfPass, ReapAction, Time
+from cloudgpu.views.documents.parts import AccountAnswer, Gap, MachineInRun, ReapAction, Time
 
 
 class MachineDecision(ReapVerdict):
@@ -25,7 +25,7 @@ class MachineDecision(ReapVerdict):
     """`ACTIVE`, `IDLE` or `UNKNOWN`."""
 
 
-class DoneEnd(MachineOfPass):
+class DoneEnd(MachineInRun):
     """What was done to a machine."""
 
     do: ReapAction
@@ -38,7 +38,7 @@ class DoneEnd(MachineOfPass):
     """What it is now, read back."""
 
 
-class Renewal(MachineOfPass):
+class Renewal(MachineInRun):
     """A lease that was moved."""
 
     do: ReapAction
@@ -51,7 +51,7 @@ class Renewal(MachineOfPass):
     """The new end of its lease."""
 
 
-class GivenNotice(MachineOfPass):
+class GivenNotice(MachineInRun):
     """A warning that was given."""
 
     rule: str
@@ -64,7 +64,7 @@ class GivenNotice(MachineOfPass):
     """`ledger`; `alert` if there is a receiver of alerts; `terminal` if a terminal of the machine took it."""
 
 
-class UnfinishedEnd(MachineOfPass):
+class UnfinishedEnd(MachineInRun):
     """What was decided and is not done."""
 
     do: ReapAction

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import DecimalText, FailedReceiver, MachineOfPass, Time, Usd
+from cloudgpu.views.documents.parts import DecimalText, FailedReceiver, MachineInRun, Time, Usd
 
 
 class Budget(TypedDict):
@@ -96,7 +96,7 @@ class BudgetRemovedDocument(TypedDict):
     """What it was."""
 
 
-class BudgetStop(MachineOfPass):
+class BudgetStop(MachineInRun):
     """What a budget that stops would do to a machine."""
 
     budget: str

@@ -9,7 +9,7 @@ from cloudgpu.views.documents.parts import (
     DecimalText,
     DesktopLine,
     ExchangeRate,
-    MachineOfPass,
+    MachineInRun,
     Time,
     Usd,
 )
@@ -61,7 +61,7 @@ class CostGroup(CostSum, GroupName):
     empty for machines without a job."""
 
 
-class UncountedTraffic(MachineOfPass):
+class UncountedTraffic(MachineInRun):
     """A machine whose bytes out are in no sum."""
 
     since: Time

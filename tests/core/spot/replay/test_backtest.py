@@ -103,13 +103,13 @@ def test_a_percentile_is_interpolated():
 def test_a_fit_finds_the_rates_that_a_trace_was_made_with():
     model = Hazards("made", 1, 0.5, (2.0, 1.0, 0.5, 0.2), (1.5, 1.0, 0.4, 0.3))
     found = fit_rates("found", [generated_trace(model, 60, 200_000, 1)])
-    assert found.leaves == pytest.approx(model.leaves, rel=0.25)
-    assert found.returns == pytest.approx(model.returns, rel=0.25)
+    assert found.loss_rates == pytest.approx(model.loss_rates, rel=0.25)
+    assert found.return_rates == pytest.approx(model.return_rates, rel=0.25)
 
 
 def test_the_shipped_models_make_traces_of_their_share():
     for model in SHIPPED:
-        assert len(model.leaves) == len(model.returns) == len(EDGES_H)
+        assert len(model.loss_rates) == len(model.return_rates) == len(EDGES_H)
         shares = [generated_trace(model, 600, 1000, seed).share for seed in range(12)]
         assert sum(shares) / 12 == pytest.approx(model.share, abs=0.15)
     draws = Draws(1)

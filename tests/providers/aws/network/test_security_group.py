@@ -18,7 +18,7 @@ HOME, CAFE, LAB = "203.0.113.7/32", "198.51.100.4/32", "192.0.2.0/24"
 CHANGING = ("AuthorizeSecurityGroupIngress", "RevokeSecurityGroupIngress", "UpdateSecurityGroupRuleDescriptionsIngress")
 
 
-class Net:
+class SafetyNet:
     """A group of an owner with a machine in it, made with plain boto3."""
 
     def __init__(self, aws, tmp_path, *, owner="ada", port=22):
@@ -73,7 +73,7 @@ class Net:
 
 @pytest.fixture
 def net(aws, tmp_path):
-    return Net(aws, tmp_path)
+    return SafetyNet(aws, tmp_path)
 
 
 def test_the_provider_can_say_and_change_who_may_connect(net):
@@ -176,7 +176,7 @@ def test_a_machine_that_is_gone_or_never_was_is_not_found(net):
 
 
 def test_the_port_is_that_of_the_account(aws, tmp_path):
-    net = Net(aws, tmp_path, port=2222)
+    net = SafetyNet(aws, tmp_path, port=2222)
     net.add(LAB, "cloudgpu caller", 22)
     assert net.provider.allowed(net.machine) == {}
     net.provider.allow(net.machine, "caller", HOME)
