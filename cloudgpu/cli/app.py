@@ -102,10 +102,10 @@ def _ls(words: list[str]) -> bool:
     options = words[:-2] if json else words
     if not all(word in _LS for word in options):
         return False
-    from cloudgpu.cli.machines.listing import answer
+    from cloudgpu.cli.machines.listing import list_machines
     from cloudgpu.cli.output import Format, emit
 
-    document, text = answer(**{_LS[word]: True for word in options})
+    document, text = list_machines(**{_LS[word]: True for word in options})
     emit(Format.JSON if json else Format.TEXT, document, text)
     return True
 
@@ -129,14 +129,14 @@ def _show(error: CloudgpuError, args: list[str]) -> int:
     return 255 if args and args[0] == "exec" else error.exit_code
 
 
-def _declined(answer: Exception, args: list[str]) -> int:
+def _declined(error: Exception, args: list[str]) -> int:
     """Say that the user said no, which is no error."""
     if wants_json(args):
         import json
 
-        sys.stdout.write(json.dumps({"declined": str(answer)}, indent=2) + "\n")
+        sys.stdout.write(json.dumps({"declined": str(error)}, indent=2) + "\n")
     else:
-        sys.stderr.write(f"{answer}\n")
+        sys.stderr.write(f"{error}\n")
     return 0
 
 

@@ -49,7 +49,7 @@ def without_name(args: list[str]) -> list[str]:
     return [*args[:first], "", *args[first:]] if args[first : first + 1] == ["--"] else args
 
 
-def open_here(*, warn: bool = True) -> Session:
+def open_session(*, warn: bool = True) -> Session:
     """Return the session of this environment; stages are told on stderr.
 
     So is, unless `warn` is false, that no pass has succeeded for too long: by every verb but those that make passes.
@@ -62,10 +62,10 @@ def open_here(*, warn: bool = True) -> Session:
     return session
 
 
-def warn_here() -> None:
+def warn_if_overdue() -> None:
     """Say so for a verb that needs no session: where the settings or the ledger cannot be read, it goes on without."""
     with suppress(CloudgpuError):
-        open_here()
+        open_session()
 
 
 def _warn_overdue(session: Session) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from cloudgpu.config.files.paths import file_names, find_home
 from cloudgpu.errors import CloudgpuError
 
-Names = Callable[[Mapping[str, Any]], Iterable[str]]  # of the options that were typed before
+CompletionSource = Callable[[Mapping[str, Any]], Iterable[str]]  # of the options that were typed before
 
 
 def verbs(ctx: Any, incomplete: str, table: dict[str, str]) -> list[Any]:
@@ -30,17 +30,17 @@ def verbs(ctx: Any, incomplete: str, table: dict[str, str]) -> list[Any]:
 def complete_values(verb: str, params: Iterable[Any]) -> None:
     """Let the options and arguments of a verb that take a name of ours be completed."""
     for param in params:
-        names = next((NAMES[word] for word in (f"{verb} {param.name}", *param.opts) if word in NAMES), None)
-        if names is not None:
-            param._custom_shell_complete = partial(_completed, names)  # noqa: SLF001  (what the parser itself sets)
+        source = next((SOURCES[word] for word in (f"{verb} {param.name}", *param.opts) if word in SOURCES), None)
+        if source is not None:
+            param._custom_shell_complete = partial(_complete, source)  # noqa: SLF001  (what the parser itself sets)
 
 
-def _completed(names: Names, ctx: Any, param: Any, incomplete: str) -> list[Any]:
+def _complete(source: CompletionSource, ctx: Any, param: Any, incomplete: str) -> list[Any]:
     from typer._click.shell_completion import CompletionItem
 
     del param
     try:
-        return [CompletionItem(name) for name in names(ctx.params) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in source(ctx.params) if name.startswith(incomplete)]
     except (CloudgpuError, OSError):
         return []
 
@@ -114,7 +114,7 @@ def _spot_policies(_: Mapping[str, Any]) -> Iterable[str]:
     return POLICIES
 
 
-NAMES: dict[str, Names] = {  # by an option, or by a verb and its argument
+SOURCES: dict[str, CompletionSource] = {  # by an option, or by a verb and its argument
     "--gpu": _gpus,
     "--instance-type": _instance_types,
     "--type": _instance_types,

@@ -11,7 +11,7 @@ from typing import Any
 from cloudgpu.cli.terminal import columns, filled, is_coloured, paint, prose_columns
 from cloudgpu.cli.verbs import HEADINGS, SAYS, VERBS
 
-_FIRST = 30  # columns of an option and its value; where they are longer, the text begins on the next line
+_OPTION_WIDTH = 30  # columns of an option and its value; where they are longer, the text begins on the next line
 # What most people type, on the page of `cloudgpu` alone.
 COMMON = {
     "Begin": ("demo", "init", "doctor"),
@@ -28,12 +28,12 @@ class Page:
 
     def write_usage(self, prog: str, args: str = "", prefix: str = "Usage: ") -> None:
         """Write how a command is called."""
-        begin = f"{_head(prefix.rstrip())} {prog} "
-        wide = len(f"{prefix}{prog} ")
-        if wide + max(map(len, args.split()), default=0) > self.width:  # a long word stands on the next line
+        begin = f"{_heading(prefix.rstrip())} {prog} "
+        indent = len(f"{prefix}{prog} ")
+        if indent + max(map(len, args.split()), default=0) > self.width:  # a long word stands on the next line
             self._parts.append(f"{begin.rstrip()}\n{filled(args, self.width, ' ' * 4, ' ' * 4)}\n")
             return
-        self._parts.append(begin + filled(args, self.width, " " * wide, " " * wide)[wide:] + "\n")
+        self._parts.append(begin + filled(args, self.width, " " * indent, " " * indent)[indent:] + "\n")
 
     def write_paragraph(self) -> None:
         """Write an empty line between two parts."""
@@ -42,18 +42,21 @@ class Page:
 
     def write_text(self, text: str) -> None:
         """Write paragraphs, each filled anew."""
-        told = (filled(" ".join(one.split()), self.width, self._indent, self._indent) for one in text.split("\n\n"))
-        self._parts.append("\n\n".join(told) + "\n")
+        indent, parts = self._indent, text.split("\n\n")
+        self._parts.append(
+            "\n\n".join(filled(" ".join(part.split()), self.width, indent, indent) for part in parts) + "\n"
+        )
 
     def write_rows(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
         """Write a part: its title, and what can be typed with what it means."""
         self.write_paragraph()
-        self._parts.append(f"{_head(f'{title}:')}\n")
-        wide = 2 + max((len(first) for first, _ in rows if len(first) <= _FIRST), default=0) + 2
+        self._parts.append(f"{_heading(f'{title}:')}\n")
+        indent = 2 + max((len(first) for first, _ in rows if len(first) <= _OPTION_WIDTH), default=0) + 2
         for first, second in rows:
-            said = filled(second, self.width, " " * wide, " " * wide)
-            own_line = len(first) + 4 > wide
-            self._parts.append(f"  {_typed(first)}" + (f"\n{said}\n" if own_line else f"{said[2 + len(first) :]}\n"))
+            wrapped = filled(second, self.width, " " * indent, " " * indent)
+            own_line = len(first) + 4 > indent
+            rest = f"\n{wrapped}" if own_line else wrapped[2 + len(first) :]
+            self._parts.append(f"  {_bold(first)}{rest}\n")
 
     @contextmanager
     def indentation(self) -> Iterator[None]:
@@ -99,16 +102,16 @@ def write_verbs(page: Page) -> None:
 
 def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Sequence[str]]) -> None:
     """Write arguments and options under the titles of `groups`, which name options; those in none come last."""
-    place = {option: title for title, options in groups.items() for option in options}
+    group_of = {option: title for title, options in groups.items() for option in options}
     rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in groups}, "Options": []}
     for param in command.get_params(ctx):
-        shown = param.get_help_record(ctx)
-        if shown is not None:
+        help_record = param.get_help_record(ctx)
+        if help_record is not None:
             argument = param.param_type_name == "argument"
-            title = next((place[option] for option in param.opts if option in place), "Options")
-            rows["Arguments" if argument else title].append(shown)
-    width = max((len(first) for found in rows.values() for first, _ in found if len(first) <= _FIRST), default=0)
-    order = {option: number for number, option in enumerate(place)}
+            title = next((group_of[option] for option in param.opts if option in group_of), "Options")
+            rows["Arguments" if argument else title].append(help_record)
+    width = max((len(first) for found in rows.values() for first, _ in found if len(first) <= _OPTION_WIDTH), default=0)
+    order = {option: number for number, option in enumerate(group_of)}
     for title, found in rows.items():
         if title in groups:
             found.sort(key=lambda row: min(order.get(word.rstrip(","), len(order)) for word in row[0].split()))
@@ -116,9 +119,9 @@ def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Seque
             page.write_rows(title, [(first.ljust(width), second) for first, second in found])
 
 
-def _head(text: str) -> str:
+def _heading(text: str) -> str:
     return paint(text, "bold underline") if is_coloured(sys.stdout) else text
 
 
-def _typed(text: str) -> str:
+def _bold(text: str) -> str:
     return paint(text, "bold") if is_coloured(sys.stdout) else text

@@ -124,10 +124,10 @@ def at_a_glance(value: MachineDocument, now: datetime) -> str:
             *_warnings(value, now),
         ]
     )
-    return f"{paragraph(answer(value, now))}\n{lines}"
+    return f"{paragraph(state_sentence(value, now))}\n{lines}"
 
 
-def answer(value: MachineDocument, now: datetime) -> str:
+def state_sentence(value: MachineDocument, now: datetime) -> str:
     """Return the state of a machine, what an hour costs, what it has cost, when it ends and by what."""
     spent_so_far = f"{spent(value, 4)} so far{without_price(value)}"
     name, state = value["name"], state_text(value)

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 class VerbCommand(TyperCommand):
     """A verb; its help names the providers that are installed, which costs time only when it is printed.
 
-    A verb's module may have GROUPS, the options under titles, and `arranged`, which puts arguments in order first.
+    A verb's module may have GROUPS, the options under titles, and `order_arguments`, which puts arguments in order first.
     """
 
     groups: Mapping[str, Sequence[str]] = MappingProxyType({})
-    arranged: Callable[[list[str]], list[str]] | None = None
+    order_arguments: Callable[[list[str]], list[str]] | None = None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments, in the order that the verb gives them."""
-        return super().parse_args(ctx, args if self.arranged is None else self.arranged(args))
+        return super().parse_args(ctx, args if self.order_arguments is None else self.order_arguments(args))
 
     def get_help(self, ctx: Any) -> str:
         """Return the page of --help."""
@@ -72,7 +72,7 @@ class VerbGroup(TyperGroup):
         )
         found: Any = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
         found.groups = getattr(module, "GROUPS", {})
-        found.arranged = getattr(module, "arranged", None)
+        found.order_arguments = getattr(module, "order_arguments", None)
         if "_CLOUDGPU_COMPLETE" in os.environ:
             from cloudgpu.cli.completion import complete_values
 

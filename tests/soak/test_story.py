@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.cli.common import open_here
+from cloudgpu.cli.common import open_session
 from cloudgpu.control.outage import opening as sessions
 from tests.cli.line import Line, on_time_of
 from tests.clouds import clock as clock_of_models
@@ -85,7 +85,7 @@ class Months(Line):
         return ended
 
     def agent(self, name, *parts):
-        session = open_here()
+        session = open_session()
         said(session, self.server.now(), name, *parts)
         session.ledger.close()
 

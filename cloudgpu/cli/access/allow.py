@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_session
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.access import AllowDocument
@@ -26,25 +26,25 @@ def command(
 
     For providers with a firewall that admits only named addresses. Addresses that you opened with `share` stay open.
     """
-    from cloudgpu.control.access.allowlist import allow, network_of
+    from cloudgpu.control.access.allowlist import allow, parse_network
 
-    network = network_of(from_, any_source=from_any)
-    document, fault = allow(open_here(), name, network)
+    network = parse_network(from_, any_source=from_any)
+    document, error = allow(open_session(), name, network)
     emit(output, document, "\n".join(_lines(document)))
-    if fault:
-        raise typer.Exit(fault.exit_code)
+    if error:
+        raise typer.Exit(error.exit_code)
 
 
 def _lines(document: AllowDocument) -> list[str]:
     from cloudgpu.core.values.network import network_text
 
-    here = network_text(document["from"] or "")
+    network = network_text(document["from"] or "")
     lines = []
     for machine in document["machines"]:
         before = f", and no longer to {network_text(machine['before'])}" if machine["before"] else ""
-        now = f"open to {here} now{before}" if machine["changed"] else f"open to {here}, as it was"
+        now = f"open to {network} now{before}" if machine["changed"] else f"open to {network}, as it was"
         lines.append(f"{machine['name']}: SSH is {now}.")
     if any(machine["changed"] and machine["provider"] == "aws" for machine in document["machines"]):
         lines.append("On AWS one rule serves all your machines in the same network: it has moved for each of them.")
     lines += [f"{one['name']}: left as it is: {one['why'].rstrip('.')}." for one in document["skipped"]]
-    return lines + [f"FAILED: {fault['message']} {fault['next'] or ''}".rstrip() for fault in document["failed"]]
+    return lines + [f"FAILED: {error['message']} {error['next'] or ''}".rstrip() for error in document["failed"]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, Name, Output, emit, open_here
+from cloudgpu.cli.common import Format, Name, Output, emit, open_session
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
@@ -40,11 +40,11 @@ def command(
     Everything that it starts on the machines ends with it, also after Ctrl-C. Exit code 2 if iperf3 is not installed on
     a machine, or if the two are in different places, because their traffic would be billed.
     """
-    from cloudgpu.control.clusters.bench import bench_network, tool_of
+    from cloudgpu.control.clusters.bench import bench_network, parse_tool
 
     del kind
-    given = tool_of(tool)
-    value = bench_network(open_here(), name, other, seconds=seconds, expected=expected, tool=given)
+    given = parse_tool(tool)
+    value = bench_network(open_session(), name, other, seconds=seconds, expected=expected, tool=given)
     emit(output, value, _bench_text(value))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, emit, open_session, tell
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
@@ -50,7 +50,7 @@ def command(
         )
     *sources, destination = paths
     name = machine_of(sources, destination)
-    session = open_here()
+    session = open_session()
     with reached(session, session.find(name)) as connection:
         progress.begin("copying")
         done = copy(connection, sources, destination, progress=progress.Transfer().show)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import MaybeName, open_here, without_name
+from cloudgpu.cli.common import MaybeName, open_session, without_name
 from cloudgpu.errors import InvalidRequest
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -16,7 +16,7 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 ALL_NODES = "--all-nodes"
 
 
-def arranged(args: list[str]) -> list[str]:
+def order_arguments(args: list[str]) -> list[str]:
     """Return the arguments with an empty NAME where there is none, and --all-nodes before the name it may follow."""
     args = without_name(args)
     place = next((place for place, word in enumerate(args) if not word.startswith("-")), len(args))
@@ -55,7 +55,7 @@ def command(
             value=None,
             next=f"For example: cloudgpu exec {name or 'NAME'} -- nvidia-smi",
         )
-    session = open_here()
+    session = open_session()
     if all_nodes:
         from cloudgpu.cli.clusters.exec import run_on_all
 

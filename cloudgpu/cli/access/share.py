@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_session
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def command(
             next="Give the file of a public key, like --key ada.pub",
         )
     check_from(from_, remove=remove)
-    session = open_here()
+    session = open_session()
     machine = session.find(name)
     value = unshare(session, machine, guest) if remove or guest is None else share(session, machine, guest, from_=from_)
     emit(output, value, _said(value))

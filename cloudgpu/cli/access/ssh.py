@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import MaybeName, open_here, without_name
+from cloudgpu.cli.common import MaybeName, open_session, without_name
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
-arranged = without_name
+order_arguments = without_name
 
 
 def command(
@@ -31,7 +31,7 @@ def command(
     from cloudgpu.control.access.reach import reachable_address
     from cloudgpu.control.inventory.local_files import clean_up_local_files
 
-    session = open_here()
+    session = open_session()
     machine = reachable_address(session, session.find(name or None, running=True))
     clean_up_local_files(session)
     words = list(arguments or [])

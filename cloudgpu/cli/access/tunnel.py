@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here, tell
+from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_session, tell
 from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def command(
     from cloudgpu.access.tunnel.background import stop as stop_tunnel
 
     check_port(port)
-    session = open_here()
+    session = open_session()
     machine = session.find(name, running=not stop)
     if stop:
         ended = stop_tunnel(session.home.tunnels, machine.id) is not None
@@ -73,13 +73,13 @@ def _foreground(session: Session, machine: Machine, port: int, output: Format, *
         try:
             if open_:
                 _browse(session, machine, tunnel.notebook)
-            fault = tunnel.wait()
+            error = tunnel.wait()
         except KeyboardInterrupt:
             return
         finally:
             remove_page(session.home.tunnels, machine.id)
-    if fault:
-        raise fault
+    if error:
+        raise error
 
 
 def _show(value: TunnelDocument, output: Format) -> None:

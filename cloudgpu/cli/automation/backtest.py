@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.render import clipped, dollars, facts, paragraph, rounded, table
 from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import minute
@@ -38,7 +38,7 @@ def command(
     """
     from cloudgpu.control.policies.backtest import backtest_document
 
-    value = backtest_document(open_here(), policy, since=since, machine=machine, every=every)
+    value = backtest_document(open_session(), policy, since=since, machine=machine, every=every)
     emit(output, value, text(value))
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cloudgpu.cli.automation.cron_text import show_text, trial_text
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.automation.cron_text import cron_test_text, show_text
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
     code 6 if they do not.
     """
     _check(action, {"--every": every, "--nightly": nightly}, crontab=crontab, systemd=systemd)
-    session = open_here(warn=False)
+    session = open_session(warn=False)
     kind = "crontab" if crontab else "systemd" if systemd else None
     if action == "install":
         from cloudgpu.control.inputs.launch_request import duration
@@ -129,7 +129,7 @@ def _test(session: Session, output: Format, *, inside: bool) -> None:
         return
 
     value = trial_value(session, os.environ)
-    emit(output, value, trial_text(value, session.clock()))
+    emit(output, value, cron_test_text(value, session.clock()))
     code = exit_code(value)
     if code:
         raise typer.Exit(code)

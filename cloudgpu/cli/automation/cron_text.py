@@ -22,46 +22,46 @@ def show_text(value: CronDocument, now: datetime) -> str:
         found += [f"In {line['table']}, {line['why']}:", f"  {line['line']}", f"  {line['next']}", ""]
     if value["unanswered"]:
         return "\n".join([*found, f"The time of the last run is not known. {value['unanswered'][0]['why']}"])
-    return "\n".join([*found, last_text(value["last_run"], now)])
+    return "\n".join([*found, last_run_text(value["last_run"], now)])
 
 
-def last_text(last: LastRun | None, now: datetime) -> str:
+def last_run_text(last: LastRun | None, now: datetime) -> str:
     """Return when the last pass was, in one line."""
     if last is None:
         return "The reaper has not run yet."
     where = f" on {last['host']}" if last["host"] else ""
     if last["ok"]:
-        swept = ago(last["full_run_at"], now)
-        return f"The last run succeeded {ago(last['at'], now)}{where}; the last full run: {swept}."
+        full_run = ago(last["full_run_at"], now)
+        return f"The last run succeeded {ago(last['at'], now)}{where}; the last full run: {full_run}."
     succeeded = ago(last["succeeded_at"], now)
     return f"The last run failed {ago(last['at'], now)}{where}; the last successful one: {succeeded}."
 
 
-def trial_text(value: CronTestDocument, now: datetime) -> str:
+def cron_test_text(value: CronTestDocument, now: datetime) -> str:
     """Return what was run and how, what it would do, and how long each credential lasts."""
     lines = [
         "In cron's own environment, by /bin/sh:",
         *(f"  {name}={text}" for name, text in value["environment"].items()),
         f"  {value['command']}",
         "",
-        _ended(value),
+        _result_text(value),
     ]
     if value["planned_actions"]:
         lines += ["", *value["planned_actions"]]
     if value["credentials"]:
-        lines += ["", facts((one["account"], _lasts(one, now)) for one in value["credentials"])]
+        lines += ["", facts((one["account"], _lifetime_text(one, now)) for one in value["credentials"])]
     return "\n".join(lines)
 
 
-def _ended(value: CronTestDocument) -> str:
+def _result_text(value: CronTestDocument) -> str:
     if value["error"] is not None:
-        way = f" {value['error']['next']}" if value["error"]["next"] else ""
-        return f"It failed with {value['exit_code']}: {value['error']['message']}{way}"
+        next_step = f" {value['error']['next']}" if value["error"]["next"] else ""
+        return f"It failed with {value['exit_code']}: {value['error']['message']}{next_step}"
     after = "" if not value["exit_code"] else f" (exit code {value['exit_code']}: a part of the answer is missing)"
     return f"It runs{after}. Until {value['morning'][:16].replace('T', ' ')} UTC it would do this:"
 
 
-def _lasts(one: CredentialStatus, now: datetime) -> str:
+def _lifetime_text(one: CredentialStatus, now: datetime) -> str:
     until = when(one["until"], now) if one["until"] else None
     if one["lasts_until_morning"]:
         return f"outlives the night: {one['what']}" + (f"; it ends {until}" if until else "")

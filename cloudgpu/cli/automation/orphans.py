@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.automation.orphans_text import going, gone, listing
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session, tell
 from cloudgpu.core.model.identity import unanswered_text
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
     request = cleanup_options(
         clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
     )
-    session = open_here()
+    session = open_session()
     found = survey(session, request, region=region)
     document = orphans_document(found, snapshot=snapshot)
     if clean and any(one["do"] != "stay" for one in document["orphans"]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cloudgpu.cli.automation.policy_text import explain_text, list_text, show_text
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -49,18 +49,18 @@ def command(
     if action == "schema":
         _schema(given)
         return
-    session = open_here()
+    session = open_session()
     if action == "ls":
-        _none(action, given)
+        _refuse_name(action, given)
         _ls(session, output)
     elif action == "show":
-        _show(session, _one(action, given, session.settings.policy), output)
+        _show(session, _single_name(action, given, session.settings.policy), output)
     elif action == "explain":
-        _explain(session, _one(action, given, None), output)
+        _explain(session, _single_name(action, given, None), output)
     elif action == "publish":
-        _publish(session, _needed(action, given), output)
+        _publish(session, _required_name(action, given), output)
     elif action == "withdraw":
-        _withdraw(session, _needed(action, given), output)
+        _withdraw(session, _required_name(action, given), output)
     else:
         _check(session, given, output)
 
@@ -102,23 +102,23 @@ def _publish(session: Session, name: str, output: Format) -> None:
     from cloudgpu.control.team.published import publish
 
     value = publish(session, name, policy_paths(session.home))
-    says = f"{value['published']} is published as it was already"
+    message = f"{value['published']} is published as it was already"
     if value["changed"]:
-        says = f"{value['published']} is published {'anew ' * value['replaced']}for everybody who uses this ledger"
-    emit(output, value, f"{says} (from {value['file']}).")
+        message = f"{value['published']} is published {'anew ' * value['replaced']}for everybody who uses this ledger"
+    emit(output, value, f"{message} (from {value['file']}).")
 
 
 def _withdraw(session: Session, name: str, output: Format) -> None:
     from cloudgpu.control.team.published import withdraw
 
     value = withdraw(session, name)
-    stays = "" if name == "limits" else " Running machines keep the text of their launch."
-    message = f"{name} is no longer published: from the next launch on, each home uses its own.{stays}"
+    note = "" if name == "limits" else " Running machines keep the text of their launch."
+    message = f"{name} is no longer published: from the next launch on, each home uses its own.{note}"
     emit(output, value, message)
 
 
-def _needed(action: Action, given: list[str]) -> str:
-    name = _one(action, given, None)
+def _required_name(action: Action, given: list[str]) -> str:
+    name = _single_name(action, given, None)
     if name is None:
         way_out = f"For example: cloudgpu policy {action} limits"
         raise InvalidRequest(f"policy {action} needs a name.", field="NAME", value=None, next=way_out)
@@ -128,25 +128,25 @@ def _needed(action: Action, given: list[str]) -> str:
 def _schema(given: list[str]) -> None:
     from cloudgpu.config.policies.schema import limits_schema, policy_schema
 
-    made = {"policy": policy_schema, "limits": limits_schema}
+    schemas = {"policy": policy_schema, "limits": limits_schema}
     which = given[0] if given else "policy"
-    if which not in made or len(given) > 1:
+    if which not in schemas or len(given) > 1:
         way_out = "Run: cloudgpu policy schema, or: cloudgpu policy schema limits"
         raise InvalidRequest(
             "There is a schema of policies, and one of limits.", field="NAME", value=which, next=way_out
         )
-    emit(Format.JSON, made[which](), "")
+    emit(Format.JSON, schemas[which](), "")
 
 
-def _none(action: Action, given: list[str]) -> None:
+def _refuse_name(action: Action, given: list[str]) -> None:
     if given:
         way_out = f"For one policy: cloudgpu policy show {given[0]}"
         raise InvalidRequest(f"policy {action} takes no name.", field="NAME", value=given[0], next=way_out)
 
 
-def _one(action: Action, given: list[str], usual: str | None) -> str | None:
+def _single_name(action: Action, given: list[str], default: str | None) -> str | None:
     """Return the one name; None where none was given, which only makes sense where there is a usual one."""
     if len(given) > 1:
         way_out = f"Run it once for each: cloudgpu policy {action} {given[0]}"
         raise InvalidRequest(f"policy {action} takes one name.", field="NAME", value=given[1], next=way_out)
-    return given[0] if given else usual
+    return given[0] if given else default

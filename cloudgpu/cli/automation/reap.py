@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -56,7 +56,7 @@ def command(
     from cloudgpu.control.session.base import silent
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
 
-    session = open_here(warn=False)
+    session = open_session(warn=False)
     if cron:
         session.check_there()
     session.check_ever_used(os.environ)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli import interrupt
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def command(
     stop, Ctrl-C at once. --status shows who watches, and exits.
     """
     if status:
-        _status(open_here(warn=False), output)
+        _status(open_session(warn=False), output)
     else:
         _watch(every, prices, metrics, output)
 
@@ -53,13 +53,15 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     if output is Format.JSON:
         message = "watch runs until it is interrupted, so it has no single answer."
         raise InvalidRequest(message, field="--output", value="json", next="Run: cloudgpu watch --status -o json")
-    often = _span(every, "--every")
+    interval = _interval(every, "--every")
     address = None if metrics is None else address_of(metrics)
-    session = open_here(warn=False)
+    session = open_session(warn=False)
     session.check_ever_used(os.environ)
     session.ledger.check_in_use()
-    watch = Watch(os.environ, every=often, prices=None if prices == "never" else _span(prices, "--prices"), tell=_say)
-    with ended_by_signals(watch.end), announcing(watch, session, often, address) as at:
+    watch = Watch(
+        os.environ, every=interval, prices=None if prices == "never" else _interval(prices, "--prices"), tell=_say
+    )
+    with ended_by_signals(watch.end), announcing(watch, session, interval, address) as at:
         _say(f"watching, with a run every {every}" + (f"; metrics at {at}" if at else ""))
         _say_asked(session)
         done = watch.run()
@@ -81,7 +83,7 @@ def _say_asked(session: Session) -> None:
             _say(" ".join(line.split()))
 
 
-def _span(text: str, option: str) -> timedelta:
+def _interval(text: str, option: str) -> timedelta:
     from cloudgpu.control.inputs.launch_request import duration
 
     span = duration(text, option)
@@ -109,7 +111,7 @@ def _status(session: Session, output: Format) -> None:
 
 
 def _status_text(value: WatchDocument, session: Session) -> str:
-    from cloudgpu.cli.automation.cron_text import last_text
+    from cloudgpu.cli.automation.cron_text import last_run_text
     from cloudgpu.cli.render import ago, when
     from cloudgpu.core.values.times import duration_text
 
@@ -120,6 +122,6 @@ def _status_text(value: WatchDocument, session: Session) -> str:
         for one in value["watching"]
     ] or ["No watch runs on this computer."]
     lines += ["The reaper is running now."] if value["running"] else []
-    lines.append(last_text(value["last_run"], now))
+    lines.append(last_run_text(value["last_run"], now))
     lines += [f"The next is due {when(value['next_at'], now)}."] if value["next_at"] else []
     return "\n".join([*lines, *([value["overdue"]] if value["overdue"] else [])])

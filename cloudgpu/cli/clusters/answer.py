@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cloudgpu.cli.clusters.listing import complete_text, what
+from cloudgpu.cli.clusters.listing import node_counts_text, nodes_text
 from cloudgpu.cli.common import Format, emit, tell
 from cloudgpu.control.clusters.together import gravest
 from cloudgpu.control.inventory.listing import cluster
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import ClusterDocument, ClusterMachinesDocument, MachineDocument
 
 
-def answer(
-    session: Session, done: ClusterResult, output: Format, said: Callable[[ClusterMachinesDocument], str]
+def emit_all(
+    session: Session, done: ClusterResult, output: Format, text_of: Callable[[ClusterMachinesDocument], str]
 ) -> None:
     """Print what came of all nodes, as `said` where all went well; leave with the exit code of the gravest fault."""
     value = cluster(session, done.machines, done.faults)
-    emit(output, value, partly(value) if done.faults else said(value))
-    leave(done.faults)
+    emit(output, value, partial_text(value) if done.faults else text_of(value))
+    exit_with_worst(done.faults)
 
 
-def partly(value: ClusterMachinesDocument) -> str:
+def partial_text(value: ClusterMachinesDocument) -> str:
     """Return how the nodes stand where something failed at one of them."""
-    return f"{value['name']}: {complete_text(value, value['machines'])}."
+    return f"{value['name']}: {node_counts_text(value, value['machines'])}."
 
 
-def leave(faults: Sequence[CloudgpuError]) -> None:
+def exit_with_worst(faults: Sequence[CloudgpuError]) -> None:
     """Say each fault; leave with the exit code of the gravest, if there is one."""
     for fault in faults:
         tell(f"error: {fault.message} {fault.next or ''}".rstrip())
@@ -50,10 +50,10 @@ def leave(faults: Sequence[CloudgpuError]) -> None:
 
 def cluster_as_machine(value: ClusterDocument) -> MachineDocument:
     """Return a cluster as a question shows a machine: of its type `4 x TYPE`."""
-    return value | {"instance_type": what(value)}
+    return value | {"instance_type": nodes_text(value)}
 
 
-def as_questions(session: Session, machines: Sequence[Machine]) -> list[MachineDocument]:
+def question_machines(session: Session, machines: Sequence[Machine]) -> list[MachineDocument]:
     """Return what the question shows: the machines of their own, and each cluster as one."""
     now = session.clock()
     values = [machine_value(machine, now) for machine in machines if machine.gang is None]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.clusters.answer import answer, cluster_as_machine
+from cloudgpu.cli.clusters.answer import cluster_as_machine, emit_all
 from cloudgpu.cli.common import Format, confirm, tell
 from cloudgpu.cli.render import when
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
@@ -23,7 +23,7 @@ def extend(
     session: Session, machines: Sequence[Machine], span: timedelta, reason: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask, and move the end of the lease of all nodes."""
-    from cloudgpu.cli.launch.running_text import to_extend
+    from cloudgpu.cli.launch.running_text import extend_question
 
     name = command_name(machines[0])
     whose = others_note(session, machines[0], "extend")
@@ -31,7 +31,7 @@ def extend(
     moves = "; renew-until moves there too" if plan.moves_renew_until else ""
     end = when(iso(plan.lease.expires), session.clock())
     value = cluster_as_machine(cluster(session, machines))
-    about = to_extend(value, f"{end}{moves}", plan.added_cost.text(), whose)
+    about = extend_question(value, f"{end}{moves}", plan.added_cost.text(), whose)
     confirm(f"Extend {name}, all {len(machines)} nodes?", yes=yes, about=about)
     done = extend_all(session, plan, override=reason)
 
@@ -40,7 +40,7 @@ def extend(
         lives = "live until" if all(row.state == "running" for row in done.machines) else "have a lease until"
         return f"All {len(machines)} nodes of {name} {lives} {ends}{moves}."
 
-    answer(session, done, output, said)
+    emit_all(session, done, output, said)
 
 
 def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
@@ -53,7 +53,9 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
         if any(row.expires and row.expires <= iso(now) for row in machines):
             confirm(f"Release {name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
         released = hold_all(session, machines, None)
-        answer(session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes.")
+        emit_all(
+            session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes."
+        )
         return
     check_hold_end(session, name, until)
     loses = hold_caveat(session, machines[0], until)
@@ -63,4 +65,4 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
     billed = and_billed(machines[0], " It is billed meanwhile.")
     confirm(f"Hold {name}, all {len(machines)} nodes, until {at}?{billed}{whose}", yes=yes)
     held = hold_all(session, machines, until)
-    answer(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {at}.")
+    emit_all(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {at}.")

@@ -57,15 +57,15 @@ def cluster_row(value: ClusterDocument, nodes: Mapping[str, MachineDocument], no
     billed = [one for one in of if one["billed"]]
     shown = value if len(billed) in (0, len(of)) else value | {"price": price_of(billed)}
     name, _, at, _, *rest = machine_row(shown, now)
-    return [name, complete_text(value, of), at, what(value), *rest]
+    return [name, node_counts_text(value, of), at, nodes_text(value), *rest]
 
 
-def what(value: ClusterDocument) -> str:
+def nodes_text(value: ClusterDocument) -> str:
     """Return how many nodes of which type a cluster has now."""
     return f"{len(value['nodes'])} x {value['instance_type']}"
 
 
-def complete_text(value: ClusterDocument, nodes: Sequence[MachineDocument]) -> str:
+def node_counts_text(value: ClusterDocument, nodes: Sequence[MachineDocument]) -> str:
     """Return how many nodes there are, and their state where not all run: `4/4`, `3/4 degraded`, `4/4 stopped`."""
     if value["terminated_at"] and not value["there"]:
         return "terminated"
@@ -88,12 +88,12 @@ def shown_text(value: ShownClusterDocument, now: datetime, node: Callable[[Shown
     lost = first["on_node_loss"] if first else "wait"
     billed = [one["price"] for one in value["machines"] if one["billed"]]
     hourly = sum((Decimal(one["usd_per_hour"]) for one in billed if one), Decimal())
-    burns = "" if not billed else f", {dollars(None if None in billed else f'{hourly}', 4)} an hour"
+    hourly_text = "" if not billed else f", {dollars(None if None in billed else f'{hourly}', 4)} an hour"
     cost = f"{spent(value, 4)} so far{without_price(value)}"
-    head = f"{value['name']}: {complete_text(value, value['machines'])}{burns}, {cost}."
+    head = f"{value['name']}: {node_counts_text(value, value['machines'])}{hourly_text}, {cost}."
     lines = facts(
         [
-            ("what", f"{what(value)}, each with {gpus(value)}"),
+            ("what", f"{nodes_text(value)}, each with {gpus(value)}"),
             ("where", place(value)),
             ("price", None if gone else f"all nodes: {price_briefly(value['price'])}"),
             ("engine", None if engine == "none" else engine),

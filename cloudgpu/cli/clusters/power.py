@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.clusters.answer import answer, cluster_as_machine
+from cloudgpu.cli.clusters.answer import cluster_as_machine, emit_all
 from cloudgpu.cli.common import Format, confirm, tell
-from cloudgpu.cli.launch.running_text import running_lines, to_start, to_stop
+from cloudgpu.cli.launch.running_text import running_lines, start_question, stop_question
 from cloudgpu.cli.render import dollars, price, price_briefly, rounded, steps, while_stopped
 from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.core.model.machine import Machine
@@ -31,9 +31,9 @@ def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Fo
     for line in running_lines(still_running(session, machines)):
         tell(line)
     value = cluster(session, machines)
-    about = to_stop(cluster_as_machine(value), machines[0].stop_effect or "", whose)
+    about = stop_question(cluster_as_machine(value), machines[0].stop_effect or "", whose)
     confirm(f"Stop {value['name']}, all {len(machines)} nodes?", yes=yes, about=about)
-    answer(session, stop_all(session, machines, why=_WHY), output, _stopped)
+    emit_all(session, stop_all(session, machines, why=_WHY), output, _stopped)
 
 
 def _stopped(value: ClusterMachinesDocument) -> str:
@@ -63,10 +63,10 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
         to_the_end = f"{known} for all nodes to the end of their new lease in {rounded(lives.total_seconds())}"
         value = cluster(session, machines)
         hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
-        about = to_start(cluster_as_machine(value), hourly, to_the_end, iso(until.expires), session.clock())
+        about = start_question(cluster_as_machine(value), hourly, to_the_end, iso(until.expires), session.clock())
         confirm(f"Start {value['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
     done = start_all(session, machines, until, override=options.override, no_guard=options.no_guard, wait=wait)
-    answer(session, done, output, _started)
+    emit_all(session, done, output, _started)
 
 
 def _started(value: ClusterMachinesDocument) -> str:

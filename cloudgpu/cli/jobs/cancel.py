@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,7 +29,7 @@ def command(
     from cloudgpu.control.jobs.cancel import cancel
     from cloudgpu.control.jobs.listing import find
 
-    session = open_here()
+    session = open_session()
     job = find(session, name)
     if job.outcome is None:
         confirm(f"Cancel {job.name}? Its command is ended.", yes=yes)

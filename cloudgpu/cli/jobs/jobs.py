@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.jobs.text import on_text, spent_text, state_text, waits_text
 from cloudgpu.cli.render import ago, clipped, rounded, table, wrapped
 
@@ -35,7 +35,7 @@ def command(
     """
     from cloudgpu.control.jobs.listing import list_jobs
 
-    session = open_here()
+    session = open_session()
     document = list_jobs(session, ended=ended, mine=mine)
     emit(output, document, table_text(document, session.clock(), ended=ended))
 

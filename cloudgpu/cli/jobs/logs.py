@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import open_here
+from cloudgpu.cli.common import open_session
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,7 +33,7 @@ def command(
     from cloudgpu.control.jobs.listing import find
     from cloudgpu.control.jobs.logs import logs
 
-    session = open_here()
+    session = open_session()
     job = find(session, name)
     begin = None if since is None else _time(since, session.clock())
     progress.end()

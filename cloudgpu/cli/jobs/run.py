@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from cloudgpu.cli import interrupt, progress
-from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_here, shown, tell
+from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_session, shown, tell
 from cloudgpu.cli.jobs.text import ended_text, state_text
 from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
@@ -53,7 +53,7 @@ CONTEXT = {"ignore_unknown_options": False}
 BEGINS = "\0"  # stands where the command begins: nobody can type it
 
 
-def arranged(args: list[str]) -> list[str]:
+def order_arguments(args: list[str]) -> list[str]:
     """Return the arguments with a mark where the command begins, and nothing in it read as an option of `run`."""
     place = args.index("--") if "--" in args else len(args)
     return [*args[:place], "--", BEGINS, *args[place + 1 :]] if place < len(args) else args
@@ -89,7 +89,7 @@ def command(
     from cloudgpu.control.jobs.listing import attached
 
     request = parse_run(**asked, **_typed(name, argv or []), detach=detach)
-    session = open_here()
+    session = open_session()
     job = None if dry_run else attached(session, request)
     if job is None:
         planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.render import paragraph, table
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def command(
         seed=seed,
         together=together,
     )
-    value = spot_backtested(wanted, open_here, progress)
+    value = spot_backtested(wanted, open_session, progress)
     emit(output, value, text(value))
 
 

@@ -36,13 +36,13 @@ def _lines(one: BusyMachine) -> list[str]:
     return [f"{one['name']}: this still runs there and ends now:", *lines, *rest]
 
 
-def to_stop(value: MachineDocument, effect: str, whose: str) -> str:
+def stop_question(value: MachineDocument, effect: str, whose: str) -> str:
     """Return what a stop ends, its `effect` as the provider says it, and what goes on costing."""
-    return _before(
+    return _question(
         "Stop",
         [
-            ("what", _named(value)),
-            ("ends", _hourly([value])),
+            ("what", _machine_text(value)),
+            ("ends", _cost_text([value])),
             ("erases" if ERASES in effect else "effect", f"Stopping {effect}." if effect else ""),
             ("still billed", while_stopped(value) or ""),
             ("whose", whose.strip()),
@@ -50,16 +50,18 @@ def to_stop(value: MachineDocument, effect: str, whose: str) -> str:
     )
 
 
-def to_end(values: Sequence[MachineDocument], named: Sequence[AttachedCost], effect: str, whose: str) -> str:
+def down_question(values: Sequence[MachineDocument], named: Sequence[AttachedCost], effect: str, whose: str) -> str:
     """Return what an end takes away (`effect`, in whole sentences), and what of it goes on costing: `named` volumes."""
     what = (
-        _named(values[0]) if len(values) == 1 else f"{len(values)} machines: {', '.join(one['name'] for one in values)}"
+        f"{len(values)} machines: {', '.join(one['name'] for one in values)}"
+        if len(values) > 1
+        else _machine_text(values[0])
     )
-    return _before(
+    return _question(
         "End",
         [
             ("what", what),
-            ("ends", _hourly(values)),
+            ("ends", _cost_text(values)),
             ("erases" if DELETED in effect else "effect", effect),
             ("still billed", attached_costs_text(named)),
             ("whose", whose.strip()),
@@ -67,13 +69,13 @@ def to_end(values: Sequence[MachineDocument], named: Sequence[AttachedCost], eff
     )
 
 
-def to_extend(value: MachineDocument, until: str, cost: str, whose: str) -> str:
+def extend_question(value: MachineDocument, until: str, cost: str, whose: str) -> str:
     """Return until when a machine is to live, and what that adds at most."""
     hourly = value["price"] and value["price"]["usd_per_hour"]
-    return _before(
+    return _question(
         "Extend",
         [
-            ("what", _named(value)),
+            ("what", _machine_text(value)),
             ("until", until),
             ("costs", f"up to {cost} more, at {dollars(hourly, 4)} an hour"),
             ("whose", whose.strip()),
@@ -81,13 +83,13 @@ def to_extend(value: MachineDocument, until: str, cost: str, whose: str) -> str:
     )
 
 
-def to_start(value: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
+def start_question(value: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
     """Return what an hour of a stopped machine costs, and what it costs to the end of its new lease."""
     paid = [one for one in value["attached_costs"] or () if one["while_running"]]
-    return _before(
+    return _question(
         "Start",
         [
-            ("what", _named(value)),
+            ("what", _machine_text(value)),
             ("price", hourly),
             ("costs", cost),
             ("also billed", attached_costs_text(paid)),
@@ -96,16 +98,16 @@ def to_start(value: MachineDocument, hourly: str, cost: str, end: str, now: date
     )
 
 
-def _before(title: str, says: Sequence[tuple[str, str]]) -> str:
+def _question(title: str, says: Sequence[tuple[str, str]]) -> str:
     return f"{title}\n{facts(says)}"
 
 
-def _named(value: MachineDocument) -> str:
+def _machine_text(value: MachineDocument) -> str:
     spot = ", spot" if value["market"] == "spot" else ""
     return f"{value['name']}: {value['instance_type']}, {gpus(value, briefly=True)}{spot}; {place(value)}"
 
 
-def _hourly(values: Sequence[MachineDocument]) -> str:
+def _cost_text(values: Sequence[MachineDocument]) -> str:
     """Return what an hour costs that ends, of those that are billed, and what they have cost."""
     billed = [one for one in values if one["billed"] and not one["terminated_at"]]
     prices = [one["price"]["usd_per_hour"] for one in billed if one["price"]]

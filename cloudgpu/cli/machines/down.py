@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_session, tell
 from cloudgpu.cli.launch.running_text import running_lines
-from cloudgpu.cli.launch.running_text import to_end as to_be_ended
+from cloudgpu.cli.launch.running_text import to_end as down_question
 from cloudgpu.cli.render import spent, when, without_price
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
-    from cloudgpu.cli.clusters.answer import as_questions, terminated_values
+    from cloudgpu.cli.clusters.answer import question_machines, terminated_values
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import end_machines, machines_to_end
@@ -53,7 +53,7 @@ def command(
     from cloudgpu.core.model.machine import command_name
     from cloudgpu.views.machines import named_attached
 
-    session = open_here()
+    session = open_session()
     if all_ and not names:
         session.check_ever_used(os.environ)
     session.check_ends_here()
@@ -67,9 +67,9 @@ def command(
     if wanted.rows:
         listed = ", ".join(dict.fromkeys(command_name(machine) for machine in wanted.rows))
         whose = "".join(sorted({others_note(session, machine, "end") for machine in wanted.rows}))
-        values = as_questions(session, wanted.rows)
+        values = question_machines(session, wanted.rows)
         stays = [one for machine in wanted.rows for one in named_attached(machine)]
-        about = to_be_ended(values, stays, termination_sentences(session, wanted.rows), whose)
+        about = down_question(values, stays, termination_sentences(session, wanted.rows), whose)
         confirm(f"End {listed}?", yes=yes, about=about)
     document, gravest = end_machines(session, wanted, running)
     now = session.clock()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_session
 from cloudgpu.cli.launch.options import Override
 
 
@@ -24,7 +24,7 @@ def command(
     with it, and the question says so. Exit code 3 if a budget or prepaid credit does not allow that. All nodes of a
     cluster have one lease.
     """
-    from cloudgpu.cli.launch.running_text import to_extend
+    from cloudgpu.cli.launch.running_text import extend_question
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.lifecycle.lease import extend, plan_extension
@@ -34,7 +34,7 @@ def command(
 
     if by is None:
         name, by = _alone(name)
-    session = open_here()
+    session = open_session()
     span, reason = duration(by, "BY"), check_reason(override)
     machine, *others = session.find_whole(name, "extend")
     whose = others_note(session, machine, "extend")
@@ -50,7 +50,7 @@ def command(
     end = when(iso(extension.lease.expires), session.clock())
     moves = "; renew-until moves there too" if extension.moves_renew_until else ""
     value = machine_value(machine, session.clock())
-    about = to_extend(value, f"{end}{moves}", extension.added_cost.text(), whose)
+    about = extend_question(value, f"{end}{moves}", extension.added_cost.text(), whose)
     confirm(f"Extend {machine.name}?", yes=yes, about=about)
     machine = extend(session, extension, override=reason)
     end = when(machine.expires, session.clock())

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_session, tell
 
 
 def command(
@@ -36,7 +36,7 @@ def command(
 
     if until is None and not release and name is not None and name[0].isdigit():  # no name begins so
         name, until = None, name
-    session = open_here()
+    session = open_session()
     machine, *others = session.find_whole(name, "hold")
     check_hold(command_name(machine), until, release=release)
     if machine.gang:

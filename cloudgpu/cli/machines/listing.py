@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.budgets import CreditDocument
 
 
-def answer(
+def list_machines(
     *, refresh: bool = False, ended: bool = False, mine: bool = False, verbose: bool = False, nodes: bool = False
 ) -> tuple[LsDocument, str]:
     """Return the machines, as one document and as text, from the ledger; `refresh` asks the clouds first.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered
-from cloudgpu.cli.machines.listing import answer
+from cloudgpu.cli.machines.listing import list_machines
 
 EVERY_S, ASKS_EVERY_S = 2.0, 30.0  # of --watch: how often the ledger is read, and the clouds are asked
 
@@ -37,11 +37,11 @@ def command(
         from cloudgpu.cli.machines.watching import watched
 
         watched(
-            lambda: answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)[1],
+            lambda: list_machines(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)[1],
             every_s=ASKS_EVERY_S if refresh else EVERY_S,
             text=output is Format.TEXT,
         )
         return
-    document, text = answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)
+    document, text = list_machines(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)
     emit(output, document, text)
     exit_if_unanswered(document["unanswered"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, emit, open_session
 from cloudgpu.cli.render import paragraph, wrapped
 from cloudgpu.errors import InvalidRequest
 
@@ -42,7 +42,7 @@ def command(
     """
     from cloudgpu.control.api.show import find_shown_job, show_document
 
-    session = open_here()
+    session = open_session()
     job = find_shown_job(session, name)
     if job is not None:
         from cloudgpu.cli.jobs.text import job_text
@@ -74,7 +74,7 @@ def _check_job(name: str | None, given: dict[str, bool]) -> None:
 
 
 def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
-    from cloudgpu.cli.machine_text import answer, at_a_glance, machine
+    from cloudgpu.cli.machine_text import at_a_glance, machine, state_sentence
 
     parts = []
     if "why" in value:
@@ -82,7 +82,7 @@ def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
 
         parts.append(text(value["why"], now))
     if not parts:
-        full = f"{paragraph(answer(value, now))}\n{machine(value, now)}"
+        full = f"{paragraph(state_sentence(value, now))}\n{machine(value, now)}"
         parts.append(full if verbose else at_a_glance(value, now))
     if "history" in value:
         parts.append(_history(value["history"]))

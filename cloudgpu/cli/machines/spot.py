@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_session
 
 
 def command(
@@ -30,7 +30,7 @@ def command(
     from cloudgpu.core.values.times import iso
 
     del action
-    session = open_here()
+    session = open_session()
     machine = session.find_one(name, "a rehearsal")
     check_may(session, machine, "interrupt")
     confirm(f"Interrupt {machine.name}? It will be taken away after its notice.", yes=yes)

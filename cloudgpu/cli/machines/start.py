@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, Yes, confirm, emit, open_session, tell
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.render import dollars, next_steps, price, price_briefly, rounded
 from cloudgpu.core.model.machine import Machine, comes_back
@@ -45,7 +45,7 @@ def command(
     from cloudgpu.control.team.authorization import check_may, check_override
     from cloudgpu.views.machines import machine_value
 
-    session = open_here()
+    session = open_session()
     asked = options.StartOptions(
         duration(lease, "--lease"),
         duration(renew_until, "--renew-until"),
@@ -84,7 +84,7 @@ def _next(session: Session, machine: Machine) -> str:
 
 
 def _started(session: Session, machine: Machine, asked: options.StartOptions, *, wait: bool, output: Format) -> Machine:
-    from cloudgpu.cli.launch.running_text import to_start
+    from cloudgpu.cli.launch.running_text import start_question
     from cloudgpu.cli.machine_text import line
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
@@ -105,7 +105,7 @@ def _started(session: Session, machine: Machine, asked: options.StartOptions, *,
             tell(line({**value, "expires": iso(until.expires)}))
         to_the_end = f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lives.total_seconds())}"
         hourly = price(value["price"]) if asked.verbose else price_briefly(value["price"])
-        about = to_start(value, hourly, to_the_end, iso(until.expires), session.clock())
+        about = start_question(value, hourly, to_the_end, iso(until.expires), session.clock())
         confirm(f"Start {machine.name}?", yes=asked.yes, about=about)
     return start_stopped(session, machine, until, wait=wait, override=asked.override, no_guard=asked.no_guard)
 

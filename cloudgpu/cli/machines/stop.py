@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_session, tell
 from cloudgpu.cli.launch.running_text import running_lines
-from cloudgpu.cli.launch.running_text import to_stop as to_be_stopped
+from cloudgpu.cli.launch.running_text import to_stop as stop_question
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import MachineDocument
@@ -28,7 +28,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     from cloudgpu.core.policies.guards import check_stop
     from cloudgpu.views.machines import machine_value
 
-    session = open_here()
+    session = open_session()
     row, *others = to_stop(session, name)
     if row.gang:
         from cloudgpu.cli.clusters.power import stop as stop_cluster
@@ -39,7 +39,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     check_stop(row)
     for line in running_lines(still_running(session, [row])):
         tell(line)
-    about = to_be_stopped(machine_value(row, session.clock()), row.stop_effect or "", whose)
+    about = stop_question(machine_value(row, session.clock()), row.stop_effect or "", whose)
     confirm(f"Stop {row.name}?", yes=yes, about=about)
     value = machine_value(stop(session, row, why="asked by the user"), session.clock())
     emit(output, value, _said(value) + _lost(row.stop_effect or ""))

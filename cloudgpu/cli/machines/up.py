@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, shown, tell
+from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_session, shown, tell
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.launch.planned import glance, plan
 from cloudgpu.cli.render import at_cloud, next_steps, steps
@@ -79,7 +79,7 @@ def command(
         says = "--wait-start and --no-wait contradict each other."
         raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
     request = replace(parse_request(**asked), by_hand=True)
-    session = open_here()
+    session = open_session()
     prepared = prepare(session, request)
     sync_for_budgets(session, prepared)
     document = plan_document(session, prepared)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, emit, open_session, tell
 from cloudgpu.cli.market.prices import difference_text, overview_text, refresh_text, shown_text
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
@@ -107,7 +107,7 @@ def _diff(provider: str | None, factor: str | None, *, last: bool, output: Forma
 def _refresh(providers: list[str], account: str | None, factor: str | None, *, accept: bool, output: Format) -> None:
     from cloudgpu.control.catalog.refresh import factor_of, is_whole, refresh
 
-    value = refresh(open_here(), providers, account, factor=factor_of(factor), accept=accept)
+    value = refresh(open_session(), providers, account, factor=factor_of(factor), accept=accept)
     emit(output, value, refresh_text(value))
     for one in value["providers"]:
         for gap in one["unanswered"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
+from cloudgpu.cli.common import Format, Output, Verbose, emit, open_session
 from cloudgpu.cli.launch.options import Text, Texts, Trust, text_option
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 
@@ -118,7 +118,7 @@ def _answer(asked: EstimateOptions, output: Format, *, verbose: bool, sources: b
     if asked.get("like") is None and not _needs_history(asked):
         document, request = estimate_without_ledger(os.environ, datetime.now(UTC), asked)
     else:
-        session = open_here()
+        session = open_session()
         request = parse_estimate(session.settings, session.clock(), **asked)
         document = estimate_document(session, request, session.ledger.machines() if _needs_history(asked) else ())
     emit(

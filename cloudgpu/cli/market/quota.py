@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, exit_if_unanswered, kind_option, open_here, tell
+from cloudgpu.cli.common import (
+    Format,
+    Output,
+    Yes,
+    confirm,
+    emit,
+    exit_if_unanswered,
+    kind_option,
+    open_session,
+    tell,
+)
 from cloudgpu.cli.render import clipped, paragraph, table
 from cloudgpu.errors import InvalidRequest
 
@@ -47,7 +57,7 @@ def command(
     """
     from cloudgpu.control.catalog.quotas import quotas_value
 
-    session = open_here()
+    session = open_session()
     if request is not None:
         from cloudgpu.control.catalog.quotas import QuotaOptions
         from cloudgpu.core.model.offers import Market

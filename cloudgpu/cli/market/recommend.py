@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
+from cloudgpu.cli.common import Format, Output, Verbose, emit, open_session
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 
@@ -74,6 +74,6 @@ def command(
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
     value = recommendation_document(
-        open_here(), work, **{name: asked[name] for name in RecommendOptions.__annotations__}
+        open_session(), work, **{name: asked[name] for name in RecommendOptions.__annotations__}
     )
     emit(output, value, text(value, verbose=verbose, sources=sources))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered, kind_option, open_here
+from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered, kind_option, open_session
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.render import dollars, paragraph, table
 
@@ -42,7 +42,7 @@ def command(
     from cloudgpu.control.catalog.regions import question_of, regions_value
 
     question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
-    document = regions_value(open_here(), question, account=account, provider=provider)
+    document = regions_value(open_session(), question, account=account, provider=provider)
     emit(output, document, _text(document, question))
     exit_if_unanswered(document["unanswered"], "{}: no answer: {}".format)
 

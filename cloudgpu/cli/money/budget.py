@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session, tell
 from cloudgpu.cli.launch.options import Text, text_option
 from cloudgpu.cli.money.budget_text import check_text, list_text, sent_text, set_text
 from cloudgpu.errors import InvalidRequest
@@ -63,7 +63,7 @@ def command(
         "--replace": replace, "--no-override": not allow_override,
     }  # fmt: skip
     _check(action, name, set_alone)
-    session = open_here()
+    session = open_session()
     if action == "set":
         asked = _asked(
             name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
+from cloudgpu.cli.common import Format, Output, Verbose, emit, open_session
 from cloudgpu.cli.money import options
 from cloudgpu.cli.money.calculated_text import calculated_text, desktops_text
 from cloudgpu.errors import InvalidRequest
@@ -79,7 +79,7 @@ def command(
     if chart and output is not Format.TEXT:
         message = "--chart draws in the terminal, and -o json is given too."
         raise InvalidRequest(message, field="--chart", value=None, next="Leave one of them out; json has the timeline.")
-    session = open_here()
+    session = open_session()
     if desktops:
         _list(session, {name: asked[name] for name in CompareOptions.__annotations__ if asked[name]}, output)
         return

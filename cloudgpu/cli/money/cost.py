@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, Verbose, Yes, confirm, emit, open_here, shown, tell
+from cloudgpu.cli.common import Format, Verbose, Yes, confirm, emit, open_session, shown, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
 from cloudgpu.cli.terminal import is_terminal
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
@@ -75,7 +75,7 @@ def command(
     if verify:
         _check_alone(asked | {"by": "" if by == "instance" else by, "output": "csv" if output == "csv" else ""})
     with collected_seldom():
-        session = open_here()
+        session = open_session()
         if verify:
             session.check_begun(os.environ)
             _verify(session, output, yes=yes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, emit, open_session, tell
 from cloudgpu.cli.money.options import Since, Tz, Until
 from cloudgpu.control.cost.exports import BillFormat
 from cloudgpu.errors import InvalidRequest
@@ -41,7 +41,7 @@ def command(
         raise InvalidRequest(
             "The export itself goes to stdout.", field="--output", value="json", next="Add --out FILE, or leave out -o."
         )
-    session = open_here()
+    session = open_session()
     done = export(session, form, parse_period(session, since, until, tz), out, sys.stdout)
     if out is None:
         sys.stdout.flush()

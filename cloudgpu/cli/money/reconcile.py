@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, emit, open_here
+from cloudgpu.cli.common import Format, emit, open_session
 from cloudgpu.cli.render import clipped, dollars, paragraph, table
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def command(
     """
     from cloudgpu.control.cost.reconcile import reconcile
 
-    value = reconcile(open_here(), file, provider)
+    value = reconcile(open_session(), file, provider)
     if output == "csv":
         _write_csv(value)
     else:

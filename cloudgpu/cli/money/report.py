@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.money import options
 from cloudgpu.cli.render import paragraph
 from cloudgpu.errors import InvalidRequest
@@ -60,7 +60,7 @@ def command(
         _check_sent(wanted, to)
     else:
         _check_one_answer(wanted, to, output)
-    session = open_here()
+    session = open_session()
     document = report_document(
         session, parse_report(session, **{name: asked[name] for name in ReportOptions.__annotations__})
     )

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import PLACE, Format, Output, Verbose, Yes, confirm, emit, kind_option, open_here, shown, tell
+from cloudgpu.cli.common import (
+    PLACE,
+    Format,
+    Output,
+    Verbose,
+    Yes,
+    confirm,
+    emit,
+    kind_option,
+    open_session,
+    shown,
+    tell,
+)
 from cloudgpu.cli.render import dollars, facts, paragraph
 from cloudgpu.core.model.checks import Verdict, gravest
 from cloudgpu.errors import InvalidRequest
@@ -72,7 +84,7 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
     """Plan, show, ask and try; a machine with a fault keeps the next one from being launched."""
     from cloudgpu.control.setup.live_check import ceiling, document, planned, tried
 
-    session = open_here()
+    session = open_session()
     session.check_launchable()
     plans = planned(session, **asked)
     at_most, gaps = ceiling(plans)

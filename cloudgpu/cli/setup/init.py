@@ -22,7 +22,7 @@ from cloudgpu.cli.common import (
     kind_option,
     on_terminal,
     tell,
-    warn_here,
+    warn_if_overdue,
 )
 from cloudgpu.cli.launch.options import Text, Texts, text_option
 from cloudgpu.errors import InvalidRequest
@@ -114,7 +114,7 @@ def command(
     to use it again.
     """
     given = locals()  # before anything else is one
-    warn_here()
+    warn_if_overdue()
     if rename is not None:
         from cloudgpu.cli.setup.init_account import rename_place
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.common import Format, confirm, emit, open_here
+from cloudgpu.cli.common import Format, confirm, emit, open_session
 
 if TYPE_CHECKING:
     from cloudgpu.control.setup.retire_account import Farewell
@@ -17,7 +17,7 @@ def retire(account: str, *, yes: bool, output: Format) -> None:
     """Show what will be done, ask once, retire the account, and say so."""
     from cloudgpu.control.setup.retire_account import document, forget, plan
 
-    session = open_here()
+    session = open_session()
     farewell = plan(session, os.environ, account)
     at = farewell.forgotten
     if at is None:
@@ -66,7 +66,7 @@ def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
     """Show what will be done, ask once, write the new name down, and say so."""
     from cloudgpu.control.setup.rename_account import document, plan, rename
 
-    session = open_here()
+    session = open_session()
     found = plan(session, os.environ, old, new)
     value = document(found)
     sys.stderr.write(_renaming(value, old))

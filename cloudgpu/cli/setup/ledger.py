@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -52,7 +52,7 @@ def command(
     In every other home, run `move --follow`. If the old place is gone, name the new one: move URL --follow.
     """
     _check(action, place, follow=follow, even_if_older=even_if_older)
-    session = open_here(warn=action != "move")
+    session = open_session(warn=action != "move")
     if action == "move":
         _move(session, place, output, follow=follow, yes=yes)
     elif action == "backup":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.errors import AuthFailed, InvalidRequest
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
             next="Run: cloudgpu ledger init --team",
         )
     roles = {"members_role": members_role, "payers_role": payers_role}
-    value = shared(open_here(), members=member or (), payers=payer or (), **roles)
+    value = shared(open_session(), members=member or (), payers=payer or (), **roles)
     emit(output, value, "\n".join(_lines(value)))
     if value["missing"]:
         raise typer.Exit(AuthFailed.exit_code)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.errors import InvalidRequest
 
 
@@ -24,7 +24,7 @@ def command(
     from cloudgpu.cli.render import table
     from cloudgpu.control.team.authorization import assign_owner, owners
 
-    session = open_here()
+    session = open_session()
     if owner is not None and user is None:
         way_out = f"For example: cloudgpu ledger owner {owner} ada"
         raise InvalidRequest(f"Whose name is {owner}?", field="USER", value=None, next=way_out)

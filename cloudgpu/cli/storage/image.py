@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_session
 from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def command(
     running, and its image is as if the power had been cut: stop the machine first for a complete one. Exit code 8 if an
     account or region did not answer.
     """
-    session = open_here()
+    session = open_session()
     if action == "ls":
         from cloudgpu.cli.storage.retained import listing
 

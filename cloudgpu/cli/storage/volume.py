@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, open_here
+from cloudgpu.cli.common import Format, Output, Yes, open_session
 
 Action = Literal["ls", "rm"]
 
@@ -26,7 +26,7 @@ def command(
     """
     from cloudgpu.cli.storage.retained import listing, removal
 
-    session = open_here()
+    session = open_session()
     if action == "ls":
         listing(session, "volume", output)
     else:

@@ -27,7 +27,7 @@ CALLER = "caller"
 WITHIN_S = 60
 
 
-def network_of(typed: str | None, *, any_source: bool = False) -> str | None:
+def parse_network(typed: str | None, *, any_source: bool = False) -> str | None:
     """Return the network that `--from` names, everybody's for `anywhere` alone, None where neither was said.
 
     Raises InvalidRequest for one that cannot be, or that is as wide as to be everybody's.

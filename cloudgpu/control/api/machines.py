@@ -152,9 +152,9 @@ class Machines(Capability):
         `iperf3` or `nccl-tests`; None: nccl-tests where they can. Raises InvalidRequest where the tool is missing or
         the traffic would be billed, Unreachable where the machines do not reach each other.
         """
-        from cloudgpu.control.clusters.bench import bench_network, tool_of
+        from cloudgpu.control.clusters.bench import bench_network, parse_tool
 
-        return bench_network(self._session, name, other, seconds=seconds, expected=expected, tool=tool_of(tool))
+        return bench_network(self._session, name, other, seconds=seconds, expected=expected, tool=parse_tool(tool))
 
     def cp(self, sources: str | Path | Sequence[str | Path], destination: str | Path) -> CopyDocument:
         """Copy files or directories to a machine or from it: `"NAME:PATH"` on one side, relative to its home.
@@ -358,9 +358,9 @@ class Machines(Capability):
 
         Every one is tried. When one of several failed, the gravest error is raised.
         """
-        from cloudgpu.control.access.allowlist import allow, network_of
+        from cloudgpu.control.access.allowlist import allow, parse_network
 
-        document, error = allow(self._session, name, network_of(from_, any_source=from_any))
+        document, error = allow(self._session, name, parse_network(from_, any_source=from_any))
         if error:
             raise error
         return document

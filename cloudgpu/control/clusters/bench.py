@@ -35,7 +35,7 @@ class Tool(StrEnum):
     NCCL = "nccl-tests"
 
 
-def tool_of(word: str | None) -> Tool | None:
+def parse_tool(word: str | None) -> Tool | None:
     """Return the tool that a word names, None for no word. Raises InvalidRequest for any other."""
     if word is not None and word not in list(Tool):
         raise unknown_word(f"{word!r} does not measure a network", word, [*Tool], field="--with")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.automation.cron_text import trial_text
+from cloudgpu.cli.automation.cron_text import cron_test_text
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -339,7 +339,7 @@ def test_the_exit_code_is_the_passes_own_before_that_of_a_credential(code, good,
     ],
 )
 def test_a_credential_is_told_in_a_line(until, good, said):
-    found = trial_text(
+    found = cron_test_text(
         {"environment": {}, "command": "x", "error": None, "exit_code": 0, "planned_actions": [],
          "morning": MORNING.isoformat(),
          "credentials": [{"account": "lab", "what": "a key", "until": until, "lasts_until_morning": good}]}, NOW

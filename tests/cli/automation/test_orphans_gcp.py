@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.cli.common import open_here
+from cloudgpu.cli.common import open_session
 from tests.cli.gcp_line import Line
 from tests.cli.line import on_time_of
 from tests.clouds.gcp.fixtures import gcp, gcp_process
@@ -98,4 +98,4 @@ def test_a_silent_zone_is_named_and_nothing_of_it_is_taken_for_left_over(line, g
     assert cleaned.code == 8
     gcp.faults.clear()
     assert len(gcp.instances(live=True)) == 1
-    assert open_here().ledger.machines()
+    assert open_session().ledger.machines()

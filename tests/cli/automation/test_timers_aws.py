@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from cloudgpu.cli.common import open_here
+from cloudgpu.cli.common import open_session
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.values.times import from_iso
@@ -60,7 +60,7 @@ def timers():
 
 
 def guards_of(line):
-    return list(guard_checks(open_here(), ["lab"], {"CLOUDGPU_HOME": str(line.home), "PATH": ""}))
+    return list(guard_checks(open_session(), ["lab"], {"CLOUDGPU_HOME": str(line.home), "PATH": ""}))
 
 
 def until(line, text):

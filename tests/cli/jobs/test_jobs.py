@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.cli.jobs.logs import _time
-from cloudgpu.cli.jobs.run import Once, arranged
+from cloudgpu.cli.jobs.run import Once, order_arguments
 from cloudgpu.errors import InvalidRequest
 from tests.cli.many import QuickProgram
 from tests.cli.program import until
@@ -289,7 +289,7 @@ def test_a_stream_that_is_followed_again_writes_each_byte_once(tmp_path):
     ],
 )
 def test_the_command_begins_at_the_first_dashes(args, wanted):
-    assert arranged(args) == wanted
+    assert order_arguments(args) == wanted
 
 
 def test_since_is_a_duration_or_a_time():

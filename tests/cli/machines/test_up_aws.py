@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.cli.common import open_here
+from cloudgpu.cli.common import open_session
 from cloudgpu.providers.registry import kinds
 from tests.cli.aws_line import Line
 from tests.cli.line import told_id
@@ -156,7 +156,7 @@ def test_an_image_that_is_billed_by_the_started_hour_is_counted_so_and_so_is_an_
     assert Decimal(plan["machine_to_lease_end_usd"]) == 2 * Decimal(plan["price"]["usd_per_hour"])
     assert any("billed by the started hour" in remark for remark in plan["notes"])
     assert line(f"{words} --yes --no-wait --name green").code == 0
-    (row,) = open_here().ledger.machines()
+    (row,) = open_session().ledger.machines()
     assert row.licence == "suse"
     assert {use.licence for use in row.open_usage if use.resource == "instance"} == {"suse"}
     assert line("image save green --name mine --yes").code == 0

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.cli.common import open_here
+from cloudgpu.cli.common import open_session
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
 from cloudgpu.control.inputs.periods import parse_cost
@@ -43,7 +43,7 @@ def now(own_home, capsys, aws):
         said = line(words)
         line.aws.faults.clear()
         assert said.code == code, f"{words}: {said.err}"
-    session = open_here()
+    session = open_session()
     moment = session.clock()
     session.clock = lambda: moment
     return session
