@@ -145,7 +145,7 @@ def _quota_faults(made: Catalogue) -> Iterator[str]:
     for provider in rules.LISTED:
         for name, shape in made["types"][provider].items():
             for market in sorted(MARKETS):
-                counted = [one for one in made["quotas"] if _counts(one, provider, name, shape["gpu"], market)]
+                counted = [quota for quota in made["quotas"] if _counts(quota, provider, name, shape["gpu"], market)]
                 if len(counted) > 1 or (provider == "aws" and not counted):
                     yield f"{provider} {name} {market} counts against {len(counted)} quotas"
 

@@ -308,14 +308,14 @@ def _history(facts: Facts) -> Iterator[Catalogue]:
 def _quotas(facts: Facts) -> Iterator[Catalogue]:
     """Yield the quotas that count the types here, with the families that each counts."""
     for row in facts["quotas"]:
-        for one in rules.counted_quotas(row):
+        for counted_quota in rules.counted_quotas(row):
             yield {
                 "provider": row["cloud"],
-                "code": one["code"],
-                "name": one["name"],
-                "market": one["market"],
+                "code": counted_quota["code"],
+                "name": counted_quota["name"],
+                "market": counted_quota["market"],
                 "unit": row["unit"],
-                "families": one["families"],
+                "families": counted_quota["families"],
                 "source": rules.plain_source(row["source"]),
                 "as_of": row["as_of"],
             }

@@ -49,7 +49,7 @@ def price_ages(provider: str, now: datetime) -> PriceAges | None:
         oldest=min(dates),
         refreshed_at=_refreshed_at(provider),
         items=len(dates),
-        old=sum(is_old(one, now) for one in dates),
+        old=sum(is_old(date, now) for date in dates),
     )
 
 

@@ -121,7 +121,7 @@ def offers(
     if region is not None:
         check_region(region, provider)
     shapes = (shape for shape in types(provider) if gpu_names is None or shape.gpu.name in gpu_names)
-    found = (CatalogOffer(shape, one) for shape in shapes for one in _listed(shape, region, market))
+    found = (CatalogOffer(shape, price) for shape in shapes for price in _listed(shape, region, market))
     return [offer for offer in found if trust.accepts(offer.trust) and (with_legacy or _is_sold(offer))]
 
 
@@ -133,8 +133,8 @@ def listed_price(provider: str, name: str, region: str, market: Market) -> Price
     """Return the listed price of a type in a region on a market; None where there is none: never free."""
     if name not in catalogue()["types"].get(provider, {}):
         return None
-    found = _listed(instance_type(provider, name), region, market)
-    return next((one.price for one in found), None)
+    prices = _listed(instance_type(provider, name), region, market)
+    return next((one.price for one in prices), None)
 
 
 def on_demand_price(provider: str, name: str, region: str) -> Price | None:
@@ -219,14 +219,14 @@ def monthly_interruption(provider: str, name: str, region: str) -> tuple[tuple[f
 
 def quota_of(provider: str, name: str, market: Market) -> ListedQuota | None:
     """Return the regional quota that a type counts against; None where the catalogue does not know."""
-    return next((one for one in quotas_of(provider, name, market) if not one.is_overall), None)
+    return next((quota for quota in quotas_of(provider, name, market) if not quota.is_overall), None)
 
 
 def quotas_of(provider: str, name: str, market: Market) -> list[ListedQuota]:
     """Return every quota that a type with GPUs counts against on a market, that of a region before one of them all."""
     shape = catalogue()["types"].get(provider, {}).get(name, {})
     meant = quota_families(provider, name, shape.get("gpu"))
-    known = [one for one in listed_quotas(provider) if one.market is market]
+    known = [quota for quota in listed_quotas(provider) if quota.market is market]
     found = [one for one in known if any(family in one.families for family in meant)]
     return found[:1] + [one for one in known if one.is_overall and shape]
 
@@ -329,7 +329,7 @@ def driver_for(gpu: str) -> GpuDriver | None:
 def public_images(provider: str, use: str, machine: str) -> tuple[PublicImage, ...]:
     """Return the images of a provider for `use` (`cuda` or `plain`) on a kind of processor, the preferred one first."""
     images = (PublicImage(**row) for row in catalogue()["images"])
-    return tuple(one for one in images if (one.provider, one.use, one.machine) == (provider, use, machine))
+    return tuple(image for image in images if (image.provider, image.use, image.machine) == (provider, use, machine))
 
 
 def gpu_named(name: str) -> GpuSpec | None:

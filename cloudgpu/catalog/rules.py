@@ -131,17 +131,17 @@ def plain_source(text: str) -> str:
 
 def earliest_day(text: str) -> str | None:
     """Return the earliest day that a date of the facts can mean: `~2024 (undated)` is 2024-01-01; None for none."""
-    found = _DATE.search(text)
-    return None if found is None else f"{found[1]}-{found[2] or '01'}-{found[3] or '01'}"
+    match = _DATE.search(text)
+    return None if match is None else f"{match[1]}-{match[2] or '01'}-{match[3] or '01'}"
 
 
 def legacy_reason(row: CsvRow) -> str:
     """Return why a type can probably not be launched any more, from its notes; empty when nothing says so."""
     notes = row["notes"]
     for pattern, reason in _LEGACY:
-        found = re.search(pattern, notes)
-        if found and (not found.groups() or date.fromisoformat(found[1]) <= COMPILED):
-            return found.expand(reason)
+        match = re.search(pattern, notes)
+        if match and (not match.groups() or date.fromisoformat(match[1]) <= COMPILED):
+            return match.expand(reason)
     return ""
 
 
@@ -174,8 +174,8 @@ def spot_only(row: CsvRow) -> bool:
 
 def host_limit(notes: str) -> tuple[int, float] | None:
     """Return the most vCPUs and GiB that a host of attached GPUs may have; None where the facts do not say."""
-    found = re.search(r"max host (\d+)(?:vCPU)?/(\d+)", notes)
-    return None if found is None else (int(found[1]), float(found[2]))
+    match = re.search(r"max host (\d+)(?:vCPU)?/(\d+)", notes)
+    return None if match is None else (int(match[1]), float(match[2]))
 
 
 def price_basis(text: str) -> str:
@@ -195,8 +195,8 @@ def confirmed_prices(facts: dict[str, list[CsvRow]]) -> Iterator[tuple[CsvRow, s
 
 def lowest_number(text: str) -> float | None:
     """Return the lowest number in a figure of the facts (`180 usable/192 marketing` is 180), None for an empty one."""
-    found = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
-    return None if found is None else float(found[0])
+    match = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
+    return None if match is None else float(match[0])
 
 
 def why_unknown(provider: str, name: str) -> str:
@@ -212,8 +212,8 @@ def quota_families(provider: str, name: str, gpu: str | None) -> tuple[str, ...]
     """Return what quotas name a type by: at AWS `p3dn.24xlarge` is of `p` and of `p3`; at Google the GPU counts."""
     if provider == "gcp":
         return () if gpu is None else (gpu,)
-    found = re.match(r"([a-z]+)(\d+)", name) if provider == "aws" else None
-    return () if found is None else (found[1], found[1] + found[2])
+    match = re.match(r"([a-z]+)(\d+)", name) if provider == "aws" else None
+    return () if match is None else (match[1], match[1] + match[2])
 
 
 def counted_quotas(row: CsvRow) -> list[dict[str, Any]]:

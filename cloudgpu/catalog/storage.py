@@ -48,17 +48,17 @@ def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
     without any (`P6 64 GiB`), the next larger one that has. Raises InvalidRequest for a kind or a provider without any.
     """
     (provider,) = providers_of(provider)
-    found = _of_kind(provider, kind)
-    larger = None if found else _next_larger(provider, kind)
+    prices = _of_kind(provider, kind)
+    larger = None if prices else _next_larger(provider, kind)
     if larger is not None:
         return replace(disk_price(provider, region, larger), kind=kind, upper_bound=True)
-    if not found:
+    if not prices:
         raise unknown("kind of storage", kind, storage_kinds(provider), "kind")
-    refreshed = [row for row in found if row.region in index(provider).storage.get(kind, {})]
+    refreshed = [row for row in prices if row.region in index(provider).storage.get(kind, {})]
     listed = [row for row in refreshed if covers(row.region, region)] or [
-        row for row in found if covers(row.region, region)
+        row for row in prices if covers(row.region, region)
     ]
-    chosen = max(listed or found, key=lambda row: row.price)
+    chosen = max(listed or prices, key=lambda row: row.price)
     return replace(chosen, region=region, upper_bound=not listed)
 
 
@@ -131,7 +131,7 @@ def _next_larger(provider: str, kind: str) -> str | None:
     wanted = _CLASS.fullmatch(kind)
     if wanted is None:
         return None
-    known = [found for one in storage_kinds(provider) if (found := _CLASS.fullmatch(one)) and found[1] == wanted[1]]
+    known = [match for one in storage_kinds(provider) if (match := _CLASS.fullmatch(one)) and match[1] == wanted[1]]
     above = [found for found in known if int(found[2]) > int(wanted[2])]
     return min(above, key=lambda found: int(found[2]))[0] if above else None
 

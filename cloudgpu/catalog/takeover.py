@@ -148,10 +148,10 @@ def machine_row(name: str, one: ListedPrice) -> PriceRow:
     return PriceRow(key, PER_HOUR, price.per_hour, price.source, price.as_of, price.basis, one.check)
 
 
-def storage_row(one: DiskPrice) -> PriceRow:
+def storage_row(price: DiskPrice) -> PriceRow:
     """Return a dated price of storage as a row; one without a date counts as recalled."""
-    if one.as_of is None:
-        message = f"{one.kind} has no date"
+    if price.as_of is None:
+        message = f"{price.kind} has no date"
         raise ValueError(message)
-    key = RowKey(one.kind, one.region, None)
-    return PriceRow(key, one.unit, one.price, one.source, one.as_of, Basis(one.basis), one.note)
+    key = RowKey(price.kind, price.region, None)
+    return PriceRow(key, price.unit, price.price, price.source, price.as_of, Basis(price.basis), price.note)

@@ -85,9 +85,9 @@ def _name(param: Any) -> str:
 
 def _typed(fault: Any) -> str | None:
     """Return what was typed, as far as the parser's sentence repeats it; never a guess."""
-    found = _VALUE.search(fault.format_message())
-    if found:
-        return found[1] if found[1] is not None else found[2]
+    match = _VALUE.search(fault.format_message())
+    if match:
+        return match[1] if match[1] is not None else match[2]
     return getattr(fault, "option_name", None)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class VerbCommand(TyperCommand):
     """A verb; its help names the providers that are installed, which costs time only when it is printed.
 
-    A verb's module may have GROUPS, the options under titles, and `order_arguments`, which puts arguments in order first.
+    A verb's module may have GROUPS, the options under titles, and `order_arguments`, which reorders arguments first.
     """
 
     groups: Mapping[str, Sequence[str]] = MappingProxyType({})

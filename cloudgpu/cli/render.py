@@ -152,7 +152,7 @@ def a_month(usd: str | None, *, at_most: object) -> str:
 
 def attached_costs_text(paid: Iterable[AttachedCost]) -> str:
     """Return the attached costs of a machine, each with its price a month; empty for none."""
-    return "; ".join(f"{one['what']}, {a_month(one['usd_per_month'], at_most=one['at_most'])}" for one in paid)
+    return "; ".join(f"{cost['what']}, {a_month(cost['usd_per_month'], at_most=cost['at_most'])}" for cost in paid)
 
 
 class Amounts:
@@ -210,12 +210,12 @@ def ago(text: str | None, now: datetime) -> str:
     return "just now" if seconds < 1 else f"{rounded(seconds)} ago"
 
 
-def credit_text(one: CreditDocument, now: datetime) -> str:
+def credit_text(credit: CreditDocument, now: datetime) -> str:
     """Return what was left in an account that is paid in advance, when that was read, and how long it lasts."""
-    left = f"Credit of {one['account']}: {dollars(one['left_usd'])} ({ago(one['as_of'], now)})"
-    if one["ends_at"] is None:
+    left = f"Credit of {credit['account']}: {dollars(credit['left_usd'])} ({ago(credit['as_of'], now)})"
+    if credit["ends_at"] is None:
         return f"{left}."
-    rate, end = dollars(one["usd_per_hour"], 4), when(one["ends_at"], now)
+    rate, end = dollars(credit["usd_per_hour"], 4), when(credit["ends_at"], now)
     return f"{left}; at {rate}/h it ends {end}, and its data is deleted then."
 
 
@@ -339,7 +339,7 @@ def _costs_nothing(value: MachineDocument) -> bool:
 
 def while_stopped(value: MachineDocument) -> str | None:
     """Return what a stopped machine goes on costing, in words; None where that is nothing, or not known."""
-    kept = [one for one in value["attached_costs"] or () if one["while_stopped"]]
+    kept = [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_stopped"]]
     if not kept:
         return None
     at_most = "at most " if any(one["at_most"] for one in kept) else ""

@@ -85,19 +85,19 @@ def _rests(machine: Machine, over: str | None) -> str:
 
 def signal_values(judged: Judged | None) -> list[ActivitySignal]:
     """Return each signal that was looked at; none where nothing is known."""
-    return [] if judged is None else [_signal(one) for one in judged.signals]
+    return [] if judged is None else [_signal(signal) for signal in judged.signals]
 
 
-def _signal(one: Signal) -> ActivitySignal:
-    names = one.value if isinstance(one.value, list) else []
+def _signal(signal: Signal) -> ActivitySignal:
+    names = signal.value if isinstance(signal.value, list) else []
     return {
-        "what": one.what,
-        "unit": _UNITS.get(one.what, AGES),
-        "value": len(names) if one.what in NAMES else one.value,
+        "what": signal.what,
+        "unit": _UNITS.get(signal.what, AGES),
+        "value": len(names) if signal.what in NAMES else signal.value,
         "names": list(names),
-        "limit": one.limit,
-        "ago_s": None if one.ago < 0 else round(one.ago),
-        "active": one.counts,
+        "limit": signal.limit,
+        "ago_s": None if signal.ago < 0 else round(signal.ago),
+        "active": signal.counts,
     }
 
 

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 _VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
 
 
-def budget_value(one: Budget) -> BudgetValue:
+def budget_value(budget: Budget) -> BudgetValue:
     """Return a budget as plain values."""
-    paid = one.paid_in
+    paid = budget.paid_in
     return {
-        "name": one.name,
-        "limit_usd": usd(one.limit),
+        "name": budget.name,
+        "limit_usd": usd(budget.limit),
         "amount": None if paid is None else f"{paid.amount:f}",
         "currency": "USD" if paid is None else paid.currency.code,
         "per_usd": None if paid is None else f"{paid.currency.per_usd:f}",
         "rate_as_of": None if paid is None else paid.currency.as_of.isoformat(),
-        "period": one.span.text,
-        "tz": one.tz,
-        "scope": one.scope.text,
-        "thresholds": list(one.thresholds),
-        "forecast": one.forecast,
-        "actions": sorted(map(str, one.actions)),
-        "allow_override": one.allow_override,
-        "file": one.place or None,
+        "period": budget.span.text,
+        "tz": budget.tz,
+        "scope": budget.scope.text,
+        "thresholds": list(budget.thresholds),
+        "forecast": budget.forecast,
+        "actions": sorted(map(str, budget.actions)),
+        "allow_override": budget.allow_override,
+        "file": budget.place or None,
     }
 
 
@@ -64,34 +64,34 @@ def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocu
 
 def credits_value(found: Iterable[KnownCredit], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
     """Return what was left in each account when it was read, and how long that lasts with what runs there now."""
-    return [credit_value(one, hourly_now(one, machines), now) for one in found]
+    return [credit_value(credit, hourly_now(credit, machines), now) for credit in found]
 
 
-def status_value(one: BudgetState, every: timedelta) -> BudgetStatus:
+def status_value(state: BudgetState, every: timedelta) -> BudgetStatus:
     """Return a budget and how it stands; checks are `every` so long."""
     return {
-        **budget_value(one.budget),
-        "since": None if one.period is None else iso(one.period.begin),
-        "until": None if one.period is None else iso(one.period.end),
-        "spent_usd": usd(one.spent),
-        "spent_percent": one.percent(one.spent),
-        "committed_usd": usd(one.promised),
-        "remaining_usd": usd(one.left),
-        "forecast_usd": usd(one.forecast),
-        "burn_usd_per_hour": usd(one.burn),
-        "exhausted_in_s": None if one.empty_in is None else int(one.empty_in.total_seconds()),
-        "overshoot_usd": usd(one.overshoot(every)),
-        "exhausted": one.passed,
-        "unpriced": list(one.unpriced),
-        "assumed": list(one.assumed),
+        **budget_value(state.budget),
+        "since": None if state.period is None else iso(state.period.begin),
+        "until": None if state.period is None else iso(state.period.end),
+        "spent_usd": usd(state.spent),
+        "spent_percent": state.percent(state.spent),
+        "committed_usd": usd(state.promised),
+        "remaining_usd": usd(state.left),
+        "forecast_usd": usd(state.forecast),
+        "burn_usd_per_hour": usd(state.burn),
+        "exhausted_in_s": None if state.empty_in is None else int(state.empty_in.total_seconds()),
+        "overshoot_usd": usd(state.overshoot(every)),
+        "exhausted": state.passed,
+        "unpriced": list(state.unpriced),
+        "assumed": list(state.assumed),
     }
 
 
-def stop_value(one: Stop) -> BudgetStop:
+def stop_value(stop: Stop) -> BudgetStop:
     """Return what a passed budget would do with a machine."""
-    return {"machine": one.machine, "name": one.name, "budget": one.budget, "do": str(one.do), "why": one.why}
+    return {"machine": stop.machine, "name": stop.name, "budget": stop.budget, "do": str(stop.do), "why": stop.why}
 
 
-def stop_sentences(found: Sequence[BudgetStop]) -> list[str]:
+def stop_sentences(stops: Sequence[BudgetStop]) -> list[str]:
     """Return the sentences of what passed budgets would do, in their order."""
-    return [f"{one['name']} would be {_VERBS[one['do']]}: {one['why']}" for one in found]
+    return [f"{stop['name']} would be {_VERBS[stop['do']]}: {stop['why']}" for stop in stops]

@@ -39,54 +39,54 @@ def machine_price(one: ListedPrice, state: str, now: datetime) -> CatalogPrice:
     }
 
 
-def storage_price(one: DiskPrice, state: str, now: datetime) -> CatalogPrice:
+def storage_price(price: DiskPrice, state: str, now: datetime) -> CatalogPrice:
     """Return what a kind of storage, an address or traffic costs; one without a date is old."""
     return {
-        "region": one.region,
+        "region": price.region,
         "market": None,
-        "unit": one.unit,
-        "dated": None if one.as_of is None else f"{one.as_of:%Y-%m-%d}",
-        "basis": str(one.basis),
-        "source": one.source,
-        "check": one.note,
-        "usd": usd(one.price),
-        "low_usd": None if one.low is None else usd(one.low),
-        "as_of": None if one.as_of is None else iso(one.as_of),
-        "old": one.as_of is None or is_old(one.as_of, now),
+        "unit": price.unit,
+        "dated": None if price.as_of is None else f"{price.as_of:%Y-%m-%d}",
+        "basis": str(price.basis),
+        "source": price.source,
+        "check": price.note,
+        "usd": usd(price.price),
+        "low_usd": None if price.low is None else usd(price.low),
+        "as_of": None if price.as_of is None else iso(price.as_of),
+        "old": price.as_of is None or is_old(price.as_of, now),
         "state": state,
     }
 
 
-def past_price(one: PastPrice, state: str, now: datetime) -> CatalogPrice:
+def past_price(price: PastPrice, state: str, now: datetime) -> CatalogPrice:
     """Return what something cost when it was quoted."""
     return {
-        "region": one.region,
-        "market": str(one.market),
-        "unit": one.unit,
-        "dated": one.dated,
-        "basis": str(one.basis),
-        "source": one.source,
-        "check": one.check,
-        "usd": usd(one.price),
+        "region": price.region,
+        "market": str(price.market),
+        "unit": price.unit,
+        "dated": price.dated,
+        "basis": str(price.basis),
+        "source": price.source,
+        "check": price.check,
+        "usd": usd(price.price),
         "low_usd": None,
-        "as_of": iso(one.as_of),
-        "old": is_old(one.as_of, now),
+        "as_of": iso(price.as_of),
+        "old": is_old(price.as_of, now),
         "state": state,
     }
 
 
-def move_value(provider: str, one: PriceMove) -> PriceChange:
+def move_value(provider: str, move: PriceMove) -> PriceChange:
     """Return a price that is another one now; `accepted` says whether the new one is in use."""
     return {
         "provider": provider,
-        "item": one.key.item,
-        "region": one.key.region,
-        "market": one.key.market and str(one.key.market),
-        "unit": one.unit,
-        "was": _price(one.was),
-        "now": _price(one.now),
-        "factor": round(one.factor, 4),
-        "accepted": one.taken,
+        "item": move.key.item,
+        "region": move.key.region,
+        "market": move.key.market and str(move.key.market),
+        "unit": move.unit,
+        "was": _price(move.was),
+        "now": _price(move.now),
+        "factor": round(move.factor, 4),
+        "accepted": move.taken,
     }
 
 

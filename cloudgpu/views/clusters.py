@@ -33,32 +33,32 @@ def cluster_value(
         **values[0],
         "id": cluster.id,
         "name": cluster.name,
-        "state": min((one["state"] for one in values), key=_STATES.index),
-        "billed": any(one["billed"] for one in values),
+        "state": min((machine["state"] for machine in values), key=_STATES.index),
+        "billed": any(machine["billed"] for machine in values),
         "price": price_of(values),
-        "spent_usd": sum_of(one["spent_usd"] for one in values),
-        "unpriced": _each(name for one in values for name in one["unpriced"]),
-        "retained": [part for one in values for part in one["retained"]],
-        "retained_usd_per_month": sum_of(one["retained_usd_per_month"] for one in values),
+        "spent_usd": sum_of(machine["spent_usd"] for machine in values),
+        "unpriced": _each(name for machine in values for name in machine["unpriced"]),
+        "retained": [part for machine in values for part in machine["retained"]],
+        "retained_usd_per_month": sum_of(machine["retained_usd_per_month"] for machine in values),
         "attached_costs": _attached(values),
-        "stopped_usd_per_month": sum_of(one["stopped_usd_per_month"] for one in values),
+        "stopped_usd_per_month": sum_of(machine["stopped_usd_per_month"] for machine in values),
         "shared": list({one["key"]: one for value in values for one in value["shared"]}.values()),
-        "gpu_users": _each(use for one in values for use in one["gpu_users"]),
-        "launch_uncertain": any(one["launch_uncertain"] for one in values),
-        "last_active_at": max((one["last_active_at"] or "" for one in values), default="") or None,
-        "seen_at": min((one["seen_at"] or "" for one in values), default="") or None,
-        "expires": min((one["expires"] or "" for one in values), default="") or None,
-        "renew_until": min((one.get("renew_until") or "" for one in values), default="") or None,
-        "held_until": min((one["held_until"] or "" for one in values), default="") or None,
-        "taken_at": min((one["taken_at"] for one in values if one["taken_at"]), default=None),
-        "parked": any(one["parked"] for one in values),
-        "terminated_at": max((not_none(one["terminated_at"]) for one in values), default=None)
-        if all(one["terminated_at"] for one in values)
+        "gpu_users": _each(use for machine in values for use in machine["gpu_users"]),
+        "launch_uncertain": any(machine["launch_uncertain"] for machine in values),
+        "last_active_at": max((machine["last_active_at"] or "" for machine in values), default="") or None,
+        "seen_at": min((machine["seen_at"] or "" for machine in values), default="") or None,
+        "expires": min((machine["expires"] or "" for machine in values), default="") or None,
+        "renew_until": min((machine.get("renew_until") or "" for machine in values), default="") or None,
+        "held_until": min((machine["held_until"] or "" for machine in values), default="") or None,
+        "taken_at": min((machine["taken_at"] for machine in values if machine["taken_at"]), default=None),
+        "parked": any(machine["parked"] for machine in values),
+        "terminated_at": max((not_none(machine["terminated_at"]) for machine in values), default=None)
+        if all(machine["terminated_at"] for machine in values)
         else None,
         "there": complete.there,
         "degraded": complete.degraded,
         "queue": queue,
-        "nodes": [one["id"] for one in values],
+        "nodes": [machine["id"] for machine in values],
     }
 
 
@@ -70,8 +70,8 @@ def sum_of(amounts: Iterable[str | None]) -> str | None:
 
 def price_of(values: Sequence[MachineDocument]) -> Price | None:
     """Return what an hour of all these nodes costs; the source and the day are the first node's."""
-    prices = [one["price"] for one in values]
-    total = sum_of(None if one is None else one["usd_per_hour"] for one in prices)
+    prices = [machine["price"] for machine in values]
+    total = sum_of(None if price is None else price["usd_per_hour"] for price in prices)
     return None if prices[0] is None or total is None else {**prices[0], "usd_per_hour": total}
 
 

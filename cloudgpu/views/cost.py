@@ -54,16 +54,16 @@ def _named(key: str, machine: Machine | None, query: CostQuery, label: str) -> G
     }
 
 
-def groups_value(found: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
+def groups_value(costs: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
     """Return the groups; `names` has what is said of each beside its sums.
 
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
     rounded sums, and so within a nano-dollar of its own.
     """
-    amounts = shares(tally.amount for tally in found.groups.values())
-    on_demand = shares(tally.list_cost for tally in found.groups.values())
-    saved = shares(tally.list_cost - tally.compared for tally in found.groups.values())
-    parts = zip(found.groups.items(), amounts, on_demand, saved, strict=True)
+    amounts = shares(tally.amount for tally in costs.groups.values())
+    on_demand = shares(tally.list_cost for tally in costs.groups.values())
+    saved = shares(tally.list_cost - tally.compared for tally in costs.groups.values())
+    parts = zip(costs.groups.items(), amounts, on_demand, saved, strict=True)
     return [{"group": key, **names[key], **_sums(tally, sums, by, currency)} for (key, tally), *sums in parts]
 
 
@@ -119,15 +119,15 @@ def lost_value(sums: Sequence[int]) -> LostCost:
     }
 
 
-def burn_value(found: Burn) -> BurnRate:
+def burn_value(burn: Burn) -> BurnRate:
     """Return the burn rate: USD per hour, in all and by part."""
-    parts = {part: usd(money(amount)) for part, amount in found.by_part.items()}
+    parts = {part: usd(money(amount)) for part, amount in burn.by_part.items()}
     return {
-        "usd_per_hour": usd(money(found.total)),
+        "usd_per_hour": usd(money(burn.total)),
         "machines_usd_per_hour": parts[Part.MACHINES],
         "stopped_usd_per_hour": parts[Part.STOPPED],
         "retained_usd_per_hour": parts[Part.UNATTACHED],
-        "without_price": found.without_price,
+        "without_price": burn.without_price,
     }
 
 

@@ -54,15 +54,15 @@ def exit_code(job: Job) -> int | None:
 
 def first_began(job: Job) -> datetime | None:
     """Return when the command began for the first time; None before that."""
-    return min((one.began_at for one in job.attempts if one.began_at is not None), default=None)
+    return min((attempt.began_at for attempt in job.attempts if attempt.began_at is not None), default=None)
 
 
 def ran_for(job: Job, now: datetime) -> timedelta:
     """Return how long the command has run up to `now`, over all attempts."""
     spans = (
-        max(timedelta(0), min(one.ended_at or now, now) - one.began_at)
-        for one in job.attempts
-        if one.began_at is not None
+        max(timedelta(0), min(attempt.ended_at or now, now) - attempt.began_at)
+        for attempt in job.attempts
+        if attempt.began_at is not None
     )
     return sum(spans, timedelta(0))
 
@@ -114,7 +114,7 @@ def job_value(
         "slurm": _slurm(job, now),
         "waits": _waits(job),
         "attempt": None if last is None else last.number,
-        "attempts": [_attempt(one, machines) for one in job.attempts],
+        "attempts": [_attempt(attempt, machines) for attempt in job.attempts],
         "progress": _progress(job),
         "spent_usd": usd(cost),
         "unpriced": list(unpriced),
@@ -199,30 +199,30 @@ def _slurm(job: Job, now: datetime) -> JobSlurm | None:
         "id": job.slurm_id,
         "cluster": asked["cluster"],
         "nodes": asked["nodes"],
-        "states": list(dict.fromkeys(one.state for one in job.runs)),
+        "states": list(dict.fromkeys(run.state for run in job.runs)),
         "reason": _reason(job),
         "tariff_usd": None if tariff is None else usd(tariff),
     }
 
 
 def _reason(job: Job) -> str | None:
-    reasons = dict.fromkeys(one.reason for one in job.runs if one.waits and one.reason)
+    reasons = dict.fromkeys(run.reason for run in job.runs if run.waits and run.reason)
     return ", ".join(reasons) if reasons and job.state is State.QUEUED else None
 
 
-def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
-    machine = machines.get(one.machine or "")
+def _attempt(attempt: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
+    machine = machines.get(attempt.machine or "")
     return {
-        "number": one.number,
-        "machine": one.machine if machine is None else machine.name,
-        "members": [machines[id_].name if id_ in machines else id_ for id_ in (*one.refused, *one.members)],
-        "placed_at": iso(one.placed_at),
-        "began_at": _time(one.began_at),
-        "setup_s": one.setup_s,
-        "ended_at": _time(one.ended_at),
-        "interrupted": one.interrupted,
-        "status": one.status,
-        "why": one.why,
+        "number": attempt.number,
+        "machine": attempt.machine if machine is None else machine.name,
+        "members": [machines[id_].name if id_ in machines else id_ for id_ in (*attempt.refused, *attempt.members)],
+        "placed_at": iso(attempt.placed_at),
+        "began_at": _time(attempt.began_at),
+        "setup_s": attempt.setup_s,
+        "ended_at": _time(attempt.ended_at),
+        "interrupted": attempt.interrupted,
+        "status": attempt.status,
+        "why": attempt.why,
     }
 
 

@@ -64,8 +64,8 @@ def _agents_end(machine: Machine) -> str | None:
 
 def ends_itself(machine: Machine) -> bool:
     """Say whether the agent's shutdown ends what the machine costs; where its launch is not known, it may."""
-    found = guards_of(machine)
-    return found is None or found.agent is Agent.ENDS
+    guards = guards_of(machine)
+    return guards is None or guards.agent is Agent.ENDS
 
 
 def activity_unknown_reason(machine: Machine) -> str | None:
@@ -76,8 +76,8 @@ def activity_unknown_reason(machine: Machine) -> str | None:
 
 def timer_of(machine: Machine) -> str | None:
     """Return when its timer fires, as far as the ledger knows; None for none."""
-    found = guards_of(machine)
-    follows = found is not None and found.follows and found.timer is not Timer.NONE
+    guards = guards_of(machine)
+    follows = guards is not None and guards.follows and guards.timer is not Timer.NONE
     at: str | None = machine.renew_until if follows else machine.timer
     return at
 
@@ -287,6 +287,6 @@ def queried_accounts_value(queried: Iterable[QueriedAccount] = (), closed: Itera
     Both are empty for an answer from the ledger alone.
     """
     return {
-        "queried": [{"account": one.account, "provider": one.provider} for one in queried],
+        "queried": [{"account": account.account, "provider": account.provider} for account in queried],
         "not_queried": [{"scope": gap.scope, "why": gap.why} for gap in closed],
     }

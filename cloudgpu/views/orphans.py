@@ -21,7 +21,7 @@ _HAVE_SIZES = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)
 
 
 def orphans_value(
-    found: Sequence[Orphan],
+    orphans: Sequence[Orphan],
     unanswered: Iterable[Unanswered],
     images: Mapping[str, tuple[str, Cost]],
     queried: AccountAnswers,
@@ -31,10 +31,10 @@ def orphans_value(
     Sums are of what has a known price; `unpriced` says how many have none and are in neither sum.
     """
     return {
-        "orphans": [orphan_value(one, images.get(one.id)) for one in found],
-        "usd_per_month": _sum(found),
-        "removable_usd_per_month": _sum([one for one in found if one.do is not Cleanup.STAY]),
-        "unpriced": sum(one.cost.per_month is None for one in found),
+        "orphans": [orphan_value(orphan, images.get(orphan.id)) for orphan in orphans],
+        "usd_per_month": _sum(orphans),
+        "removable_usd_per_month": _sum([orphan for orphan in orphans if orphan.do is not Cleanup.STAY]),
+        "unpriced": sum(orphan.cost.per_month is None for orphan in orphans),
         "removed": [],
         "failed": [],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
@@ -42,30 +42,30 @@ def orphans_value(
     }
 
 
-def orphan_value(one: Orphan, image: tuple[str, Cost] | None = None) -> OrphanValue:
+def orphan_value(orphan: Orphan, image: tuple[str, Cost] | None = None) -> OrphanValue:
     """Return one thing or machine that is left over; `usd_per_month` is null where no price is known, never zero."""
     made: SavedImage | None = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
-    origin = one.origin
+    origin = orphan.origin
     return {
-        "kind": one.what,
-        "id": one.id,
-        "name": one.name or None,
-        "provider": one.provider,
-        "account": one.account,
-        "region": one.region,
-        "zone": one.zone or None,
-        "size_gb": one.size_gb if one.what in _HAVE_SIZES else None,
-        "usd_per_month": _usd(one.cost),
-        "at_most": one.cost.at_most,
-        "price_source": one.cost.source or None,
+        "kind": orphan.what,
+        "id": orphan.id,
+        "name": orphan.name or None,
+        "provider": orphan.provider,
+        "account": orphan.account,
+        "region": orphan.region,
+        "zone": orphan.zone or None,
+        "size_gb": orphan.size_gb if orphan.what in _HAVE_SIZES else None,
+        "usd_per_month": _usd(orphan.cost),
+        "at_most": orphan.cost.at_most,
+        "price_source": orphan.cost.source or None,
         "launch": {"id": origin.id, "name": origin.name, "project": origin.project} if origin.id else None,
         "owner": origin.owner or None,
         "ledger": origin.ledger or None,
-        "since": None if one.since is None else iso(one.since),
-        "why": one.why,
-        "do": str(one.do),
-        "stay_reason": one.stays or None,
-        "next": one.way or None,
+        "since": None if orphan.since is None else iso(orphan.since),
+        "why": orphan.why,
+        "do": str(orphan.do),
+        "stay_reason": orphan.stays or None,
+        "next": orphan.way or None,
         "image": made,
     }
 
@@ -74,6 +74,6 @@ def _usd(cost: Cost) -> str | None:
     return None if cost.per_month is None else usd(cost.per_month)
 
 
-def _sum(found: Iterable[Orphan]) -> str:
+def _sum(orphans: Iterable[Orphan]) -> str:
     """Return what all of these cost a month, a parked machine's parts each by itself."""
-    return usd(Money(sum(one.cost.per_month.nanos for one in found if one.cost.per_month is not None)))
+    return usd(Money(sum(orphan.cost.per_month.nanos for orphan in orphans if orphan.cost.per_month is not None)))

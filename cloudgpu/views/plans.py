@@ -53,8 +53,8 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "policy": request.policy,
         "policy_from": request.policy_by or None,
         "rules": [
-            {"rule": str(one.rule), "text": one.text, "at": None if one.at is None else iso(one.at)}
-            for one in plan.rules
+            {"rule": str(rule.rule), "text": rule.text, "at": None if rule.at is None else iso(rule.at)}
+            for rule in plan.rules
         ],
         "lease_s": request.lease_s,
         "lease_from": str(plan.lease_from),

@@ -53,7 +53,7 @@ def policy_value(
         "unknown": str(policy.unknown),
         "unpausable": str(policy.unpausable),
         "idle": _idle(policy.idle),
-        "schedules": [_schedule(one) for one in policy.schedules],
+        "schedules": [_schedule(schedule) for schedule in policy.schedules],
         "budget": None if policy.budget is None else _budget(policy.budget),
         "unlabelled": None if policy.unlabelled is None else _unlabelled(policy.unlabelled),
         "stopped": None if policy.stopped is None else _retention(policy.stopped),
@@ -84,7 +84,7 @@ def summary_value(
         "renew_until_s": policy.renew_until.total_seconds(),
         "idle_after_s": idle.after.total_seconds() if idle.do != "off" else None,
         "idle_do": str(idle.do),
-        "schedules": [_schedule(one) for one in policy.schedules],
+        "schedules": [_schedule(schedule) for schedule in policy.schedules],
     }
 
 
@@ -161,13 +161,13 @@ def _retention(rule: Retention) -> RetentionRule:
     return {"after_s": rule.after.total_seconds(), "do": str(rule.do)}
 
 
-def _schedule(one: Schedule) -> SchedulePart:
+def _schedule(schedule: Schedule) -> SchedulePart:
     return {
-        "off": f"{one.off:%H:%M}",
-        "tz": one.tz,
-        "days": sorted(one.days),
-        "except": [day.isoformat() for day in sorted(one.excepts)],
-        "until": None if one.until is None else f"{_DAYS[one.until[0]]} {one.until[1]:%H:%M}",
+        "off": f"{schedule.off:%H:%M}",
+        "tz": schedule.tz,
+        "days": sorted(schedule.days),
+        "except": [day.isoformat() for day in sorted(schedule.excepts)],
+        "until": None if schedule.until is None else f"{_DAYS[schedule.until[0]]} {schedule.until[1]:%H:%M}",
     }
 
 

@@ -22,49 +22,49 @@ if TYPE_CHECKING:
     )
 
 
-def run_value(found: Pass, *, explain: bool = False) -> ReapDocument:
+def run_value(run: Pass, *, explain: bool = False) -> ReapDocument:
     """Return a pass; with `explain` also, for each machine, why it counts as what it does."""
     return {
-        "started_at": iso(found.begun_at),
-        "took_s": round(found.took.total_seconds(), 3),
-        "dry_run": found.dry_run,
-        "busy": found.busy or None,
-        "exit_code": found.exit_code,
-        "decided": found.decided,
-        "decisions": [_decision(seen, one) for seen, one in zip(found.seen, found.decisions, strict=True)],
-        "ended": [_done(one) for one in found.ended],
-        "renewed": [_renewed(one) for one in found.renewed],
-        "warned": [_told(one) for one in found.warned],
-        "skipped": [_left(one) for one in found.spared],
-        "unconfirmed": [_left(one) for one in found.unproved],
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered],
-        "errors": list(found.faults),
-        "notes": list(found.sentences),
-        "undelivered": list(found.undelivered),
-        **queried_accounts_value(found.asked, found.closed),
-        "explained": explained(found) if explain else [],
+        "started_at": iso(run.begun_at),
+        "took_s": round(run.took.total_seconds(), 3),
+        "dry_run": run.dry_run,
+        "busy": run.busy or None,
+        "exit_code": run.exit_code,
+        "decided": run.decided,
+        "decisions": [_decision(seen, one) for seen, one in zip(run.seen, run.decisions, strict=True)],
+        "ended": [_done(one) for one in run.ended],
+        "renewed": [_renewed(one) for one in run.renewed],
+        "warned": [_told(one) for one in run.warned],
+        "skipped": [_left(one) for one in run.spared],
+        "unconfirmed": [_left(one) for one in run.unproved],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in run.unanswered],
+        "errors": list(run.faults),
+        "notes": list(run.sentences),
+        "undelivered": list(run.undelivered),
+        **queried_accounts_value(run.asked, run.closed),
+        "explained": explained(run) if explain else [],
     }
 
 
-def explained(found: Pass) -> list[WhyDocument]:
+def explained(run: Pass) -> list[WhyDocument]:
     """Return why each machine counts as what it does, signal by signal, and what follows from it."""
     return [
-        why_value(seen, one, found.begun_at, at=seen.reached_at, how="none" if seen.reached_at is None else "live")
-        for seen, one in zip(found.seen, found.decisions, strict=True)
+        why_value(seen, one, run.begun_at, at=seen.reached_at, how="none" if seen.reached_at is None else "live")
+        for seen, one in zip(run.seen, run.decisions, strict=True)
     ]
 
 
-def _decision(seen: MachineView, one: Decision) -> MachineDecision:
+def _decision(seen: MachineView, decision: Decision) -> MachineDecision:
     machine = seen.machine
     return {
-        "machine": one.machine,
-        "name": one.name,
+        "machine": decision.machine,
+        "name": decision.name,
         "provider": machine.provider,
         "account": machine.account,
         "region": machine.region,
         "state": machine.state,
-        "activity": one.activity,
-        **decision_value(one),
+        "activity": decision.activity,
+        **decision_value(decision),
     }
 
 
@@ -90,14 +90,14 @@ def _renewed(one: Ended) -> Renewal:
     }
 
 
-def _told(one: GivenWarning) -> GivenNotice:
+def _told(warning: GivenWarning) -> GivenNotice:
     return {
-        "machine": one.machine,
-        "name": one.name,
-        "rule": str(one.rule),
-        "why": one.why,
-        "due": None if one.due is None else iso(one.due),
-        "how": list(one.how),
+        "machine": warning.machine,
+        "name": warning.name,
+        "rule": str(warning.rule),
+        "why": warning.why,
+        "due": None if warning.due is None else iso(warning.due),
+        "how": list(warning.how),
     }
 
 

@@ -66,7 +66,7 @@ def _resource(
         "bill_usd": _usd(theirs.total),
         "discrepancy_usd": _usd(theirs.total - ours.total),
         "likely_reason": reasons[0].kind if reasons else AGREES,
-        "reasons": [{"kind": one.kind, "usd": _usd(one.usd), "why": one.why} for one in reasons],
+        "reasons": [{"kind": reason.kind, "usd": _usd(reason.usd), "why": reason.why} for reason in reasons],
         "parts": {"ledger": _parts(ours), "bill": _parts(theirs)},
     }
 
@@ -76,7 +76,7 @@ def _parts(side: ResourceTotal) -> dict[str, str]:
 
 
 def _sum(sides: Iterable[ResourceTotal]) -> Fraction:
-    return sum((one.total for one in sides), Fraction(0))
+    return sum((total.total for total in sides), Fraction(0))
 
 
 def _usd(amount: Fraction) -> str:

@@ -49,7 +49,7 @@ def text(value: BacktestDocument) -> str:
         parts.append(_sums(value))
     if value["stops"]:
         parts.append(_stops(value))
-    killed = [one for one in value["stops"] if one["work"] and one["work"]["under_way"]]
+    killed = [stop for stop in value["stops"] if stop["work"] and stop["work"]["under_way"]]
     parts += [paragraph(_kill(one, one["work"])) for one in killed if one["work"]]
     parts += [paragraph(remark) for remark in value["notes"]] if value["hours"] else []
     return "\n\n".join(parts)
@@ -90,7 +90,7 @@ def _sums(value: BacktestDocument) -> str:
 
 
 def _really(value: BacktestDocument) -> int:
-    return sum(len(one["actual_ends"]) for one in value["machines"])
+    return sum(len(machine["actual_ends"]) for machine in value["machines"])
 
 
 def _starts(value: BacktestDocument) -> str | None:
@@ -112,32 +112,32 @@ def _killed(value: BacktestDocument) -> str:
 def _stops(value: BacktestDocument) -> str:
     rows = [
         [
-            clipped(one["name"], WIDEST),
-            f"{one['at'][:16].replace('T', ' ')}",
-            f"{one['do']} ({one['rule']})",
-            _span(one["off_s"]),
-            dollars(one["savings"]["usd"]),
-            _then(one),
+            clipped(stop["name"], WIDEST),
+            f"{stop['at'][:16].replace('T', ' ')}",
+            f"{stop['do']} ({stop['rule']})",
+            _span(stop["off_s"]),
+            dollars(stop["savings"]["usd"]),
+            _then(stop),
         ]
-        for one in value["stops"]
+        for stop in value["stops"]
     ]
     return table(rows, ["NAME", "AT (UTC)", "WOULD", "OFF", "SAVED", "THEN"], right=(3, 4))
 
 
-def _then(one: ReplayedStop) -> str:
-    work = one["work"]
+def _then(stop: ReplayedStop) -> str:
+    work = stop["work"]
     if work is not None:
         return "KILLED work" if work["under_way"] else "used again"
-    if one["unsampled_s"] >= one["off_s"] > 0:
+    if stop["unsampled_s"] >= stop["off_s"] > 0:
         return "not known"
-    return "not used" if not one["unsampled_s"] else "partly known"
+    return "not used" if not stop["unsampled_s"] else "partly known"
 
 
-def _kill(one: ReplayedStop, work: ReplayedWork) -> str:
+def _kill(stop: ReplayedStop, work: ReplayedWork) -> str:
     return (
-        f"{one['name']}: {', '.join(work['what'])} was running at {minute(one['at'])} and kept running for "
-        f"{_span(work['seconds'])} until {minute(work['until'])}; it would have been ended then ({one['rule']}: "
-        f"{one['why']})."
+        f"{stop['name']}: {', '.join(work['what'])} was running at {minute(stop['at'])} and kept running for "
+        f"{_span(work['seconds'])} until {minute(work['until'])}; it would have been ended then ({stop['rule']}: "
+        f"{stop['why']})."
     )
 
 

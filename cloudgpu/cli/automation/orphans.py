@@ -50,7 +50,7 @@ def command(
     session = open_session()
     found = survey(session, request, region=region)
     document = orphans_document(found, snapshot=snapshot)
-    if clean and any(one["do"] != "stay" for one in document["orphans"]):
+    if clean and any(orphan["do"] != "stay" for orphan in document["orphans"]):
         _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)
         return
     _show(session, document, output, clean=clean)
@@ -75,7 +75,7 @@ def _clean(
 
 def _question(document: OrphansDocument) -> str:
     ends = sorted({one["launch"]["name"] for one in document["orphans"] if one["do"] == "end" and one["launch"]})
-    goes = sum(one["do"] == "remove" for one in document["orphans"])
+    goes = sum(orphan["do"] == "remove" for orphan in document["orphans"])
     parts = [f"remove {'this' if goes == 1 else f'these {goes} things'}"] if goes else []
     parts += [f"end {', '.join(ends)} with all that is on {'them' if len(ends) > 1 else 'it'}"] if ends else []
     asked = " and ".join(parts)

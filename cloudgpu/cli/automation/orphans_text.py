@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def listing(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
     """Return all that is left over: first what cleaning removes, then what stays and why."""
-    found = document["orphans"]
-    if not found:
+    orphans = document["orphans"]
+    if not orphans:
         return "\n".join([_nothing(document), *account_lines(document)])
-    goes, stays = ([one for one in found if (one["do"] == "stay") is kept] for kept in (False, True))
+    goes, stays = ([one for one in orphans if (one["do"] == "stay") is kept] for kept in (False, True))
     parts = [_things("Left over:", goes, now), _staying(stays, now), paragraph(_total(document))]
     if goes and document["removable_usd_per_month"] == "0":
         parts.append("To remove orphaned resources: cloudgpu orphans --clean")
@@ -39,9 +39,9 @@ def _nothing(document: OrphansDocument) -> str:
 
 def going(document: OrphansDocument, now: datetime) -> str:
     """Return what `--clean` is about to remove, and what stays: to be read before the question."""
-    found = document["orphans"]
-    goes = [one for one in found if one["do"] != "stay"]
-    stays = [one for one in found if one["do"] == "stay"]
+    orphans = document["orphans"]
+    goes = [one for one in orphans if one["do"] != "stay"]
+    stays = [one for one in orphans if one["do"] == "stay"]
     saving = f"To be removed, {dollars(document['removable_usd_per_month'])} a month where a price is known:"
     return "\n\n".join(part for part in (_things(saving, goes, now), _images(goes), _staying(stays, now)) if part)
 
@@ -55,47 +55,47 @@ def gone(document: OrphansDocument, now: datetime) -> str:
     return "\n".join([*lines, *saved]) + (f"\n\n{stays}" if stays else "") if lines else stays
 
 
-def _things(title: str, found: Sequence[Orphan], now: datetime) -> str:
+def _things(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
     """Return a table of things, each with why it counts below it."""
-    if not found:
+    if not orphans:
         return ""
-    rows = [[_word(one), _id(one), _monthly(one), _launch(one), _since(one, now)] for one in found]
-    return f"{title}\n{table(rows, ['WHAT', 'ID', '$/MONTH', 'FROM', 'SINCE'], right=(2,))}\n{_whys(found)}"
+    rows = [[_word(orphan), _id(orphan), _monthly(orphan), _launch(orphan), _since(orphan, now)] for orphan in orphans]
+    return f"{title}\n{table(rows, ['WHAT', 'ID', '$/MONTH', 'FROM', 'SINCE'], right=(2,))}\n{_whys(orphans)}"
 
 
-def _whys(found: Sequence[Orphan]) -> str:
+def _whys(orphans: Sequence[Orphan]) -> str:
     def why(one: Orphan) -> str:
         return f"{one['why']}{_way(one)}"
 
-    grouped = groupby(sorted(found, key=why), key=why)
+    grouped = groupby(sorted(orphans, key=why), key=why)
     return facts((", ".join(sorted({_word(one) for one in ones})), text) for text, ones in grouped)
 
 
-def _staying(found: Sequence[Orphan], now: datetime) -> str:
-    if not found:
+def _staying(orphans: Sequence[Orphan], now: datetime) -> str:
+    if not orphans:
         return ""
-    rows = [[_word(one), one["name"] or _id(one), _monthly(one), _launch(one), _since(one, now)] for one in found]
+    rows = [[_word(one), one["name"] or _id(one), _monthly(one), _launch(one), _since(one, now)] for one in orphans]
     shown = table(rows, ["WHAT", "NAME", "$/MONTH", "FROM", "SINCE"], right=(2,))
-    return f"Stays:\n{shown}\n{facts(_reasons(found))}"
+    return f"Stays:\n{shown}\n{facts(_reasons(orphans))}"
 
 
-def _reasons(found: Sequence[Orphan]) -> Iterator[tuple[str, str]]:
-    for one in found:
-        reason = "" if one["stay_reason"] is None else f": {one['stay_reason']}"
-        yield one["name"] or _id(one), f"{one['why']}{reason}{_way(one)}"
+def _reasons(orphans: Sequence[Orphan]) -> Iterator[tuple[str, str]]:
+    for orphan in orphans:
+        reason = "" if orphan["stay_reason"] is None else f": {orphan['stay_reason']}"
+        yield orphan["name"] or _id(orphan), f"{orphan['why']}{reason}{_way(orphan)}"
 
 
-def _way(one: Orphan) -> str:
+def _way(orphan: Orphan) -> str:
     """Return the command that ends it, or takes it up again."""
-    return "" if one["next"] is None else f" ({one['next']})"
+    return "" if orphan["next"] is None else f" ({orphan['next']})"
 
 
 def _images(goes: Sequence[Orphan]) -> str:
     """Return what is saved first, and what that costs."""
     lines = [
-        f"An image of {_id(one)} is made first, {image['name']}: at most {_usd(image['usd_per_month'])} a month."
-        for one in goes
-        if (image := one["image"])
+        f"An image of {_id(orphan)} is made first, {image['name']}: at most {_usd(image['usd_per_month'])} a month."
+        for orphan in goes
+        if (image := orphan["image"])
     ]
     return "\n".join(map(paragraph, lines))
 
@@ -108,28 +108,28 @@ def _total(document: OrphansDocument) -> str:
     return f"{total}; the same with --clean ends {dollars(goes)} of that." if goes != "0" else f"{total}."
 
 
-def _word(one: Orphan) -> str:
-    return str(one["kind"]).replace("_", " ")
+def _word(orphan: Orphan) -> str:
+    return str(orphan["kind"]).replace("_", " ")
 
 
-def _id(one: Orphan) -> str:
-    return str(one["id"])
+def _id(orphan: Orphan) -> str:
+    return str(orphan["id"])
 
 
-def _monthly(one: Orphan) -> str:
-    if one["usd_per_month"] is None:
+def _monthly(orphan: Orphan) -> str:
+    if orphan["usd_per_month"] is None:
         return "?"
-    return f"{'<= ' if one['at_most'] else ''}{_usd(one['usd_per_month'])}"
+    return f"{'<= ' if orphan['at_most'] else ''}{_usd(orphan['usd_per_month'])}"
 
 
 def _usd(text: str | None) -> str:
     return "nothing" if text == "0" else dollars(text)
 
 
-def _launch(one: Orphan) -> str:
-    if one["launch"] is not None:
-        return str(one["launch"]["name"] or one["launch"]["id"])
-    return f"{one['owner']}'s" if one["owner"] else "launch unknown"
+def _launch(orphan: Orphan) -> str:
+    if orphan["launch"] is not None:
+        return str(orphan["launch"]["name"] or orphan["launch"]["id"])
+    return f"{orphan['owner']}'s" if orphan["owner"] else "launch unknown"
 
 
 def _since(one: Orphan, now: datetime) -> str:

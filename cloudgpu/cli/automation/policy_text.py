@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 def list_text(value: PoliciesDocument) -> str:
     """Return a line for each policy, and below it what it is for, who chooses it and what is wrong with it."""
     rows = [
-        [one["name"], _span(one["lease_s"]), _span(one["renew_until_s"]), _idle(one), _offs(one)]
-        for one in value["policies"]
+        [policy["name"], _span(policy["lease_s"]), _span(policy["renew_until_s"]), _idle(policy), _offs(policy)]
+        for policy in value["policies"]
     ]
     heading, *lines = table_rows(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"])
     below = [f"{line}\n{_below(one)}" for line, one in zip(lines, value["policies"], strict=True)]
     return "\n".join([*_usual(value["policies"]), heading, *below, *_limits(value["limits"])])
 
 
-def _usual(found: Iterable[PolicySummary]) -> Iterator[str]:
+def _usual(summaries: Iterable[PolicySummary]) -> Iterator[str]:
     """Yield which policy a launch gets that names none, and when it ends a machine."""
-    for one in found:
-        if "policy" in one["chosen_by"] and not one["error"]:
-            idle = f", ends after {_idle(one)} idle" if one["idle_do"] not in (None, "off", "warn") else ""
-            spans = f"lease {_span(one['lease_s'])}, renewed for up to {_span(one['renew_until_s'])}"
-            message = f"The usual policy is {one['name']}: {spans}{idle}."
+    for summary in summaries:
+        if "policy" in summary["chosen_by"] and not summary["error"]:
+            idle = f", ends after {_idle(summary)} idle" if summary["idle_do"] not in (None, "off", "warn") else ""
+            spans = f"lease {_span(summary['lease_s'])}, renewed for up to {_span(summary['renew_until_s'])}"
+            message = f"The usual policy is {summary['name']}: {spans}{idle}."
             yield f"{paragraph(message)}\n"
 
 
@@ -71,13 +71,13 @@ def _unused(value: PolicyDocument | PolicySummary) -> str | None:
     return published and published["unused"] and f"{published['unused']} does not count: the published one does"
 
 
-def _below(one: PolicySummary) -> str:
-    said = [one["error"] or one["description"]]
-    said += list(_chosen(one["chosen_by"]))
-    said += [] if one["source"] in (None, "shipped") else [f"from {one['source']}"]
-    unused = _unused(one)
+def _below(summary: PolicySummary) -> str:
+    said = [summary["error"] or summary["description"]]
+    said += list(_chosen(summary["chosen_by"]))
+    said += [] if summary["source"] in (None, "shipped") else [f"from {summary['source']}"]
+    unused = _unused(summary)
     said += [unused] if unused else []
-    said += [] if one["allowed"] else ["the limits allow no launch under it"]
+    said += [] if summary["allowed"] else ["the limits allow no launch under it"]
     return wrapped("; ".join(said), "  ", "  ")
 
 
@@ -90,14 +90,14 @@ def _span(seconds: float | None) -> str:
     return "?" if seconds is None else duration_text(seconds)
 
 
-def _idle(one: PolicySummary) -> str:
-    if one["idle_do"] in (None, "off"):
-        return "?" if one["error"] else "never"
-    return f"{_span(one['idle_after_s'])}{', warns' if one['idle_do'] == 'warn' else ''}"
+def _idle(summary: PolicySummary) -> str:
+    if summary["idle_do"] in (None, "off"):
+        return "?" if summary["error"] else "never"
+    return f"{_span(summary['idle_after_s'])}{', warns' if summary['idle_do'] == 'warn' else ''}"
 
 
-def _offs(one: PolicySummary) -> str:
-    return ", ".join(f"{off['off']} {off['tz']}" for off in one["schedules"] or ()) or "-"
+def _offs(summary: PolicySummary) -> str:
+    return ", ".join(f"{off['off']} {off['tz']}" for off in summary["schedules"] or ()) or "-"
 
 
 def _limits(limits: PolicyLimits | None) -> Iterable[str]:

@@ -105,19 +105,19 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
     return sweep_due(last, zone_of(session.settings.tz), session.clock())
 
 
-def _show(found: Pass, output: Format, *, explain: bool, loud: bool) -> None:
+def _show(run: Pass, output: Format, *, explain: bool, loud: bool) -> None:
     """Print the pass: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
     from cloudgpu.cli.automation.reap_text import run_text, wrong_text
     from cloudgpu.views.reaper import explained, run_value
 
     if output is Format.JSON:
-        emit(output, run_value(found, explain=explain), "")
+        emit(output, run_value(run, explain=explain), "")
         return
-    if explain and found.seen:
+    if explain and run.seen:
         from cloudgpu.cli.machines.why_text import texts
 
-        emit(output, None, texts(explained(found), found.begun_at) + "\n")
-    emit(output, None, run_text(found, loud=loud))
-    wrong = wrong_text(found)
+        emit(output, None, texts(explained(run), run.begun_at) + "\n")
+    emit(output, None, run_text(run, loud=loud))
+    wrong = wrong_text(run)
     if wrong:
         sys.stderr.write(wrong + "\n")

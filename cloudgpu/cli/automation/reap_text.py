@@ -38,56 +38,56 @@ _WOULD = {
 }
 
 
-def run_text(found: Pass, *, loud: bool) -> str:
+def run_text(run: Pass, *, loud: bool) -> str:
     """Return what is said of a pass on stdout: nothing of one in which nothing happened, unless `loud`."""
-    if found.busy:
-        return paragraph(found.busy) if loud else ""
-    if found.is_quiet and not loud:
+    if run.busy:
+        return paragraph(run.busy) if loud else ""
+    if run.is_quiet and not loud:
         return ""
-    lines = [*_would(found)] if found.dry_run else [*_happened(found)]
-    asked = account_lines(queried_accounts_value(found.asked, found.closed)) if loud else []
-    return "\n".join([*map(paragraph, lines), paragraph(summary(found)), *asked])
+    lines = [*_would(run)] if run.dry_run else [*_happened(run)]
+    asked = account_lines(queried_accounts_value(run.asked, run.closed)) if loud else []
+    return "\n".join([*map(paragraph, lines), paragraph(summary(run)), *asked])
 
 
-def wrong_text(found: Pass) -> str:
+def wrong_text(run: Pass) -> str:
     """Return what is said of it on stderr: what may still be billed, what did not answer, what could not be judged."""
-    lines = [f"{one.name} may still be billed: {one.why}" for one in found.unproved]
-    lines += [unanswered_text(gap.scope, gap.why) for gap in found.unanswered]
-    lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in found.faults]
-    lines += [f"An alert was not delivered: {why}." for why in found.undelivered]
+    lines = [f"{one.name} may still be billed: {one.why}" for one in run.unproved]
+    lines += [unanswered_text(gap.scope, gap.why) for gap in run.unanswered]
+    lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in run.faults]
+    lines += [f"An alert was not delivered: {why}." for why in run.undelivered]
     return "\n".join(map(paragraph, lines))
 
 
-def summary(found: Pass) -> str:
+def summary(run: Pass) -> str:
     """Return the pass in one line: how many machines, what was done with them, how long it took."""
-    parts = [counted(len(found.decisions), "machine")]
-    counts = found.decided if found.dry_run else _counts(found)
+    parts = [counted(len(run.decisions), "machine")]
+    counts = run.decided if run.dry_run else _counts(run)
     parts += [f"{number} {what}" for what, number in counts.items() if number]
-    if found.dry_run:
+    if run.dry_run:
         parts.append("nothing was changed")
-    return f"{'; '.join([parts[0], ', '.join(parts[1:])]) if parts[1:] else parts[0]} ({_took(found)})"
+    return f"{'; '.join([parts[0], ', '.join(parts[1:])]) if parts[1:] else parts[0]} ({_took(run)})"
 
 
-def _took(found: Pass) -> str:
-    seconds = found.took.total_seconds()
+def _took(run: Pass) -> str:
+    seconds = run.took.total_seconds()
     return f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds)  # noqa: PLR2004  (a minute)
 
 
-def _counts(found: Pass) -> dict[str, int]:
+def _counts(run: Pass) -> dict[str, int]:
     return {
-        "ended": len(found.ended),
-        "renewed": len(found.renewed),
-        "warned": len({one.machine for one in found.warned}),
-        "left in the end": len(found.spared),
-        "not proved": len(found.unproved),
+        "ended": len(run.ended),
+        "renewed": len(run.renewed),
+        "warned": len({one.machine for one in run.warned}),
+        "left in the end": len(run.spared),
+        "not proved": len(run.unproved),
     }
 
 
-def _happened(found: Pass) -> Iterator[str]:
-    yield from found.sentences
-    yield from map(_done, (*found.ended, *found.renewed))
-    yield from map(_told, found.warned)
-    for one in found.spared:
+def _happened(run: Pass) -> Iterator[str]:
+    yield from run.sentences
+    yield from map(_done, (*run.ended, *run.renewed))
+    yield from map(_told, run.warned)
+    for one in run.spared:
         yield f"{one.name}: left, {one.why}"
 
 
@@ -95,15 +95,15 @@ def _done(one: Ended) -> str:
     return f"{one.name}: {_DONE[one.do]} ({one.rule}): {one.why}"
 
 
-def _told(one: GivenWarning) -> str:
-    how = " and ".join(way for way in one.how if way != "ledger")
-    return f"{one.name}: warned{_by(one.rule)}: {one.why}" + (f" (by {how})" if how else "")
+def _told(warning: GivenWarning) -> str:
+    how = " and ".join(way for way in warning.how if way != "ledger")
+    return f"{warning.name}: warned{_by(warning.rule)}: {warning.why}" + (f" (by {how})" if how else "")
 
 
-def _would(found: Pass) -> Iterator[str]:
-    yield from found.sentences
-    for one in found.decisions:
-        yield _decision(one)
+def _would(run: Pass) -> Iterator[str]:
+    yield from run.sentences
+    for decision in run.decisions:
+        yield _decision(decision)
 
 
 def _decision(one: Decision) -> str:

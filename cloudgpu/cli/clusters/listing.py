@@ -53,7 +53,7 @@ def table(document: LsDocument, now: datetime, *, me: str | None) -> str:
 
 def cluster_row(value: ClusterDocument, nodes: Mapping[str, MachineDocument], now: datetime) -> list[str]:
     """Return what the table of `ls` says of one cluster; `nodes` has its machines by id."""
-    of = [nodes[one] for one in value["nodes"]]
+    of = [nodes[node] for node in value["nodes"]]
     billed = [one for one in of if one["billed"]]
     shown = value if len(billed) in (0, len(of)) else value | {"price": price_of(billed)}
     name, _, at, _, *rest = machine_row(shown, now)
@@ -71,7 +71,7 @@ def node_counts_text(value: ClusterDocument, nodes: Sequence[MachineDocument]) -
         return "terminated"
     total = nodes[0]["cluster"]["nodes"] if nodes[0]["cluster"] else len(nodes)
     complete = f"{value['there']}/{total}{' degraded' if value['degraded'] else ''}"
-    states = [state_text(one) for one in nodes]
+    states = [state_text(machine) for machine in nodes]
     found = list(dict.fromkeys(states))
     if found == ["running"]:
         return complete
@@ -86,7 +86,7 @@ def shown_text(value: ShownClusterDocument, now: datetime, node: Callable[[Shown
     first = value["machines"][0]["cluster"]
     engine = first["engine"] if first else "none"
     lost = first["on_node_loss"] if first else "wait"
-    billed = [one["price"] for one in value["machines"] if one["billed"]]
+    billed = [machine["price"] for machine in value["machines"] if machine["billed"]]
     hourly = sum((Decimal(one["usd_per_hour"]) for one in billed if one), Decimal())
     hourly_text = "" if not billed else f", {dollars(None if None in billed else f'{hourly}', 4)} an hour"
     cost = f"{spent(value, 4)} so far{without_price(value)}"
@@ -105,5 +105,5 @@ def shown_text(value: ShownClusterDocument, now: datetime, node: Callable[[Shown
         ]
     )
     parts = [f"{paragraph(head)}\n{lines}"]
-    parts += [node(one) for one in value["machines"]] if node else [machines(value["machines"], now)]
+    parts += [node(machine) for machine in value["machines"]] if node else [machines(value["machines"], now)]
     return "\n\n".join(parts)

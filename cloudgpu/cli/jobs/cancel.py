@@ -42,15 +42,15 @@ def cancelled_text(value: CancelDocument, now: datetime) -> str:
     from cloudgpu.cli.jobs.text import ended_text, state_text
     from cloudgpu.cli.render import when
 
-    one = value["job"]
+    job = value["job"]
     if value["was_over"]:
-        kept = f" Its machine is kept until {when(one['kept_until'], now)}: cloudgpu down {_machine_name(one)} ends it."
-        return f"{one['name']} is over already: {state_text(one)}.{kept if one['kept_until'] else ''}"
+        kept = f" Its machine is kept until {when(job['kept_until'], now)}: cloudgpu down {_machine_name(job)} ends it."
+        return f"{job['name']} is over already: {state_text(job)}.{kept if job['kept_until'] else ''}"
     if value["waits"] is not None:
         later = "It is ended by the next cloudgpu reap or watch that reaches it."
-        return f"{one['name']} is to be cancelled, and is not over yet: {value['waits']}. {later}"
-    return ended_text(one, now)
+        return f"{job['name']} is to be cancelled, and is not over yet: {value['waits']}. {later}"
+    return ended_text(job, now)
 
 
-def _machine_name(one: JobDocument) -> str:
-    return "NAME" if one["machine"] is None else one["machine"]["name"]
+def _machine_name(job: JobDocument) -> str:
+    return "NAME" if job["machine"] is None else job["machine"]["name"]

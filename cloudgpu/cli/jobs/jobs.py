@@ -46,31 +46,31 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
         more = "" if ended else " Those that are over: cloudgpu jobs --all"
         return f"No job {'is known' if ended else 'is running'}.{more}"
 
-    rows = [_row(one, now) for one in value["jobs"]]
-    waiting = [f"{one['name']} waits {waits_text(one, now)}" for one in value["jobs"] if one["waits"] is not None]
-    waiting += [f"{one['name']} {one['why']}" for one in value["jobs"] if one["state"] == "queued"]
+    rows = [_row(job, now) for job in value["jobs"]]
+    waiting = [f"{job['name']} waits {waits_text(job, now)}" for job in value["jobs"] if job["waits"] is not None]
+    waiting += [f"{job['name']} {job['why']}" for job in value["jobs"] if job["state"] == "queued"]
     listed = table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
     return "\n".join([listed, *map(wrapped, waiting)])
 
 
-def _row(one: JobDocument, now: datetime) -> list[str]:
-    short = clipped(shlex.join(one["command"]), WIDEST_COMMAND, "..")
-    return [one["name"], state_text(one), _percent(one), on_text(one), spent_text(one), _end(one, now), short]
+def _row(job: JobDocument, now: datetime) -> list[str]:
+    short = clipped(shlex.join(job["command"]), WIDEST_COMMAND, "..")
+    return [job["name"], state_text(job), _percent(job), on_text(job), spent_text(job), _end(job, now), short]
 
 
-def _percent(one: JobDocument) -> str:
-    found = one["progress"]
-    if found is None:
+def _percent(job: JobDocument) -> str:
+    progress = job["progress"]
+    if progress is None:
         return ""
-    return f"{found['done']:g}" if found["percent"] is None else f"{found['percent']:.0f} %"
+    return f"{progress['done']:g}" if progress["percent"] is None else f"{progress['percent']:.0f} %"
 
 
-def _end(one: JobDocument, now: datetime) -> str:
+def _end(job: JobDocument, now: datetime) -> str:
     from cloudgpu.core.values.times import from_iso
 
-    if one["ended_at"] is not None:
-        return ago(one["ended_at"], now)
-    if one["expected_end"] is None:
+    if job["ended_at"] is not None:
+        return ago(job["ended_at"], now)
+    if job["expected_end"] is None:
         return "?"
-    left = max(0.0, (from_iso(one["expected_end"]) - now).total_seconds())
-    return f"in {rounded(left)}" if one["expected_by"] == "progress" else f"by {rounded(left)}"
+    left = max(0.0, (from_iso(job["expected_end"]) - now).total_seconds())
+    return f"in {rounded(left)}" if job["expected_by"] == "progress" else f"by {rounded(left)}"

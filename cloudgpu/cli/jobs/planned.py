@@ -176,8 +176,8 @@ def _left_out(snapshot: Snapshot) -> str | None:
     return f"{', '.join(map(_entry, found))}{more}"
 
 
-def _entry(one: LeftOut) -> str:
-    return f"{one.path} ({'at least ' if one.at_least else ''}{size(one.size)})"
+def _entry(file: LeftOut) -> str:
+    return f"{file.path} ({'at least ' if file.at_least else ''}{size(file.size)})"
 
 
 def _secrets(snapshot: Snapshot) -> str | None:

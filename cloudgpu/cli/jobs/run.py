@@ -248,20 +248,20 @@ def tell_how(session: Session, job: Job) -> None:
     sys.stderr.write(f"{shown(text, sys.stderr)}\n")
 
 
-def detached_text(one: JobDocument) -> str:
+def detached_text(job: JobDocument) -> str:
     """Return how to follow a job that goes on without this process, and what happens if nobody watches."""
     from cloudgpu.cli.render import steps, wrapped
 
-    name, machine = one["name"], one["machine"]
+    name, machine = job["name"], job["machine"]
     on = f" on {machine['name']}" if machine is not None else ""
     ways = steps([(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")])
-    watch = f"{_unwatched(one)[0]} while cloudgpu watch, or cloudgpu cron, runs on this computer. {_unwatched(one)[1]}"
-    return f"{wrapped(f'{name} is {state_text(one)}{on}.')}\n{ways}\n{wrapped(watch)}"
+    watch = f"{_unwatched(job)[0]} while cloudgpu watch, or cloudgpu cron, runs on this computer. {_unwatched(job)[1]}"
+    return f"{wrapped(f'{name} is {state_text(job)}{on}.')}\n{ways}\n{wrapped(watch)}"
 
 
-def _unwatched(one: JobDocument) -> tuple[str, str]:
+def _unwatched(job: JobDocument) -> tuple[str, str]:
     """Return what happens to a job while somebody watches, and what happens to it otherwise."""
-    machine = one["machine"]
+    machine = job["machine"]
     if machine is None:
         return "It gets its machine", "If neither runs, it waits."
     stays = "they stay there" if not machine["own"] else "its machine stops by its policy"

@@ -109,22 +109,22 @@ def _traces(value: SpotBacktestDocument) -> str:
 
 def _table(value: SpotBacktestDocument) -> str:
     best = value["optimum"]
-    rows = [[*_row(value, one)] for one in value["policies"]]
+    rows = [[*_row(value, policy)] for policy in value["policies"]]
     rows.append(["optimum", _cost(value, best["cost"]), "", "", "", f"{best['on_demand_hours']:.1f}", "", ""])
     headings = ["POLICY", "COST", "HIGH", "ABOVE BEST", "HIGH", "ON DEMAND", "STARTS", "MISSED"]
     return table(rows, headings, right=range(1, 8))
 
 
-def _row(value: SpotBacktestDocument, one: SpotPolicyResult) -> list[str]:
+def _row(value: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
     return [
-        one["policy"],
-        _cost(value, one["cost"]["mean"]),
-        _cost(value, one["cost_p95"]),
-        f"{one['above_optimum']['mean']:.1%}",
-        f"{one['above_optimum_p95']:.1%}",
-        f"{one['on_demand_hours']:.1f}",
-        f"{one['starts']:.1f}",
-        str(one["missed"]),
+        result["policy"],
+        _cost(value, result["cost"]["mean"]),
+        _cost(value, result["cost_p95"]),
+        f"{result['above_optimum']['mean']:.1%}",
+        f"{result['above_optimum_p95']:.1%}",
+        f"{result['on_demand_hours']:.1f}",
+        f"{result['starts']:.1f}",
+        str(result["missed"]),
     ]
 
 

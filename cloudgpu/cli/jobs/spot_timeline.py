@@ -45,10 +45,10 @@ def timeline_text(value: SpotBacktestDocument) -> str:
     lines = [_title(value), ""]
     for name, zone in zip(shown["traces"], shown["available"], strict=True):
         lines.append(_line(clipped(name, LABEL - 1), _availability(zone, width, marks)))
-    for one in shown["policies"]:
-        lines += ["", _line(one["policy"], _machines(one["stretches"], hours, width, marks))]
-        lines.append(_line("", _progress(one["stretches"], hours, width, marks)))
-        lines.append(_line("", _summary(value, one)))
+    for policy in shown["policies"]:
+        lines += ["", _line(policy["policy"], _machines(policy["stretches"], hours, width, marks))]
+        lines.append(_line("", _progress(policy["stretches"], hours, width, marks)))
+        lines.append(_line("", _summary(value, policy)))
     lines += ["", *_axis(hours, width, marks), "", _legend(marks)]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -78,10 +78,10 @@ def _machines(stretches: Sequence[SpotStretch], hours: float, width: int, marks:
     for place in range(width):
         since, until = place * hours / width, (place + 1) * hours / width
         lasted: dict[str, float] = {}
-        for one in stretches:
-            overlap = min(until, one["until_h"]) - max(since, one["since_h"])
+        for stretch in stretches:
+            overlap = min(until, stretch["until_h"]) - max(since, stretch["since_h"])
             if overlap > 0:
-                lasted[one["mode"]] = lasted.get(one["mode"], 0.0) + overlap
+                lasted[stretch["mode"]] = lasted.get(stretch["mode"], 0.0) + overlap
         drawn += _mark(lasted, marks)
     return drawn
 
@@ -107,11 +107,11 @@ def _progress(stretches: Sequence[SpotStretch], hours: float, width: int, marks:
 def _done_at(stretches: Sequence[SpotStretch], at: float) -> float:
     """Return the share of the work that is done at this hour, between the ends of stretches in proportion."""
     before = 0.0
-    for one in stretches:
-        if at < one["until_h"]:
-            part = max(0.0, at - one["since_h"]) / (one["until_h"] - one["since_h"])
-            return before + (one["work_done"] - before) * part
-        before = one["work_done"]
+    for stretch in stretches:
+        if at < stretch["until_h"]:
+            part = max(0.0, at - stretch["since_h"]) / (stretch["until_h"] - stretch["since_h"])
+            return before + (stretch["work_done"] - before) * part
+        before = stretch["work_done"]
     return before
 
 

@@ -14,117 +14,117 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.jobs import JobDocument
 
 
-def state_text(one: JobDocument) -> str:
+def state_text(job: JobDocument) -> str:
     """Return a job's state in words, with its exit status where it failed."""
-    word = one["state"].replace("_", " ")
-    code = one["exit"]
-    return f"{word} ({code['code']})" if one["state"] == "failed" and code is not None else word
+    word = job["state"].replace("_", " ")
+    code = job["exit"]
+    return f"{word} ({code['code']})" if job["state"] == "failed" and code is not None else word
 
 
-def on_text(one: JobDocument) -> str:
+def on_text(job: JobDocument) -> str:
     """Return where a job runs: its machine, and Slurm's id of it."""
-    machine = "" if one["machine"] is None else one["machine"]["name"]
-    return machine if one["slurm"] is None else f"{machine} Slurm {one['slurm']['id']}".lstrip()
+    machine = "" if job["machine"] is None else job["machine"]["name"]
+    return machine if job["slurm"] is None else f"{machine} Slurm {job['slurm']['id']}".lstrip()
 
 
-def spent_text(one: JobDocument) -> str:
+def spent_text(job: JobDocument) -> str:
     """Return what a job has cost, with a `+` where a part of it has no price; somebody else's Slurm is free."""
-    if one["slurm"] is not None and one["slurm"]["cluster"] is None:
-        asks = one["slurm"]["tariff_usd"]
+    if job["slurm"] is not None and job["slurm"]["cluster"] is None:
+        asks = job["slurm"]["tariff_usd"]
         return "free" if asks is None else dollars(asks)
-    return dollars(one["spent_usd"]) + "+" * bool(one["unpriced"])
+    return dollars(job["spent_usd"]) + "+" * bool(job["unpriced"])
 
 
-def job_text(one: JobDocument, now: datetime) -> str:
+def job_text(job: JobDocument, now: datetime) -> str:
     """Return one job: state, progress, cost, results, and each attempt."""
     return facts(
         [
-            ("job", f"{one['name']}: {shlex.join(one['command'])}"),
-            ("state", _state(one)),
-            ("waits", waits_text(one, now)),
-            ("done", _progress(one, now)),
-            ("machine", _where(one)),
-            ("slurm", _slurm(one)),
-            ("spent", _money(one)),
-            ("deadline", _deadline(one, now)),
-            ("ends", _expected(one, now)),
-            ("exit", _exit(one)),
-            ("results", _came_back(one)),
-            *(("attempt", _attempt(one, number, now)) for number in range(len(one["attempts"]))),
-            ("kept", f"its machine, until {when(one['kept_until'], now)}" if one["kept_until"] else None),
-            ("asked", when(one["requested_at"], now)),
-            ("owner", ", project ".join(filter(None, (one["owner"], one["project"])))),
-            ("id", one["id"]),
+            ("job", f"{job['name']}: {shlex.join(job['command'])}"),
+            ("state", _state(job)),
+            ("waits", waits_text(job, now)),
+            ("done", _progress(job, now)),
+            ("machine", _where(job)),
+            ("slurm", _slurm(job)),
+            ("spent", _money(job)),
+            ("deadline", _deadline(job, now)),
+            ("ends", _expected(job, now)),
+            ("exit", _exit(job)),
+            ("results", _came_back(job)),
+            *(("attempt", _attempt(job, number, now)) for number in range(len(job["attempts"]))),
+            ("kept", f"its machine, until {when(job['kept_until'], now)}" if job["kept_until"] else None),
+            ("asked", when(job["requested_at"], now)),
+            ("owner", ", project ".join(filter(None, (job["owner"], job["project"])))),
+            ("id", job["id"]),
         ]
     )
 
 
-def _state(one: JobDocument) -> str:
-    why = f": {one['why']}" if one["why"] else ""
-    left = " (its results, or its machine, are still open)" if one["living"] and one["exit"] is not None else ""
-    return f"{state_text(one)}{why}{left}"
+def _state(job: JobDocument) -> str:
+    why = f": {job['why']}" if job["why"] else ""
+    left = " (its results, or its machine, are still open)" if job["living"] and job["exit"] is not None else ""
+    return f"{state_text(job)}{why}{left}"
 
 
-def waits_text(one: JobDocument, now: datetime) -> str | None:
+def waits_text(job: JobDocument, now: datetime) -> str | None:
     """Return for what a job without a machine waits, and how long it does; None where it does not."""
-    found = one["waits"]
-    if found is None:
+    waits = job["waits"]
+    if waits is None:
         return None
-    return f"for capacity since {when(found['since'], now)}, until {when(found['until'], now)} at most: {found['why']}"
+    return f"for capacity since {when(waits['since'], now)}, until {when(waits['until'], now)} at most: {waits['why']}"
 
 
-def _progress(one: JobDocument, now: datetime) -> str | None:
-    found = one["progress"]
-    if found is None:
+def _progress(job: JobDocument, now: datetime) -> str | None:
+    progress = job["progress"]
+    if progress is None:
         return None
-    of = "" if found["of"] is None else f" of {found['of']:g} ({found['percent']:.0f} %)"
-    return f"{found['done']:g}{of}, {ago(found['at'], now)}"
+    of = "" if progress["of"] is None else f" of {progress['of']:g} ({progress['percent']:.0f} %)"
+    return f"{progress['done']:g}{of}, {ago(progress['at'], now)}"
 
 
-def _where(one: JobDocument) -> str | None:
-    found = one["machine"]
-    if found is None:
+def _where(job: JobDocument) -> str | None:
+    machine = job["machine"]
+    if machine is None:
         return None
-    price = "" if found["usd_per_hour"] is None else f", {dollars(found['usd_per_hour'], 4)} an hour"
-    stays = "" if found["own"] else "; it was there, and stays"
-    return f"{found['name']} ({found['state']}), {found['provider']} {found['region']}{price}{stays}"
+    price = "" if machine["usd_per_hour"] is None else f", {dollars(machine['usd_per_hour'], 4)} an hour"
+    stays = "" if machine["own"] else "; it was there, and stays"
+    return f"{machine['name']} ({machine['state']}), {machine['provider']} {machine['region']}{price}{stays}"
 
 
-def _slurm(one: JobDocument) -> str | None:
-    found = one["slurm"]
-    if found is None:
+def _slurm(job: JobDocument) -> str | None:
+    slurm = job["slurm"]
+    if slurm is None:
         return None
-    nodes = f"{found['nodes']} node{'s' * (found['nodes'] != 1)}"
-    return f"job {found['id']}, {nodes}: {', '.join(found['states'])}"
+    nodes = f"{slurm['nodes']} node{'s' * (slurm['nodes'] != 1)}"
+    return f"job {slurm['id']}, {nodes}: {', '.join(slurm['states'])}"
 
 
-def _money(one: JobDocument) -> str:
-    if one["slurm"] is not None and one["slurm"]["cluster"] is None:
-        asks = one["slurm"]["tariff_usd"]
+def _money(job: JobDocument) -> str:
+    if job["slurm"] is not None and job["slurm"]["cluster"] is None:
+        asks = job["slurm"]["tariff_usd"]
         return "nothing: it is free" if asks is None else f"{dollars(asks)} by usd_per_gpu_hour, billed elsewhere"
-    missing = f", without {' and '.join(one['unpriced'])}: no price is known" if one["unpriced"] else ""
-    most = "" if one["dearest_usd"] is None or one["exit"] else f" of at most {dollars(one['dearest_usd'])}"
-    return f"{dollars(one['spent_usd'])}{most}{missing}"
+    missing = f", without {' and '.join(job['unpriced'])}: no price is known" if job["unpriced"] else ""
+    most = "" if job["dearest_usd"] is None or job["exit"] else f" of at most {dollars(job['dearest_usd'])}"
+    return f"{dollars(job['spent_usd'])}{most}{missing}"
 
 
-def _deadline(one: JobDocument, now: datetime) -> str | None:
-    found = one["deadline"]
-    if found is None:
+def _deadline(job: JobDocument, now: datetime) -> str | None:
+    deadline = job["deadline"]
+    if deadline is None:
         return None
-    on = {"spot": "on spot", "on_demand": "on demand", None: "it waits"}[found["market"]]
-    saved = f"{rounded(found['saved_s'])} of {rounded(found['work_s'])} are saved"
-    return f"{when(found['at'], now)}; {on if one['living'] else 'over'}, {saved} (policy {found['policy']})"
+    on = {"spot": "on spot", "on_demand": "on demand", None: "it waits"}[deadline["market"]]
+    saved = f"{rounded(deadline['saved_s'])} of {rounded(deadline['work_s'])} are saved"
+    return f"{when(deadline['at'], now)}; {on if job['living'] else 'over'}, {saved} (policy {deadline['policy']})"
 
 
-def _expected(one: JobDocument, now: datetime) -> str | None:
-    if one["expected_end"] is None:
+def _expected(job: JobDocument, now: datetime) -> str | None:
+    if job["expected_end"] is None:
         return None
-    by = "at this speed" if one["expected_by"] == "progress" else "at the latest: --timeout"
-    return f"{when(one['expected_end'], now)}, {by}"
+    by = "at this speed" if job["expected_by"] == "progress" else "at the latest: --timeout"
+    return f"{when(job['expected_end'], now)}, {by}"
 
 
-def _exit(one: JobDocument) -> str | None:
-    found = one["exit"]
+def _exit(job: JobDocument) -> str | None:
+    found = job["exit"]
     if found is None:
         return None
     own = f"signal {found['signal']}" if found["signal"] else f"status {found['status']}"
@@ -132,18 +132,18 @@ def _exit(one: JobDocument) -> str | None:
     return known if found["by"] == "command" else f"{known}; ended by cloudgpu"
 
 
-def _came_back(one: JobDocument) -> str | None:
-    found = one["results"]
-    if found is None:
+def _came_back(job: JobDocument) -> str | None:
+    results = job["results"]
+    if results is None:
         return None
-    here = found["host"] in ("", hostname())  # a bucket is on no host
-    where = found["directory"] if here else f"{found['directory']} on {found['host']}"
-    partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
-    return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
+    here = results["host"] in ("", hostname())  # a bucket is on no host
+    where = results["directory"] if here else f"{results['directory']} on {results['host']}"
+    partly = "" if results["whole"] else f", not whole{': ' if results['why'] else ''}{results['why']}"
+    return f"{files_text(results['files'])}, {size(results['bytes'])}, in {where}{partly}"
 
 
-def _attempt(one: JobDocument, place: int, now: datetime) -> str:
-    found = one["attempts"][place]
+def _attempt(job: JobDocument, place: int, now: datetime) -> str:
+    found = job["attempts"][place]
     on = f" on {found['machine']}" if found["machine"] else ""
     if found["began_at"] is None:
         return f"{found['number']}{on}: not begun"
@@ -153,28 +153,28 @@ def _attempt(one: JobDocument, place: int, now: datetime) -> str:
     return f"{found['number']}{on}: began {ago(found['began_at'], now)}{setup}{end}{why}"
 
 
-def ended_text(one: JobDocument, now: datetime) -> str:
+def ended_text(job: JobDocument, now: datetime) -> str:
     """Return what `run` says at the end: how it ended, how long it took, its results and what it has cost."""
     took = ""
-    if one["began_at"] is not None and one["ended_at"] is not None:
-        took = f" after {rounded((from_iso(one['ended_at']) - from_iso(one['began_at'])).total_seconds())}"
-    why = f" ({one['why']})" if one["why"] else ""
-    results = _came_back(one)
-    said = f"{one['name']} {_ENDED.get(one['state'], one['state'])}{took}{why}."
-    said += f" Results: {results}." if results and one["results"] and one["results"]["files"] else " No results."
-    kept = f" Its machine is kept until {when(one['kept_until'], now)}." if one["kept_until"] else ""
-    return f"{said} It cost {_money(one)}.{kept}{_how_to_get(one)}"
+    if job["began_at"] is not None and job["ended_at"] is not None:
+        took = f" after {rounded((from_iso(job['ended_at']) - from_iso(job['began_at'])).total_seconds())}"
+    why = f" ({job['why']})" if job["why"] else ""
+    results = _came_back(job)
+    said = f"{job['name']} {_ENDED.get(job['state'], job['state'])}{took}{why}."
+    said += f" Results: {results}." if results and job["results"] and job["results"]["files"] else " No results."
+    kept = f" Its machine is kept until {when(job['kept_until'], now)}." if job["kept_until"] else ""
+    return f"{said} It cost {_money(job)}.{kept}{_how_to_get(job)}"
 
 
-def _how_to_get(one: JobDocument) -> str:
+def _how_to_get(job: JobDocument) -> str:
     """Return how to get results that are on no computer; empty for others."""
-    found = one["results"]
-    if found is None or found["host"] or not found["files"]:
+    results = job["results"]
+    if results is None or results["host"] or not results["files"]:
         return ""
-    if found["directory"].startswith("volume:"):
-        volume, _, path = found["directory"].removeprefix("volume:").partition("/")
+    if results["directory"].startswith("volume:"):
+        volume, _, path = results["directory"].removeprefix("volume:").partition("/")
         return f" To get them: cloudgpu up --volume {volume}, then cloudgpu cp -r MACHINE:/data/{path} ."
-    return f" To get them: aws s3 cp --recursive {found['directory']} results"
+    return f" To get them: aws s3 cp --recursive {results['directory']} results"
 
 
 _ENDED = {

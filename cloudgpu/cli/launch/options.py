@@ -37,8 +37,8 @@ def takes(*declared: type) -> Callable[[Command], Command]:
 
 def text_option(metavar: str, says: str) -> typer.models.OptionInfo:
     """Return an option that takes a text, with this help."""
-    found: typer.models.OptionInfo = typer.Option(metavar=metavar, help=says)
-    return found
+    info: typer.models.OptionInfo = typer.Option(metavar=metavar, help=says)
+    return info
 
 
 Trust = Annotated[

@@ -30,7 +30,7 @@ def glance(value: Plan, now: datetime) -> str:
             ("if idle", _idle(value)),
             ("engine", _engine(value)),
             ("ended by", _ended_by(value["guarded"], value["nodes"])),
-            *((one["rule"], _rule(one, now)) for one in value["rules"] if one["rule"] != "idle"),
+            *((rule["rule"], _rule(rule, now)) for rule in value["rules"] if rule["rule"] != "idle"),
             ("budget", _budgets_briefly(value["budgets"])),
             *_warnings(value),
         ]
@@ -60,13 +60,13 @@ def line(value: Plan) -> str:
 
 def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
     """Yield what may cost, erase or expose more than one expects, and what could not be checked."""
-    yield from (("gpus now", one) for one in value["gpu_users"] if one != NOBODY)
+    yield from (("gpus now", gpu_user) for gpu_user in value["gpu_users"] if gpu_user != NOBODY)
     if _erases(value):
         words = _stop(value)
         erases = words.startswith(ERASES)
         yield ("stop erases", words.removeprefix(ERASES)) if erases else ("stop", words)
-    yield from (("budget", _budget(one)) for one in value["budgets"] if _is_doubtful(one))
-    if any(_is_doubtful(one) for one in value["budgets"]) and value["market"] == "spot":
+    yield from (("budget", _budget(budget)) for budget in value["budgets"] if _is_doubtful(budget))
+    if any(_is_doubtful(budget) for budget in value["budgets"]) and value["market"] == "spot":
         yield "", _SPOT_COUNTS
     if _is_open(value["setup"]["network"]):
         yield LABELS["access"], "SSH is open to EVERY address; a login still needs the key"
@@ -157,18 +157,18 @@ def _cost_briefly(value: Plan) -> str:
 
 
 def _idle(value: Plan) -> str:
-    found = value["idle"]
-    if found is None:
+    idle = value["idle"]
+    if idle is None:
         blind = value["guarded"]["agent"] == "none"
         return (
             "it keeps running: no agent runs on it"
             if blind
             else "it keeps running: its policy does not end idle machines"
         )
-    after, grace = rounded(found["after_s"]), rounded(found["grace_s"])
-    if found["do"] is None:
+    after, grace = rounded(idle["after_s"]), rounded(idle["grace_s"])
+    if idle["do"] is None:
         return f"only a warning after {after}"
-    return f"{_DOES[found['do']]} after {after} and a {grace} warning"
+    return f"{_DOES[idle['do']]} after {after} and a {grace} warning"
 
 
 def _ended_by(guarded: PlannedGuards, nodes: int) -> str:
@@ -187,14 +187,14 @@ def _engine(value: Plan) -> str | None:
 
 def _budgets_briefly(budgets: Sequence[BudgetFit]) -> str | None:
     """Return the least that a budget has left after this; None where one does not fit, which is said in full."""
-    if not budgets or any(_is_doubtful(one) for one in budgets):
+    if not budgets or any(_is_doubtful(fit) for fit in budgets):
         return None
     least = min(budgets, key=lambda one: Decimal(one["remaining_usd"]))
     return f"fits; leaves {dollars(least['remaining_usd'])} of {dollars(least['limit_usd'])} in {least['name']}"
 
 
-def _is_doubtful(one: BudgetFit) -> bool:
-    return bool(not one["fits"] or one["overridden"] or one["unpriced"] or one["assumed"])
+def _is_doubtful(fit: BudgetFit) -> bool:
+    return bool(not fit["fits"] or fit["overridden"] or fit["unpriced"] or fit["assumed"])
 
 
 def _erases(value: Plan) -> bool:
@@ -215,18 +215,18 @@ def plan(value: Plan, now: datetime) -> str:
         [
             ("name", value["name"] or "two random words"),
             ("what", _what(value)),
-            *(("gpus now", one) for one in value["gpu_users"]),
+            *(("gpus now", gpu_user) for gpu_user in value["gpu_users"]),
             ("where", _where(value)),
             *([("chosen", _chosen(value["by_account"]))] if value["by_account"] else []),
             ("market", None if is_owned(value["provider"]) and value["market"] == "on_demand" else _market(value)),
             ("price", price(value["price"]) + _each(value)),
             ("lease", _lease(value, now)),
             ("policy", _policy(value)),
-            *((one["rule"], _rule(one, now)) for one in value["rules"]),
+            *((rule["rule"], _rule(rule, now)) for rule in value["rules"]),
             ("cost", _cost(value)),
             *(("attached", _extra(extra)) for extra in value["attached_costs"] if extra["while_running"]),
             ("stop", _stop(value)),
-            *(("budget", _budget(one)) for one in value["budgets"]),
+            *(("budget", _budget(budget)) for budget in value["budgets"]),
             *([("", _SPOT_COUNTS)] if value["budgets"] and value["market"] == "spot" else []),
             ("guards", "; ".join(value["guards"])),
             ("ssh", _ssh(value["setup"]["network"])),
@@ -330,25 +330,25 @@ def _extra(extra: Extra) -> str:
 _SPOT_COUNTS = "a spot machine counts at --max-price, without one at the on-demand price"
 
 
-def _budget(one: BudgetFit) -> str:
+def _budget(fit: BudgetFit) -> str:
     """Return how it fits a budget: the sum of what was spent, what runs and this, and what is left then."""
-    name = f"{one['name']} ({one['scope']})"
-    if one["unpriced"]:
-        return f"{name}: it is not known what {', '.join(one['unpriced'])} costs"
-    spent, running, wanted = (dollars(one[key]) for key in ("spent_usd", "running_usd", "requested_usd"))
-    left = Decimal(one["remaining_usd"])
-    rest = f"leaves {dollars(one['remaining_usd'])}" if left >= 0 else f"{Money.usd(-left).text()} too much"
-    does = "" if one["fits"] else f": {_does(one)}"
-    of = dollars(one["limit_usd"])
-    counted = f"; counted without a known price: {'; '.join(one['assumed'])}" if one["assumed"] else ""
-    return f"{name}: {spent} spent + {running} running + {wanted} of {of} {one['period']}, {rest}{does}{counted}"
+    name = f"{fit['name']} ({fit['scope']})"
+    if fit["unpriced"]:
+        return f"{name}: it is not known what {', '.join(fit['unpriced'])} costs"
+    spent, running, wanted = (dollars(fit[key]) for key in ("spent_usd", "running_usd", "requested_usd"))
+    left = Decimal(fit["remaining_usd"])
+    rest = f"leaves {dollars(fit['remaining_usd'])}" if left >= 0 else f"{Money.usd(-left).text()} too much"
+    does = "" if fit["fits"] else f": {_does(fit)}"
+    of = dollars(fit["limit_usd"])
+    counted = f"; counted without a known price: {'; '.join(fit['assumed'])}" if fit["assumed"] else ""
+    return f"{name}: {spent} spent + {running} running + {wanted} of {of} {fit['period']}, {rest}{does}{counted}"
 
 
-def _does(one: BudgetFit) -> str:
+def _does(fit: BudgetFit) -> str:
     """Return what a budget does that does not carry it."""
-    if one["overridden"]:
+    if fit["overridden"]:
         return "passed by --override"
-    return "refused" if one["refuses"] else "it only tells"
+    return "refused" if fit["refuses"] else "it only tells"
 
 
 def _stop(value: Plan) -> str:

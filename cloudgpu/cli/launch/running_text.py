@@ -20,20 +20,20 @@ DELETED = " is deleted."  # so ends a sentence of `termination_sentences` about 
 SHOWN, WIDTH = 10, 80
 
 
-def running_lines(found: Sequence[BusyMachine]) -> list[str]:
+def running_lines(machines: Sequence[BusyMachine]) -> list[str]:
     """Return what ends with each machine, and of which machines that is not known."""
-    return [line for one in found for line in _lines(one)]
+    return [line for machine in machines for line in _lines(machine)]
 
 
-def _lines(one: BusyMachine) -> list[str]:
-    if one["processes"] is None:
-        return [f"{one['name']}: it is not known what still runs there: {one['error']}"]
-    rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in one["processes"]]
+def _lines(machine: BusyMachine) -> list[str]:
+    if machine["processes"] is None:
+        return [f"{machine['name']}: it is not known what still runs there: {machine['error']}"]
+    rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in machine["processes"]]
     shown, more = rows[:SHOWN], len(rows) - SHOWN
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
     lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:WIDTH] for pid, age, command in shown]
     rest = [f"    and {more} more"] if more > 0 else []
-    return [f"{one['name']}: this still runs there and ends now:", *lines, *rest]
+    return [f"{machine['name']}: this still runs there and ends now:", *lines, *rest]
 
 
 def stop_question(value: MachineDocument, effect: str, whose: str) -> str:
@@ -85,7 +85,7 @@ def extend_question(value: MachineDocument, until: str, cost: str, whose: str) -
 
 def start_question(value: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
     """Return what an hour of a stopped machine costs, and what it costs to the end of its new lease."""
-    paid = [one for one in value["attached_costs"] or () if one["while_running"]]
+    paid = [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_running"]]
     return _question(
         "Start",
         [
@@ -109,12 +109,12 @@ def _machine_text(value: MachineDocument) -> str:
 
 def _cost_text(values: Sequence[MachineDocument]) -> str:
     """Return what an hour costs that ends, of those that are billed, and what they have cost."""
-    billed = [one for one in values if one["billed"] and not one["terminated_at"]]
+    billed = [machine for machine in values if machine["billed"] and not machine["terminated_at"]]
     prices = [one["price"]["usd_per_hour"] for one in billed if one["price"]]
     hourly = dollars(f"{sum(map(Decimal, prices), Decimal())}", 4)
     unknown = f" and {len(billed) - len(prices)} without a known price" if len(prices) < len(billed) else ""
     ends = f"{hourly} an hour{unknown}" if billed else "no price an hour: nothing of it runs"
-    cost = sum((Decimal(one["spent_usd"] or 0) for one in values), Decimal())
-    more = "+" if any(one["unpriced"] for one in values) else ""
+    cost = sum((Decimal(machine["spent_usd"] or 0) for machine in values), Decimal())
+    more = "+" if any(machine["unpriced"] for machine in values) else ""
     so_far = spent(values[0], 4) if len(values) == 1 else f"{dollars(f'{cost}')}{more}"
     return f"{ends}; {so_far} so far"

@@ -107,7 +107,7 @@ def _text(
 
 def _credits(found: list[CreditDocument], now: Any) -> list[str]:
     """Return what is left in accounts that are paid in advance, and how long it lasts."""
-    return [paragraph(credit_text(one, now)) for one in found]
+    return [paragraph(credit_text(credit, now)) for credit in found]
 
 
 def _none(*, ever: bool, asked: bool) -> str:
@@ -134,7 +134,7 @@ def _absent(machines: list[MachineDocument]) -> list[str]:
 
 def _marked(machines: list[MachineDocument]) -> list[str]:
     """Return what the marks behind prices mean, of those that there are."""
-    marks = {price_mark(one) for one in machines}
+    marks = {price_mark(machine) for machine in machines}
     said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
     said["assumed"] = "usual figures, or the most it can draw (cloudgpu show NAME -v)"
     return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
@@ -142,7 +142,7 @@ def _marked(machines: list[MachineDocument]) -> list[str]:
 
 def _billed_on(machines: list[MachineDocument]) -> list[str]:
     """Return which machines are stopped and go on costing as if they ran, and what ends that."""
-    names = [one["name"] for one in machines if one["state"] == "stopped" and one["billed"]]
+    names = [machine["name"] for machine in machines if machine["state"] == "stopped" and machine["billed"]]
     why = "it was shut down from inside, and is still billed until cloudgpu stop"
     return [paragraph(f"{name}: {why} {name}.") for name in names]
 
@@ -157,4 +157,4 @@ def _unjudged(machines: list[MachineDocument]) -> list[str]:
 
 def _gpus_now(machines: list[MachineDocument]) -> list[str]:
     """Return who uses the GPUs of machines that share a computer with others, as they were just told."""
-    return [paragraph(f"{one['name']}: {use}.") for one in machines for use in one["gpu_users"]]
+    return [paragraph(f"{machine['name']}: {use}.") for machine in machines for use in machine["gpu_users"]]

@@ -84,7 +84,7 @@ def command(
     sync_for_budgets(session, prepared)
     document = plan_document(session, prepared)
     if dry_run:
-        if not all(one["fits"] for one in document["plan"]["budgets"]):
+        if not all(budget["fits"] for budget in document["plan"]["budgets"]):
             tell_plan(document, session.clock(), output, verbose=verbose)
             check_budgets(session, prepared)
         emit(output, document, _plan_text(document, session.clock(), verbose=verbose))
@@ -101,8 +101,8 @@ def command(
     if document["existing"] is None:
         plan = ask_for_agreement(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
     done = launch(session, plan, wait=not no_wait, agree=lambda: ask(plan))
-    ready = not no_wait and all(one.state == "running" for one in done.nodes)
-    each = [_on_start(session, one, plan.template, wait=wait_start) for one in done.nodes] if ready else []
+    ready = not no_wait and all(node.state == "running" for node in done.nodes)
+    each = [_on_start(session, node, plan.template, wait=wait_start) for node in done.nodes] if ready else []
     on_start = next((word for word in ("failed", "running", "done") if word in each), None)
     result = launch_document(session, plan, done, on_start)
     emit(
@@ -144,7 +144,7 @@ def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
         cluster = document["existing"]["cluster"]
         name = cluster["name"] if cluster else document["existing"]["name"]
         text += f"\n{name} was already launched by the same request: up returns it."
-        text += "".join(f"\n  {_differs(one)}" for one in document["differences"])
+        text += "".join(f"\n  {_differs(difference)}" for difference in document["differences"])
     return text
 
 
@@ -157,8 +157,8 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
         return _cluster_text(result, ready=ready)
     if result["found"]:
         tell(f"{line(machine)} (already launched by this request; --new: another)")
-        for one in result["differences"]:
-            tell(_differs(one))
+        for difference in result["differences"]:
+            tell(_differs(difference))
     if machine["retained"] and machine["terminated_at"]:
         return f"{name} does not run; its disk remains. Start it again: cloudgpu start {name}"
     if machine["state"] in ("stopped", "deallocated"):
@@ -175,9 +175,9 @@ def _cluster_text(result: UpDocument, *, ready: bool) -> str:
     name = first.rpartition("-")[0]
     if result["found"]:
         tell(f"{name} was already launched by this request. (--new: another)")
-        for one in result["differences"]:
-            tell(_differs(one))
-    runs = sum(one["state"] == "running" for one in result["nodes"])
+        for difference in result["differences"]:
+            tell(_differs(difference))
+    runs = sum(node["state"] == "running" for node in result["nodes"])
     number = len(result["nodes"])
     if not ready or runs < number:
         unset = " The same up without --no-wait sets Slurm up." if result["plan"]["engine"] == "slurm" else ""
@@ -200,10 +200,10 @@ def _start_text(name: str, on_start: str | None) -> str:
     return f", but on_start failed (its log: cloudgpu exec {name} -- cat {LOG})" if on_start == "failed" else ""
 
 
-def _differs(one: RequestDifference) -> str:
+def _differs(difference: RequestDifference) -> str:
     """Return in what a found machine is not as was asked, and how to have it so."""
-    message = f"{one['option']} {one['requested']} was ignored: the machine has {one['current']}"
-    return f"{message}. To change it: {one['next']}"
+    message = f"{difference['option']} {difference['requested']} was ignored: the machine has {difference['current']}"
+    return f"{message}. To change it: {difference['next']}"
 
 
 def _at_cloud(machine: MachineDocument) -> str:

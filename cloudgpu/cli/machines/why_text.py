@@ -24,7 +24,7 @@ _STATES = {"ACTIVE": "in use", "IDLE": "idle", "UNKNOWN": "not known whether it 
 
 def texts(values: Sequence[WhyDocument], now: datetime) -> str:
     """Return what `reap --explain` says: a block for each machine."""
-    return "\n\n".join(text(one, now) for one in values)
+    return "\n\n".join(text(why, now) for why in values)
 
 
 def text(value: WhyDocument, now: datetime) -> str:
@@ -53,7 +53,7 @@ def indented(shown: str) -> str:
 
 
 def _signals(value: WhyDocument) -> str:
-    limits = {one["what"]: _limit(one) for one in value["signals"]}
+    limits = {signal["what"]: _limit(signal) for signal in value["signals"]}
     # Its own limit is since the last key: output after that is not seen at all, and any other counts as keys do.
     limits["terminal output"] = limits.get("terminal input", "")
     rows = [
@@ -69,10 +69,10 @@ def _signals(value: WhyDocument) -> str:
     return table(rows, ["SIGNAL", "SEEN", "COUNTS FROM", "LAST SIGN OF LIFE", "NOW"])
 
 
-def _limit(one: ActivitySignal) -> str:
-    if one["limit"] is None:
+def _limit(signal: ActivitySignal) -> str:
+    if signal["limit"] is None:
         return "any"
-    return ("within " if one["unit"] == "seconds" else "") + _reading(one["limit"], one["unit"], ago="")
+    return ("within " if signal["unit"] == "seconds" else "") + _reading(signal["limit"], signal["unit"], ago="")
 
 
 def _reading(value: Any, unit: str, ago: str = " ago") -> str:
@@ -106,7 +106,7 @@ def _facts(value: WhyDocument, now: datetime) -> str:
             ("held", ends["held_until"] and f"until {when(ends['held_until'], now)}"),
             ("lease", ends["lease"] and f"until {when(ends['lease'], now)}"),
             ("renewable", (last := ends.get("renew_until")) and f"until {when(last, now)}"),
-            ("warned", "; ".join(_warning(one, now) for one in value["warnings"])),
+            ("warned", "; ".join(_warning(warning, now) for warning in value["warnings"])),
             ("scratch", ", ".join(f"{one['path']} ({size(one['bytes'])})" for one in value["scratch"])),
             ("decision", f"{decision['do']}{_rule(decision)}: {decision['why']}"),
             ("ends", f"{when(decision['at'], now)} if {_if(value)}" if decision["at"] else "no rule ends it"),
@@ -150,7 +150,7 @@ def _idle(idle: ActivityIdle, ends: RuleEnds, now: datetime) -> str:
     return rule + (f"; not used from now on, it ends {when(end, now)} at the earliest" if end else "")
 
 
-def _warning(one: GivenWarning, now: datetime) -> str:
-    due = f", ends {when(one['due'], now)}" if one["due"] else ""
-    rule = "use not known" if one["rule"] == "none" else one["rule"]
-    return f"{rule}, {ago(one['at'], now)}{due}" if from_iso(one["at"]) <= now else rule
+def _warning(warning: GivenWarning, now: datetime) -> str:
+    due = f", ends {when(warning['due'], now)}" if warning["due"] else ""
+    rule = "use not known" if warning["rule"] == "none" else warning["rule"]
+    return f"{rule}, {ago(warning['at'], now)}{due}" if from_iso(warning["at"]) <= now else rule

@@ -25,10 +25,10 @@ def nodes_blocks(document: NodesDocument, rows: int, *, verbose: bool, sources: 
     """Yield the table of so many rows, what it means, and, `verbose`, seconds and what they rest on."""
     shown = document["worth"][:rows]
     yield _table(document, shown)
-    yield "\n".join(paragraph(one) for one in _notes(document, shown))
+    yield "\n".join(paragraph(note) for note in _notes(document, shown))
     if verbose:
         yield _seconds(shown)
-        yield "\n".join(paragraph(one) for one in document["assumptions"])
+        yield "\n".join(paragraph(assumption) for assumption in document["assumptions"])
     if sources:
         lines = (f"{_name(one)}: {one['network_source']}" for one in shown if one["network_source"])
         yield "\n".join(wrapped(one, "", "    ") for one in dict.fromkeys(lines))
@@ -49,29 +49,29 @@ def own_nodes(document: NodesDocument, nothing: str) -> str:
 
 def _table(document: NodesDocument, rows: Sequence[NodesWorth]) -> str:
     last = len(HEADINGS)
-    return table([_cells(one) for one in rows], [f"{document['nodes']} MACHINES", *HEADINGS], right=range(1, last))
+    return table([_cells(worth) for worth in rows], [f"{document['nodes']} MACHINES", *HEADINGS], right=range(1, last))
 
 
-def _cells(one: NodesWorth) -> list[str]:
-    gbit = one["network_gbit_per_s"]
-    figures = (one["speed_up"], one["speed_up_without_overlap"], one["cost_factor"], one["hiding_gbit_per_s"])
+def _cells(worth: NodesWorth) -> list[str]:
+    gbit = worth["network_gbit_per_s"]
+    figures = (worth["speed_up"], worth["speed_up_without_overlap"], worth["cost_factor"], worth["hiding_gbit_per_s"])
     return [
-        _name(one),
+        _name(worth),
         UNKNOWN if gbit is None else f"{gbit:g}",
         *(UNKNOWN if number is None else figure(number) for number in figures),
-        one["verdict"] or "not known",
+        worth["verdict"] or "not known",
     ]
 
 
 def _seconds(rows: Sequence[NodesWorth]) -> str:
     """Return how long a step computes and sends, of each type of which that is known."""
-    pairs = [(_name(one), one["compute_s"], one["traffic_s"]) for one in rows]
+    pairs = [(_name(worth), worth["compute_s"], worth["traffic_s"]) for worth in rows]
     cells = [[name, f"{figure(work)} s", f"{figure(sent)} s"] for name, work, sent in pairs if work and sent]
     return table(cells, ["A STEP OF", "COMPUTES", "SENDS"], right=(1, 2)) if cells else ""
 
 
-def _name(one: NodesWorth) -> str:
-    return (one["instance_type"] or one["gpu"]).removeprefix("Standard_")
+def _name(worth: NodesWorth) -> str:
+    return (worth["instance_type"] or worth["gpu"]).removeprefix("Standard_")
 
 
 def _notes(document: NodesDocument, rows: Sequence[NodesWorth]) -> Iterator[str]:
@@ -79,21 +79,21 @@ def _notes(document: NodesDocument, rows: Sequence[NodesWorth]) -> Iterator[str]
         "SPEED-UP and COST (of each result): as times one machine. HIDDEN AT: Gbit/s from which on computing hides the "
         f"traffic. Poor: below 0.8 times {document['nodes']}."
     )
-    unlisted = [_name(one) for one in rows if one["network_gbit_per_s"] is None]
+    unlisted = [_name(worth) for worth in rows if worth["network_gbit_per_s"] is None]
     if unlisted:
         yield f"The network of {', '.join(dict.fromkeys(unlisted))} is in no list. Give it: --network 10 (Gbit/s)."
     bursts = [f"{_name(one)} {one['network_up_to_gbit_per_s']:g}" for one in rows if one["network_up_to_gbit_per_s"]]
     if bursts:
         yield f"Counted with the Gbit/s that last; for a while they are up to: {', '.join(bursts)}."
-    for one in rows:
-        if one["network_note"]:
-            yield f"{_name(one)}, {one['network_fabric']}: {one['network_note']}."
-    others = (one for one in rows[1:] if one["spot_loss"] not in (None, rows[0]["spot_loss"]))
+    for worth in rows:
+        if worth["network_note"]:
+            yield f"{_name(worth)}, {worth['network_fabric']}: {worth['network_note']}."
+    others = (worth for worth in rows[1:] if worth["spot_loss"] not in (None, rows[0]["spot_loss"]))
     yield from (f"{_name(one)}: {_chance(document, one)}" for one in others)
 
 
-def _chance(document: NodesDocument, one: NodesWorth) -> str:
-    loss = one["spot_loss"]
+def _chance(document: NodesDocument, worth: NodesWorth) -> str:
+    loss = worth["spot_loss"]
     if loss is None:
         return (
             f"Any loss restarts all {document['nodes']}: how often they are taken is in no list, nor in your ledger. "

@@ -50,7 +50,7 @@ def offers_text(
     notes = [_means(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
     notes += map(paragraph, value["marketplaces"])
     notes += [
-        *(_note("*", one) for one in legacy_notes(offers)),
+        *(_note("*", legacy_note) for legacy_note in legacy_notes(offers)),
         *_withheld(value["withheld"]),
         *_left_out(value["left_out"]),
     ]
@@ -89,12 +89,12 @@ def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
 
 def has_ec2_spot(offers: Sequence[GpuOffer] | Sequence[Estimate]) -> bool:
     """Say whether the price of a spot machine of EC2 is among these."""
-    return any(one["provider"] == "aws" and one["market"] == "spot" for one in offers)
+    return any(offer["provider"] == "aws" and offer["market"] == "spot" for offer in offers)
 
 
 def _has_parts(offers: Sequence[GpuOffer]) -> bool:
     """Say whether a price is the sum of Google's list prices of a machine and its GPUs."""
-    return any(one["provider"] == "gcp" and one["price"]["basis"] == "derived" for one in offers)
+    return any(offer["provider"] == "gcp" and offer["price"]["basis"] == "derived" for offer in offers)
 
 
 def _row(offer: GpuOffer) -> list[str]:

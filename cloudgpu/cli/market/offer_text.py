@@ -53,25 +53,25 @@ def finite(document: EstimateDocument) -> bool:
     return document["estimates"][0]["expected"] is not None
 
 
-def rests(one: Estimate) -> str:
+def rests(estimate: Estimate) -> str:
     """Return the mark of hours by a stand-in for the speed, as `gpus` has it."""
-    return "" if one["times_as_fast"] is None else STAND_INS.get(one["times_as_fast"]["basis"], "")
+    return "" if estimate["times_as_fast"] is None else STAND_INS.get(estimate["times_as_fast"]["basis"], "")
 
 
-def count(one: Estimate | GpuOffer | RentableMachine) -> str:
+def count(estimate: Estimate | GpuOffer | RentableMachine) -> str:
     """Return how many GPUs there are, `2x`, or which part of one, `1/2`."""
-    return str(Fraction(one["share"]).limit_denominator(8)) if one["share"] < 1 else f"{one['count']}x"
+    return str(Fraction(estimate["share"]).limit_denominator(8)) if estimate["share"] < 1 else f"{estimate['count']}x"
 
 
-def short(one: Estimate | GpuOffer | RentableMachine) -> str:
+def short(estimate: Estimate | GpuOffer | RentableMachine) -> str:
     """Return the type as people know it."""
-    return str(one["instance_type"]).removeprefix("Standard_")
+    return str(estimate["instance_type"]).removeprefix("Standard_")
 
 
-def marks(one: Estimate) -> str:
+def marks(estimate: Estimate) -> str:
     """Return `m` for too little memory, and the one mark that says most against the prices of an offer."""
-    every = trust(one) + "".join(mark(resource) for resource in one["attached_costs"])
-    return ("" if one["fits"] else "m") + next((mark for mark in _MARKS if mark in every), "")
+    every = trust(estimate) + "".join(mark(resource) for resource in estimate["attached_costs"])
+    return ("" if estimate["fits"] else "m") + next((mark for mark in _MARKS if mark in every), "")
 
 
 def mark(resource: AttachedPrice) -> str:
@@ -86,9 +86,9 @@ def mark(resource: AttachedPrice) -> str:
     return "?" if resource["basis"] == "recalled" else ""
 
 
-def trust(one: Estimate | GpuOffer | RentableMachine) -> str:
+def trust(estimate: Estimate | GpuOffer | RentableMachine) -> str:
     """Return the mark of the machine's price."""
-    return confidence_mark(one["provider"], one["price"]["basis"], old=one["old"])
+    return confidence_mark(estimate["provider"], estimate["price"]["basis"], old=estimate["old"])
 
 
 def figure(usd: str) -> str:
@@ -96,21 +96,21 @@ def figure(usd: str) -> str:
     return dollars(usd, 2 if float(usd) >= CENTS else 4).replace("$", "")
 
 
-def work(one: GpuOffer | RentableMachine) -> str:
+def work(offer: GpuOffer | RentableMachine) -> str:
     """Return the work that a dollar buys, with the mark of what stands in for its speed."""
-    hours, speed = one["h100_hours_per_dollar"], one["speed"]
+    hours, speed = offer["h100_hours_per_dollar"], offer["speed"]
     return "?" if hours is None or speed is None else f"{hours:.3f}{STAND_INS.get(speed['basis'], '').ljust(2)}"
 
 
-def is_doubtful(one: Estimate | GpuOffer) -> bool:
+def is_doubtful(estimate: Estimate | GpuOffer) -> bool:
     """Say whether a type can probably not be launched."""
-    return bool(one["legacy"] or (one["spot_only"] and one["market"] != "spot"))
+    return bool(estimate["legacy"] or (estimate["spot_only"] and estimate["market"] != "spot"))
 
 
-def legacy_notes(found: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator[str]:
+def legacy_notes(estimates: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator[str]:
     """Yield why types can probably not be launched, with those of which each is true."""
     reasons: dict[str, list[str]] = {}
-    for one in filter(is_doubtful, found):
+    for one in filter(is_doubtful, estimates):
         reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (recalled)", []).append(short(one))
     yield from (f"legacy: {reason}: {first_few(names)}." for reason, names in reasons.items())
 

@@ -118,21 +118,21 @@ def _moves(changes: Iterable[PriceChange]) -> str:
     headings = ["WHAT", "REGION", "MKT", "WAS", "AS OF", "NOW", "FACTOR"]
     rows = [
         [
-            cut(one["item"].removeprefix("Standard_"), LONGEST),
-            one["region"],
-            {"on_demand": "od", "spot": "spot"}.get(one["market"] or "", "-"),
-            figure(one["was"]["usd"]),
-            one["was"]["as_of"][:10],
-            figure(one["now"]["usd"]),
-            f"x{one['factor']:.3g}" + ("" if one["accepted"] else "!"),
+            cut(change["item"].removeprefix("Standard_"), LONGEST),
+            change["region"],
+            {"on_demand": "od", "spot": "spot"}.get(change["market"] or "", "-"),
+            figure(change["was"]["usd"]),
+            change["was"]["as_of"][:10],
+            figure(change["now"]["usd"]),
+            f"x{change['factor']:.3g}" + ("" if change["accepted"] else "!"),
         ]
-        for one in changes
+        for change in changes
     ]
     return table(fitted(rows, headings, 1), headings, right=(3, 5, 6))
 
 
 def _held(changes: Iterable[PriceChange]) -> Iterator[str]:
-    if any(not one["accepted"] for one in changes):
+    if any(not change["accepted"] for change in changes):
         says = "changed too much and was not used; the old price remains. To use it: cloudgpu catalog refresh --accept"
         yield _note("!", says)
 
@@ -142,7 +142,7 @@ def refresh_text(value: CatalogRefreshDocument) -> str:
     rows = [_refreshed(one) for one in value["providers"]]
     headings = ["PROVIDER", "PRICES", "CHANGED", "JUMPS", "REFUSED", "SILENT", "NOT NAMED"]
     lines = [table(rows, headings, right=range(1, 7))]
-    far = [one for provider in value["providers"] for one in provider["jumps"]]
+    far = [jump for provider in value["providers"] for jump in provider["jumps"]]
     if far:
         message = f"Moved by more than {value['factor']:g}:"
         lines += ["", message, _moves(far[:SHOWN]), *_held(far)]

@@ -43,41 +43,41 @@ def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> s
 
 
 def _few_machines(value: RecommendDocument) -> str:
-    rows = [_machine(one)[:-1] for one in value["machines"][:FEW]]
+    rows = [_machine(machine)[:-1] for machine in value["machines"][:FEW]]
     marks = _price_marks(value["machines"][:FEW])
     head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H"], right=(1, 4))
     return f"{head}\n{paragraph(f'{marks}.')}" if marks else head
 
 
 def _machines(value: RecommendDocument) -> str:
-    rows = [_machine(one) for one in value["machines"]]
+    rows = [_machine(machine) for machine in value["machines"]]
     head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"], right=(1, 4, 5))
     return f"{head}\n{_marks(value['machines'])}"
 
 
-def _machine(one: RentableMachine) -> list[str]:
+def _machine(machine: RentableMachine) -> list[str]:
     return [
-        f"{count(one)} {one['gpu']}",
-        f"{one['gpu_memory_gib']:g}",
-        short(one),
-        cut(f"{one['provider']} {one['region']}", WHERE),
-        figure(one["price"]["usd_per_hour"]) + (trust(one) or " "),
-        work(one),
+        f"{count(machine)} {machine['gpu']}",
+        f"{machine['gpu_memory_gib']:g}",
+        short(machine),
+        cut(f"{machine['provider']} {machine['region']}", WHERE),
+        figure(machine["price"]["usd_per_hour"]) + (trust(machine) or " "),
+        work(machine),
     ]
 
 
 def _marks(machines: list[RentableMachine]) -> str:
     said = ["WORK/$: hours of an H100's work that a dollar buys"]
-    bases = {one["speed"]["basis"] for one in machines if one["speed"]}
+    bases = {machine["speed"]["basis"] for machine in machines if machine["speed"]}
     said += [f"{mark}: by {basis}, not measured" for basis, mark in STAND_INS.items() if basis in bases]
-    if any(one["speed"] is None for one in machines):
+    if any(machine["speed"] is None for machine in machines):
         said.append("? in its place: not known")
     prices = _price_marks(machines)
     return paragraph("; ".join([*said, prices] if prices else said) + ".")
 
 
 def _price_marks(machines: list[RentableMachine]) -> str:
-    marks = {trust(one) for one in machines}
+    marks = {trust(machine) for machine in machines}
     words = {"~": "a derived price", "?": "a recalled price", "!": "an old price"}
     return "; ".join(f"{mark}: {what}" for mark, what in words.items() if mark in marks)
 
@@ -85,15 +85,15 @@ def _price_marks(machines: list[RentableMachine]) -> str:
 def _desktops(value: RecommendDocument, *, verbose: bool = True) -> str:
     rows = [
         [
-            f"{one['cards']}x {one['gpu']}",
-            one["paid"],
-            dollars(one["card_usd"], 0),
-            dollars(one["desktop_usd"], 0),
-            f"{one['watts']:,.0f}",
-            _weekly(one["break_even"]),
-            _after(one["break_even"], value),
+            f"{desktop['cards']}x {desktop['gpu']}",
+            desktop["paid"],
+            dollars(desktop["card_usd"], 0),
+            dollars(desktop["desktop_usd"], 0),
+            f"{desktop['watts']:,.0f}",
+            _weekly(desktop["break_even"]),
+            _after(desktop["break_even"], value),
         ]
-        for one in (value["desktops"] if verbose else value["desktops"][:FEW])
+        for desktop in (value["desktops"] if verbose else value["desktops"][:FEW])
     ]
     headings = ["BUY", "CARD", "EACH", "DESKTOP", "WATTS", "FROM H/WEEK", "PAID OFF"]
     columns = len(headings) - (value["hours_per_week"] is None) - 2 * (not value["machines"])

@@ -36,7 +36,7 @@ def list_text(values: Sequence[BudgetStatus]) -> str:
     """Return which budgets are used up, or will be by what runs, then each of them; empty for none."""
     if not values:
         return ""
-    bad = [f"{one['name']} {_BAD[state]}" for one in values if (state := _state(one)) in _BAD]
+    bad = [f"{status['name']} {_BAD[state]}" for status in values if (state := _state(status)) in _BAD]
     more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
     message = f"{'; '.join(bad[:FEW])}{more}." if bad else _all_fit(values)
     return f"{paragraph(message)}\n\n{table_of(values)}"
@@ -55,16 +55,16 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
         return ""
     rows = [
         [
-            clipped(one["name"], WIDEST_NAME),
-            one["period"],
-            _amount(one["limit_usd"]),
-            _amount(one["spent_usd"]),
-            f"{min(one['spent_percent'], 9999)}%",
-            _amount(one["committed_usd"]),
-            _hourly(one["burn_usd_per_hour"]),
-            _lasts(one),
+            clipped(status["name"], WIDEST_NAME),
+            status["period"],
+            _amount(status["limit_usd"]),
+            _amount(status["spent_usd"]),
+            f"{min(status['spent_percent'], 9999)}%",
+            _amount(status["committed_usd"]),
+            _hourly(status["burn_usd_per_hour"]),
+            _lasts(status),
         ]
-        for one in values
+        for status in values
     ]
     headings = ["NAME", "PERIOD", "LIMIT", "SPENT", "", "TO COME", "$/H", "LASTS"]
     heading, *lines = table_rows(rows, headings, right=(2, 3, 4, 5, 6))
@@ -93,12 +93,12 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
     from cloudgpu.views.budgets import stop_sentences
 
     lines = [table_of(value["budgets"]) or "No budget is set."]
-    for one in value["budgets"]:
-        if one["exhausted"]:
-            over = Money.usd(-Decimal(one["remaining_usd"])).text()
-            lines.append(paragraph(f"{one['name']} is exceeded by {over}."))
-        if "stop" in one["actions"] and not one["exhausted"]:
-            lines.append(paragraph(_overshoot(one, every)))
+    for budget in value["budgets"]:
+        if budget["exhausted"]:
+            over = Money.usd(-Decimal(budget["remaining_usd"])).text()
+            lines.append(paragraph(f"{budget['name']} is exceeded by {over}."))
+        if "stop" in budget["actions"] and not budget["exhausted"]:
+            lines.append(paragraph(_overshoot(budget, every)))
     lines += [paragraph(said) for said in stop_sentences(value["stops"])]
     if value["deadman"] is not None:
         lines.append(paragraph(f"The dead-man's address did not get this run's report: it {value['deadman']}."))
@@ -127,42 +127,42 @@ def _overshoot(one: BudgetStatus, every: str) -> str:
     )
 
 
-def _about(one: BudgetStatus) -> str:
-    parts = [one["scope"], ", ".join(one["actions"])]
-    parts += [] if one["tz"] == "UTC" else [one["tz"]]
-    parts += [] if one["amount"] is None else [_rate(one)]
-    parts += [] if one["allow_override"] else ["cannot be overridden"]
-    parts += [f"in {one['file']}"] if one["file"] else []
-    parts += [f"no price is known for {', '.join(one['unpriced'])}: refuses"] if one["unpriced"] else []
-    parts += [f"counted without a known price: {'; '.join(one['assumed'][:3])}"] if one["assumed"] else []
+def _about(status: BudgetStatus) -> str:
+    parts = [status["scope"], ", ".join(status["actions"])]
+    parts += [] if status["tz"] == "UTC" else [status["tz"]]
+    parts += [] if status["amount"] is None else [_rate(status)]
+    parts += [] if status["allow_override"] else ["cannot be overridden"]
+    parts += [f"in {status['file']}"] if status["file"] else []
+    parts += [f"no price is known for {', '.join(status['unpriced'])}: refuses"] if status["unpriced"] else []
+    parts += [f"counted without a known price: {'; '.join(status['assumed'][:3])}"] if status["assumed"] else []
     return wrapped("; ".join(parts), "  ", "  ")
 
 
-def _bar(one: BudgetStatus) -> str:
+def _bar(status: BudgetStatus) -> str:
     """Return a bar of what is spent, and of what is to come by what runs, and in words how the budget stands."""
-    spent, committed, limit = (float(one[key]) for key in ("spent_usd", "committed_usd", "limit_usd"))
-    state = _state(one)
+    spent, committed, limit = (float(status[key]) for key in ("spent_usd", "committed_usd", "limit_usd"))
+    state = _state(status)
     drawn = gauge(spent, limit, min(WIDEST_BAR, columns() - len(state) - 4), committed)
     return f"  {drawn}  {state}"
 
 
-def _state(one: BudgetStatus) -> str:
+def _state(status: BudgetStatus) -> str:
     """Return how a budget stands; colours know these words."""
-    if one["exhausted"]:
+    if status["exhausted"]:
         return USED_UP
-    if Decimal(one["spent_usd"]) + Decimal(one["committed_usd"]) > Decimal(one["limit_usd"]):
+    if Decimal(status["spent_usd"]) + Decimal(status["committed_usd"]) > Decimal(status["limit_usd"]):
         return PASSED
-    return NEARLY if one["spent_percent"] >= NEAR else FITS
+    return NEARLY if status["spent_percent"] >= NEAR else FITS
 
 
-def _rate(one: BudgetStatus) -> str:
-    return f"{Decimal(one['amount'] or 0):,f} {one['currency']} at {one['per_usd']} of {one['rate_as_of']}"
+def _rate(status: BudgetStatus) -> str:
+    return f"{Decimal(status['amount'] or 0):,f} {status['currency']} at {status['per_usd']} of {status['rate_as_of']}"
 
 
-def _lasts(one: BudgetStatus) -> str:
-    if one["exhausted"]:
+def _lasts(status: BudgetStatus) -> str:
+    if status["exhausted"]:
         return "spent"
-    return "yes" if one["exhausted_in_s"] is None else duration_text(one["exhausted_in_s"])
+    return "yes" if status["exhausted_in_s"] is None else duration_text(status["exhausted_in_s"])
 
 
 def _hourly(text: str) -> str:

@@ -67,11 +67,11 @@ def drawn_years(document: CalculatedDocument) -> str:
 
     points = document["timeline"]
     series = {
-        "cloud": [(one["years"], float(one["cloud_usd"])) for one in points],
-        "desktop, sold then": [(one["years"], float(one["sold_usd"])) for one in points],
-        "desktop, unsold": [(one["years"], float(one["unsold_usd"])) for one in points],
+        "cloud": [(point["years"], float(point["cloud_usd"])) for point in points],
+        "desktop, sold then": [(point["years"], float(point["sold_usd"])) for point in points],
+        "desktop, unsold": [(point["years"], float(point["unsold_usd"])) for point in points],
     }
-    if all(one["sold_usd"] == one["unsold_usd"] for one in points):
+    if all(point["sold_usd"] == point["unsold_usd"] for point in points):
         series = {"cloud": series["cloud"], "desktop": series["desktop, unsold"]}
     return f"{lines(series, columns())}\nUS dollars by year"
 
@@ -110,11 +110,11 @@ def _rented(cloud: RentedMachine, shown: _Amounts) -> str:
 
 def _years_table(curve: list[CurvePoint], years: float, shown: _Amounts) -> str:
     """Return what either has cost after each year, the desktop sold then; a few of many years."""
-    whole = [one for one in curve if one["days"] >= YEAR and not one["days"] % YEAR]
-    last = [one for one in curve if one["days"] == curve[-1]["days"]]
-    half = [one for one in curve if abs(one["days"] - YEAR / 2) < 1]
+    whole = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
+    last = [point for point in curve if point["days"] == curve[-1]["days"]]
+    half = [point for point in curve if abs(point["days"] - YEAR / 2) < 1]
     rows = list({one["days"]: one for one in (*half, *whole, *last)}.values())
-    rows = sorted((one for one in rows if one["days"] <= years * YEAR + 1), key=lambda one: one["days"])
+    rows = sorted((row for row in rows if row["days"] <= years * YEAR + 1), key=lambda one: one["days"])
     rows = rows[1:] if len(rows) > ROWS and rows[0]["days"] < YEAR else rows
     few = rows if len(rows) <= ROWS else [*rows[: ROWS - 1], rows[-1]]
     cells = [
@@ -217,25 +217,25 @@ def _offer(offer: CatalogOffer | None) -> str:
     return f", the cheapest {market} one listed: {where}, as of {offer['as_of'][:10]}{basis}{old}{legacy}"
 
 
-def _desktop(one: DesktopProfile, shown: _Amounts) -> str:
-    quoted = one["quoted"]
-    cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
-    power = f"{one['gpus']}x {one['gpu_watts']} W" if one["gpus"] > 1 else f"{one['gpu_watts']} W"
-    price, message = shown.short(one["purchase_usd"]), ""
+def _desktop(profile: DesktopProfile, shown: _Amounts) -> str:
+    quoted = profile["quoted"]
+    cards = profile["gpu"] if profile["gpus"] == 1 else f"{profile['gpus']}x {profile['gpu']}"
+    power = f"{profile['gpus']}x {profile['gpu_watts']} W" if profile["gpus"] > 1 else f"{profile['gpu_watts']} W"
+    price, message = shown.short(profile["purchase_usd"]), ""
     if quoted is not None:
         amount = "" if _quoted(quoted) == price else f"{_quoted(quoted)} "
         message = f" ({amount}at {quoted['per_usd']} of {quoted['as_of']})"
-    yearly, resale = one["maintenance_usd_per_year"], one["resale_usd"]
+    yearly, resale = profile["maintenance_usd_per_year"], profile["resale_usd"]
     more = [
-        f"PUE {one['pue']:g}" if one["pue"] != 1 else "",
+        f"PUE {profile['pue']:g}" if profile["pue"] != 1 else "",
         f"maintenance {shown(yearly)} a year" if yearly != "0" else "",
         f"resale {shown(resale)}" if resale != "0" else "",
     ]
     parts = [
-        f"{one['name']}, {cards} for {price}{message}",
-        f"{power} + {one['rest_watts']} W at work, {one['idle_watts']} W while it waits",
-        f"{shown.price(one['usd_per_kwh'])} per kWh",
-        f"lasts {_years(one['life_years'])}",
+        f"{profile['name']}, {cards} for {price}{message}",
+        f"{power} + {profile['rest_watts']} W at work, {profile['idle_watts']} W while it waits",
+        f"{shown.price(profile['usd_per_kwh'])} per kWh",
+        f"lasts {_years(profile['life_years'])}",
         *more,
     ]
     return "; ".join(filter(None, parts))
@@ -258,8 +258,8 @@ def _answer(answer: Outcomes, life: float, shown: _Amounts, *, several: bool) ->
     yield "by price", _by_price(one["break_even_usd_per_hour"], life, shown)
 
 
-def _by_use(one: Outcome, life: float) -> str:
-    percent, several = one["break_even_utilization_percent"], one["desktops"] > 1
+def _by_use(outcome: Outcome, life: float) -> str:
+    percent, several = outcome["break_even_utilization_percent"], outcome["desktops"] > 1
     which, most = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
     if percent is None:
         return "a desktop that works all the time is still more expensive"
@@ -303,14 +303,14 @@ def _years(number: float) -> str:
 def _curve(curve: list[CurvePoint], shown: _Amounts) -> str:
     rows = [
         [
-            _after(one["days"]),
-            shown(one["cloud_usd"]),
-            shown(one["desktop_usd"]),
-            shown(one["sold_for_usd"]),
-            shown(one["net_usd"]),
-            "desktop" if Decimal(one["net_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
+            _after(point["days"]),
+            shown(point["cloud_usd"]),
+            shown(point["desktop_usd"]),
+            shown(point["sold_for_usd"]),
+            shown(point["net_usd"]),
+            "desktop" if Decimal(point["net_usd"]) <= Decimal(point["cloud_usd"]) else "cloud",
         ]
-        for one in curve
+        for point in curve
     ]
     heads = ["AFTER", f"CLOUD{shown.code}", "DESKTOP", "SOLD FOR", "DESKTOP, SOLD", "CHEAPER"]
     return table(rows, heads, right=(1, 2, 3, 4))
@@ -339,11 +339,11 @@ def _beside(document: CalculatedDocument) -> str:
 def desktops_text(document: DesktopsDocument) -> str:
     """Return the table of desktops: what each is, costs and takes, and as of when."""
     rows = []
-    for one in document["desktops"]:
-        cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
-        watts = one["gpus"] * one["gpu_watts"] + one["rest_watts"]
-        price = Money.usd(Decimal(one["purchase_usd"])).text(0)
-        quoted = "" if one["quoted"] is None else _quoted(one["quoted"])
-        tariff = Money.usd(Decimal(one["usd_per_kwh"])).text(3)[1:]
-        rows.append([one["name"], cards, price, quoted, f"{watts:g}", tariff, one["as_of"]])
+    for desktop in document["desktops"]:
+        cards = desktop["gpu"] if desktop["gpus"] == 1 else f"{desktop['gpus']}x {desktop['gpu']}"
+        watts = desktop["gpus"] * desktop["gpu_watts"] + desktop["rest_watts"]
+        price = Money.usd(Decimal(desktop["purchase_usd"])).text(0)
+        quoted = "" if desktop["quoted"] is None else _quoted(desktop["quoted"])
+        tariff = Money.usd(Decimal(desktop["usd_per_kwh"])).text(3)[1:]
+        rows.append([desktop["name"], cards, price, quoted, f"{watts:g}", tariff, desktop["as_of"]])
     return table(rows, ["NAME", "GPU", "PRICE", "QUOTED", "WATTS", "$/KWH", "AS OF"], right=(2, 3, 4, 5))

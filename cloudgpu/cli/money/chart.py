@@ -82,7 +82,7 @@ def columns(labels: Sequence[str], values: Sequence[float], width: int, height: 
     levels = [_level(one, top, 8 * height) if one > 0 else 0 for one in values]
     lines = []
     for row in range(height, 0, -1):
-        bar = "".join(_part(one - 8 * (row - 1), drawn, solid).ljust(each) for one in levels)
+        bar = "".join(_part(level - 8 * (row - 1), drawn, solid).ljust(each) for level in levels)
         lines.append(f"{ticks.get(row, '').rjust(margin)} {drawn.axis}{bar}".rstrip())
     lines.append(f"{'$0'.rjust(margin)} {drawn.corner}{drawn.foot * (each * len(values))}")
     return "\n".join([*lines, " " * (margin + 2) + _under(labels, each)])

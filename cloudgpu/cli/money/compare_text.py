@@ -46,7 +46,7 @@ def compare_text(
         blocks.append(_cases(document, document["owned"], shown, zone, verbose=verbose))
         blocks += [_hours(document, shown), _speeds(document)] if verbose else []
     blocks.append(_own(document, shown))
-    blocks.append(_rests(document) if verbose else "\n".join(paragraph(one) for one in document["cautions"]))
+    blocks.append(_rests(document) if verbose else "\n".join(paragraph(caution) for caution in document["cautions"]))
     if currency is not None:
         blocks.append(paragraph(f"{currency}, for every amount."))
     if sources:
@@ -70,7 +70,7 @@ def _drawn(document: CompareDocument) -> str:
 
 def _cases(document: CompareDocument, owned: OwnedCases, shown: Amounts, zone: tzinfo, *, verbose: bool) -> str:
     lines = list(_lines(document, owned, shown, zone))
-    lines = lines if verbose else [one for one in lines if one[0] in SHORT]
+    lines = lines if verbose else [line for line in lines if line[0] in SHORT]
     rows = [[label, *(cell(case) for case in CASES)] for label, cell in lines]
     code = shown.code.strip()
     if all(len(set(row[1:])) == 1 for row in rows):
@@ -137,22 +137,22 @@ def _hours(document: CompareDocument, shown: Amounts) -> str:
 def _speeds(document: CompareDocument) -> str:
     rows = [
         [
-            one["gpu"],
-            f"{Decimal(one['hours']):,.1f}",
-            _ratio(one),
-            one["basis"],
-            {True: "", False: "larger memory", None: ""}[one["fits"]],
+            speed["gpu"],
+            f"{Decimal(speed['hours']):,.1f}",
+            _ratio(speed),
+            speed["basis"],
+            {True: "", False: "larger memory", None: ""}[speed["fits"]],
         ]
-        for one in document["speeds"]
+        for speed in document["speeds"]
     ]
     return table(rows, ["GPU", "HOURS", "DESKTOP'S SPEED", "BY", ""], right=[1, 2]) if rows else ""
 
 
-def _ratio(one: ScaledGpu) -> str:
+def _ratio(gpu: ScaledGpu) -> str:
     """Return how many hours of it an hour of the desktop's GPU does."""
-    if one["low"] == one["high"]:
-        return f"{one['ratio']:.2f}x"
-    return f"{one['ratio']:.2f}x ({one['low']:.2f}x-{one['high']:.2f}x)"
+    if gpu["low"] == gpu["high"]:
+        return f"{gpu['ratio']:.2f}x"
+    return f"{gpu['ratio']:.2f}x ({gpu['low']:.2f}x-{gpu['high']:.2f}x)"
 
 
 def _own(document: CompareDocument, shown: Amounts) -> str:
@@ -182,17 +182,17 @@ def _own(document: CompareDocument, shown: Amounts) -> str:
     return "\n".join(said)
 
 
-def _offer(one: OwnMachine, offer: Counterpart, shown: Amounts) -> str:
+def _offer(machine: OwnMachine, offer: Counterpart, shown: Amounts) -> str:
     price = f"{shown.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
     dated = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
     ratio = (
         ""
-        if offer["gpu"] == one["gpu"] or offer["ratio"] == 1
+        if offer["gpu"] == machine["gpu"] or offer["ratio"] == 1
         else f", of whose hours {offer['ratio']:.2f} do one of these"
     )
-    return f"{one['name']} on a cloud: {price} ({where}; {dated}){ratio}."
+    return f"{machine['name']} on a cloud: {price} ({where}; {dated}){ratio}."
 
 
 def _rests(document: CompareDocument) -> str:
-    return "\n".join(wrapped(one, "- ", "  ") for one in document["assumptions"])
+    return "\n".join(wrapped(assumption, "- ", "  ") for assumption in document["assumptions"])

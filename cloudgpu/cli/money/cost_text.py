@@ -40,7 +40,7 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
     """
     if not document["groups"]:
         return _nothing(document)
-    largest = max((Decimal(one["high_usd"] or 0) for one in document["groups"]), default=Decimal(0))
+    largest = max((Decimal(group["high_usd"] or 0) for group in document["groups"]), default=Decimal(0))
     shown = Amounts(currency, 2 if largest < FINE else 0)
     head = "\n".join(filter(None, [_answer(document, shown), "" if chart else _spark(document, shown)]))
     body = _chart(document) if chart else _table(document, shown, verbose=verbose)
@@ -121,7 +121,7 @@ def _table(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
 
 
 def _names(groups: Sequence[CostGroup]) -> list[str]:
-    return [*(one["name"] or "(none)" for one in groups), "total"]
+    return [*(group["name"] or "(none)" for group in groups), "total"]
 
 
 def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
@@ -177,7 +177,7 @@ def _marked(every: Sequence[CostSum], shown: Amounts) -> list[str]:
 
 
 def _known(amounts: Iterable[str | None], shown: Amounts) -> list[str]:
-    return ["" if one is None else shown(one) for one in amounts]
+    return ["" if amount is None else shown(amount) for amount in amounts]
 
 
 def _ranges(document: CostDocument, shown: Amounts) -> str:
@@ -266,8 +266,8 @@ def _doubts(document: CostDocument) -> str:
 
 
 def _marks(document: CostDocument, *, verbose: bool) -> str:
-    found = document["total"]["marks"]
-    message = f"Prices: {', '.join(_MARKS[mark] for mark in found)}." if found else ""
+    marks = document["total"]["marks"]
+    message = f"Prices: {', '.join(_MARKS[mark] for mark in marks)}." if marks else ""
     ranges = document["total"]["low_usd"] != document["total"]["high_usd"]
     return (
         f"{'* not known exactly; -v says between what, and why. ' if ranges and not verbose else ''}{message}".strip()
@@ -345,13 +345,13 @@ def _parts_of(burn: BurnRate) -> list[tuple[str, str]]:
 
 def _budgets(document: CostDocument, shown: Amounts) -> Iterator[str]:
     """Yield how long each budget lasts, one sentence each."""
-    for one in document["budgets"]:
-        empty = one["exhausted_at"]
+    for budget in document["budgets"]:
+        empty = budget["exhausted_at"]
         seconds = None if empty is None else (from_iso(empty) - from_iso(document["as_of"])).total_seconds()
         lasts = "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
-        left = f"{shown.with_code(one['remaining_usd'])} of {shown.with_code(one['limit_usd'], 0)} left"
-        over = Decimal(one["remaining_usd"]) <= 0
-        yield f"Budget {one['name']}: {'it is used up' if over else f'{left}; it {lasts}'}."
+        left = f"{shown.with_code(budget['remaining_usd'])} of {shown.with_code(budget['limit_usd'], 0)} left"
+        over = Decimal(budget["remaining_usd"]) <= 0
+        yield f"Budget {budget['name']}: {'it is used up' if over else f'{left}; it {lasts}'}."
 
 
 def _prepaid(document: CostDocument) -> Iterator[str]:
@@ -377,10 +377,10 @@ def _credits(document: CostDocument, shown: Amounts) -> str:
     return f"After credits ({'; '.join(uses)}): {shown.with_code(found['after_usd'])}."
 
 
-def _range(one: Projection, shown: Amounts) -> str:
-    if one["low_usd"] == one["high_usd"]:
-        return shown.with_code(one["usd"])
-    return f"{shown.with_code(one['usd'])} ({shown(one['low_usd'])} to {shown(one['high_usd'])})"
+def _range(projection: Projection, shown: Amounts) -> str:
+    if projection["low_usd"] == projection["high_usd"]:
+        return shown.with_code(projection["usd"])
+    return f"{shown.with_code(projection['usd'])} ({shown(projection['low_usd'])} to {shown(projection['high_usd'])})"
 
 
 def _fees(document: CostDocument, shown: Amounts) -> str:

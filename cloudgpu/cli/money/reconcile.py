@@ -46,13 +46,13 @@ def command(
 def _text(value: ReconcileDocument) -> str:
     rows = [
         [
-            clipped(one["name"] or one["id"], WIDEST),
-            "?" if one["unpriced"] and one["ledger_usd"] == "0" else dollars(one["ledger_usd"]),
-            dollars(one["bill_usd"]),
-            _signed(one["discrepancy_usd"]),
-            one["likely_reason"],
+            clipped(resource["name"] or resource["id"], WIDEST),
+            "?" if resource["unpriced"] and resource["ledger_usd"] == "0" else dollars(resource["ledger_usd"]),
+            dollars(resource["bill_usd"]),
+            _signed(resource["discrepancy_usd"]),
+            resource["likely_reason"],
         ]
-        for one in value["resources"]
+        for resource in value["resources"]
     ]
     total = ["total", dollars(value["ledger_usd"]), dollars(value["bill_usd"]), _signed(value["discrepancy_usd"]), ""]
     shown = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
@@ -74,10 +74,10 @@ def _head(value: ReconcileDocument) -> str:
 
 def _reasons(value: ReconcileDocument) -> list[str]:
     found = []
-    for one in value["resources"]:
-        parts = [f"{part['kind']} {_signed(part['usd'])} ({part['why']})" for part in one["reasons"]]
+    for resource in value["resources"]:
+        parts = [f"{part['kind']} {_signed(part['usd'])} ({part['why']})" for part in resource["reasons"]]
         if parts:
-            found.append(f"{one['name'] or one['id']}: {'; '.join(parts)}.")
+            found.append(f"{resource['name'] or resource['id']}: {'; '.join(parts)}.")
     return found
 
 
@@ -115,10 +115,10 @@ def _write_csv(value: ReconcileDocument) -> None:
         "discrepancy_usd",
         "likely_reason",
     )
-    rows: list[dict[str, object]] = [{**one, "reasons": _plain(one)} for one in value["resources"]]
-    rows = [{name: one[name] for name in (*names, "reasons")} for one in rows]
+    rows: list[dict[str, object]] = [{**resource, "reasons": _plain(resource)} for resource in value["resources"]]
+    rows = [{name: row[name] for name in (*names, "reasons")} for row in rows]
     write_csv(sys.stdout, (*names, "reasons"), plain_cells(rows))
 
 
-def _plain(one: ReconciledResource) -> list[str]:
-    return [f"{part['kind']} {part['usd']}: {part['why']}" for part in one["reasons"]]
+def _plain(resource: ReconciledResource) -> list[str]:
+    return [f"{part['kind']} {part['usd']}: {part['why']}" for part in resource["reasons"]]

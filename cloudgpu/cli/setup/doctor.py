@@ -165,9 +165,9 @@ def _live_text(document: LiveCheck) -> str:
 
 def _outcome(document: LiveCheck) -> str:
     """Return the answer in one sentence: whether all works, and else which stages failed and what is left."""
-    left = sum(len(one["remaining"]) for one in document["machines"])
+    left = sum(len(machine["remaining"]) for machine in document["machines"])
     if document["ok"]:
         return "All of it works here, and nothing is left."
-    failed = [stage["name"] for one in document["machines"] for stage in one["stages"] if not stage["ok"]]
+    failed = [stage["name"] for machine in document["machines"] for stage in machine["stages"] if not stage["ok"]]
     message = f"Not all of it works: {', '.join(failed) or 'something'} failed."
     return f"{message} {left} may still be billed." if left else f"{message} Nothing is left."

@@ -152,14 +152,14 @@ def _change(
     wanted = [read_host(text) for text in hosts]
     logs_in = None if key is None else login_of(key, wanted)
     ask = _may_ask(yes=yes)
-    found = find_existing_setup(os.environ)
+    existing_setup = find_existing_setup(os.environ)
     if ask and not wanted:
-        values = _asked(found, values)
+        values = _asked(existing_setup, values)
         wanted = _asked_hosts()
-    elif found.text is None and not ask and "owner" not in values and not wanted:
+    elif existing_setup.text is None and not ask and "owner" not in values and not wanted:
         raise _without("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
-    keys = [(one, _key(found, one, fingerprints, ask=ask)) for one in wanted]
-    _write(draft(found, values, keys, login=logs_in), ask=ask, output=output)
+    keys = [(one, _key(existing_setup, one, fingerprints, ask=ask)) for one in wanted]
+    _write(draft(existing_setup, values, keys, login=logs_in), ask=ask, output=output)
 
 
 def _write(made: Draft, *, ask: bool, output: Format) -> None:
@@ -192,15 +192,15 @@ def _without(option: str, message: str) -> InvalidRequest:
     return InvalidRequest(message, field=option, value=None, next=f"Use options, for example: {example}")
 
 
-def _asked(found: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
+def _asked(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
     """Ask for every value that no option gave. What is kept as it is, is not written."""
     from cloudgpu.control.setup.init import check_setup
 
     sys.stderr.write("Enter keeps the value in brackets.\n")
     for name, question in QUESTIONS.items():
         if name not in values:
-            usual = found.usual(name)
-            first = name == "owner" and found.text is None  # a login name is a guess: write down what was confirmed
+            usual = setup.usual(name)
+            first = name == "owner" and setup.text is None  # a login name is a guess: write down what was confirmed
             shown = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
             answer = _answer(shown, usual, partial(check_setup, name))
             if answer is not None or first:
@@ -229,12 +229,12 @@ def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
             tell(f"{error.message} {error.next or ''}".rstrip())
 
 
-def _key(found: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool) -> str:
+def _key(setup: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool) -> str:
     """Return the host key to pin, once its fingerprint is confirmed: known before, given, or compared by the user."""
     from cloudgpu.access.ssh.target import fingerprint, shown_host_key
     from cloudgpu.control.setup.init import confirmed, known_key
 
-    key, known = shown_host_key(host.host, host.port), known_key(found, host)
+    key, known = shown_host_key(host.host, host.port), known_key(setup, host)
     if key == known or confirmed(key, fingerprints, host):
         return key
     is_ = fingerprint(key)

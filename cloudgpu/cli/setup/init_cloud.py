@@ -174,9 +174,9 @@ def _show_uses(made: Preparation, name: str) -> None:
             f"Under {made.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
             "renew-until, if everything else fails. Each costs far less than a cent."
         )
-    for one in made.findings:
-        if not one.good and f"cloudgpu init {made.kind}" not in one.next:  # that is being done
-            tell(f"{one.what}: {one.says}" + (f" -> {one.next}" if one.next else ""))
+    for finding in made.findings:
+        if not finding.good and f"cloudgpu init {made.kind}" not in finding.next:  # that is being done
+            tell(f"{finding.what}: {finding.says}" + (f" -> {finding.next}" if finding.next else ""))
     if made.role is None:
         from cloudgpu.control.setup.permissions import document, has_document
 

@@ -67,8 +67,8 @@ def _table(values: list[NamedResource], word: str, session: Session) -> str:
 
 def _total(values: list[NamedResource], word: str) -> str:
     """Return how many there are, and what they cost a month until they are removed."""
-    known = [Decimal(one["usd_per_month"]) for one in values if one["usd_per_month"] is not None]
-    at_most = "at most " if any(monthly(one).startswith("at most") for one in values) else ""
+    known = [Decimal(resource["usd_per_month"]) for resource in values if resource["usd_per_month"] is not None]
+    at_most = "at most " if any(monthly(resource).startswith("at most") for resource in values) else ""
     unknown = f", and {len(values) - len(known)} without a known price" if len(known) < len(values) else ""
     costs = f"{at_most}{dollars(f'{sum(known, Decimal())}')} a month{unknown}" if known else "the price is not known"
     remove = "it is" if len(values) == 1 else "they are"

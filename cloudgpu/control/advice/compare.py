@@ -67,27 +67,27 @@ def read_period_costs(session: Session, since: datetime | None, until: datetime 
 
 
 def compare_with_desktop(
-    session: Session, request: CompareRequest, found: PeriodCosts | None = None
+    session: Session, request: CompareRequest, costs: PeriodCosts | None = None
 ) -> CompareDocument:
     """Return the comparison with a desktop: what `compare` prints without a price. Asks no cloud.
 
     `found` is what was read already of the very period of `request`.
     """
     use_prices(session.home.price_lists)
-    known = found or read_period_costs(session, request.since, request.until)
+    known = costs or read_period_costs(session, request.since, request.until)
     return compare_value(_story(session, request, known), request.tz, request.currency, request.changed)
 
 
-def _story(session: Session, asked: CompareRequest, found: PeriodCosts) -> Story:
+def _story(session: Session, asked: CompareRequest, costs: PeriodCosts) -> Story:
     now, desktop = session.clock(), asked.desktop
     its, goes_on = gpu_named(desktop.gpu), asked.until is None or asked.until > now
-    counted, rehearsed = clouds_of(found.rows)
+    counted, rehearsed = clouds_of(costs.rows)
     last = _ahead(session, now)
-    within, known = asked, found
+    within, known = asked, costs
     if last is not None:  # what is still to come did not happen yet
-        within, known = replace(asked, until=min(now, asked.until or now)), replace(found, cost=None)
+        within, known = replace(asked, until=min(now, asked.until or now)), replace(costs, cost=None)
     history, unpriced = _history(session, within, known, counted, now)
-    ran, ids = [machine for machine in found.rows if machine.id in found.hours], {machine.id for machine in counted}
+    ran, ids = [machine for machine in costs.rows if machine.id in costs.hours], {machine.id for machine in counted}
     worth_of = sold_by_age(desktop)
     sides = {} if history is None else sides_of(history, desktop, goes_on=goes_on)
     number = sides[Case.EXPECTED].owned.number if sides else 1
@@ -99,7 +99,7 @@ def _story(session: Session, asked: CompareRequest, found: PeriodCosts) -> Story
         work=asked.work or Work.TRAINING,
         history=history,
         sides=sides,
-        own=_own(session, asked, found),
+        own=_own(session, asked, costs),
         unpriced=unpriced,
         since=asked.since,
         until=asked.until,
@@ -114,32 +114,32 @@ def _story(session: Session, asked: CompareRequest, found: PeriodCosts) -> Story
 
 
 def _history(
-    session: Session, asked: CompareRequest, found: PeriodCosts, counted: Sequence[Machine], now: datetime
+    session: Session, asked: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
-    ids, of_all = {machine.id for machine in counted}, len(counted) == len(found.rows)
-    ended = found.ended if of_all else [one for one in found.ended if one[0] in ids]
+    ids, of_all = {machine.id for machine in counted}, len(counted) == len(costs.rows)
+    ended = costs.ended if of_all else [one for one in costs.ended if one[0] in ids]
     begins = [use.begin for _, use in ended] + [use.begin for machine in counted for use in machine.open_usage]
-    cost = found.cost if of_all else None
+    cost = costs.cost if of_all else None
     if cost is None:
         cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
-    if not begins or not (cost.days or cost.without_price or ids & found.hours.keys()):
+    if not begins or not (cost.days or cost.without_price or ids & costs.hours.keys()):
         return None, ()
     begin = max(filter(None, (from_iso(min(begins)), asked.since)))
     end = now if asked.until is None else min(now, asked.until)
     by_days = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
-    machines = _machines(session, asked, found, counted)
+    machines = _machines(session, asked, costs, counted)
     return History(begin, max(begin, end), asked.zone, by_days, machines), cost.without_price
 
 
 def _machines(
-    session: Session, asked: CompareRequest, found: PeriodCosts, counted: Sequence[Machine]
+    session: Session, asked: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine]
 ) -> list[RentedMachine]:
-    ran = [machine for machine in counted if machine.id in found.hours]
-    begins = {one.at for machine in ran for one in found.hours[machine.id]}
+    ran = [machine for machine in counted if machine.id in costs.hours]
+    begins = {one.at for machine in ran for one in costs.hours[machine.id]}
     days = {at: at.astimezone(asked.zone).date() for at in begins}  # an hour is of the day on which it begins
     speed = speeds(asked.desktop, asked.work or Work.TRAINING)
-    return [_machine(session, machine, found.hours[machine.id], days, speed) for machine in ran]
+    return [_machine(session, machine, costs.hours[machine.id], days, speed) for machine in ran]
 
 
 def _machine(
@@ -163,7 +163,7 @@ def _machine(
 
 def _is_read(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
     """Say whether the use of its GPUs is read; samples as old as those that were dropped say nothing of it."""
-    if any(one.gpu for one in hours) or not any(one.used for one in hours):
+    if any(hour.gpu for hour in hours) or not any(hour.used for hour in hours):
         return True
     shelf = SampleStore(session.home.samples, machine.id)
     last = shelf.last()
@@ -225,12 +225,12 @@ def compare_own_machine(
     )
 
 
-def _energy(found: OwnMachine, hours: float) -> Energy | None:
+def _energy(machine: OwnMachine, hours: float) -> Energy | None:
     """Return what its GPUs drew, where that was measured: hours that were not are as the others' mean."""
-    if found.kwh is None or not found.measured_hours:
+    if machine.kwh is None or not machine.measured_hours:
         return None
-    late = max(0.0, hours - found.measured_hours)
-    return Energy(Fraction(found.kwh) + Fraction(found.watts or 0.0) * Fraction(late) / 1000)
+    late = max(0.0, hours - machine.measured_hours)
+    return Energy(Fraction(machine.kwh) + Fraction(machine.watts or 0.0) * Fraction(late) / 1000)
 
 
 def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:

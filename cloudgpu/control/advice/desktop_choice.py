@@ -72,7 +72,7 @@ def all_desktops(session: Session) -> list[Desktop]:
 
 def desktops_listed(session: Session) -> DesktopsDocument:
     """Return every desktop that can be named with its figures, as `compare --desktops` prints them."""
-    return {"desktops": [desktop_value(one) for one in all_desktops(session)]}
+    return {"desktops": [desktop_value(desktop) for desktop in all_desktops(session)]}
 
 
 def _board_power(name: str) -> Power | None:

@@ -152,11 +152,11 @@ def estimate(
     }
 
 
-def _free(request: EstimateQuery, found: Sequence[Estimate]) -> str | None:
+def _free(request: EstimateQuery, estimates: Sequence[Estimate]) -> str | None:
     """Return that Kaggle's free hours are enough, where the same GPU is among the answers; None where they are not."""
     figures = shipped_rules().figures
     hours, session = figures.kaggle_hours.value, figures.kaggle_session_hours.value
-    same = [one for one in found if _is_kaggles(one)]
+    same = [one for one in estimates if _is_kaggles(one)]
     if not same or request.number > 1:
         return None
     taken = same[0].work_hours.hours if same[0].work_hours is not None else request.hours.a_day * request.hours.days
@@ -288,7 +288,7 @@ def _asked(request: EstimateQuery) -> EstimateRequest:
 
 
 def nodes_value(
-    request: EstimateQuery, query: NodesQuery, found: Sequence[Estimate], machines: Sequence[Machine]
+    request: EstimateQuery, query: NodesQuery, estimates: Sequence[Estimate], machines: Sequence[Machine]
 ) -> NodesDocument:
     """Return what so many machines of each type are worth, in the order of the estimates.
 
@@ -304,7 +304,7 @@ def nodes_value(
         "gradient_bytes": GRADIENT_BYTES,
         "efficiency": query.used_of_peak,
         "network_used": USED_OF_NETWORK,
-        "worth": [_of_offer(query, one, machines) for one in found] or [*_of_own(request, query)],
+        "worth": [_of_offer(query, one, machines) for one in estimates] or [*_of_own(request, query)],
         "assumptions": [*_assumptions(query)],
     }
 

@@ -163,13 +163,13 @@ def past_run(session: Session, name: str) -> PastMachine:
     never in use.
     """
     rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
-    meant = find_any([one for one in rows if not one.is_named_resource], name, session.clock(), ended=True)
+    meant = find_any([row for row in rows if not row.is_named_resource], name, session.clock(), ended=True)
     machine = one_of(meant, name, "a past run")
     spec, accelerator = _gpu_of(machine)
     mine = [(subject, use) for subject, use in uses if subject == machine.id]
     hours = utilization_of(session, [machine], mine).get(machine.id, ())
     sums = [
-        Fraction(str(round(sum(getattr(one, kind) for one in hours), 6))) / 3600
+        Fraction(str(round(sum(getattr(hour, kind) for hour in hours), 6))) / 3600
         for kind in ("gpu", "used", "idle", "unknown")
     ]
     found = PastMachine(
@@ -330,7 +330,7 @@ def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
     for name, other in ways.items():
         offers = [] if other == request or (request.type and name in ("provider", "with_legacy")) else offers_of(other)
         if offers:
-            types = len({one.type.name for one in offers})
+            types = len({offer.type.name for offer in offers})
             found[name] = (types, by_price(offers)[0].listed.price.per_hour)
     return found
 

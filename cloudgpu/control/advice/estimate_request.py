@@ -261,8 +261,8 @@ def _flops(given: EstimateOptions) -> Flops | None:
     efficiency = given.get("efficiency")
     if efficiency is None:
         return Flops(Fraction(found), precision, EFFICIENCY)
-    one = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_part=True))
-    return Flops(Fraction(found), precision, (one, one, one))
+    fraction = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_part=True))
+    return Flops(Fraction(found), precision, (fraction, fraction, fraction))
 
 
 def _part(value: Number) -> Decimal | None:

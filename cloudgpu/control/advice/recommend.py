@@ -96,9 +96,9 @@ def _free(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int |
     return need.gpus(spec.memory_gib, KAGGLE_GPUS)
 
 
-def _alike(one: Machine, first: Machine) -> bool:
+def _alike(machine: Machine, first: Machine) -> bool:
     """Say whether a machine has no more GPUs than the first."""
-    return one.offer.type.gpu.count == first.offer.type.gpu.count
+    return machine.offer.type.gpu.count == first.offer.type.gpu.count
 
 
 def spec_of(offer: CatalogOffer) -> GpuSpec | None:

@@ -247,8 +247,8 @@ def _word(word: object, option: str, words: type[Word]) -> Word | None:
 
 
 def _parameters(value: object) -> int:
-    found = _COUNT.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
-    number = int(Decimal(found[1]) * _TIMES[found[2].lower()]) if found else 0
+    match = _COUNT.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
+    number = int(Decimal(match[1]) * _TIMES[match[2].lower()]) if match else 0
     if MIN_PARAMETERS <= number <= MAX_PARAMETERS:
         return number
     raise InvalidRequest(

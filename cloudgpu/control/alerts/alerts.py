@@ -79,9 +79,9 @@ def found_at_home(session: Session, finding: Finding) -> Finding:
 
 def budget_findings(session: Session, standings: Iterable[BudgetState]) -> Iterator[Finding]:
     """Yield what budgets have to say; those of files, which other homes do not have, as findings of this home."""
-    for one in standings:
-        for finding in findings([one]):
-            yield found_at_home(session, finding) if one.budget.place else finding
+    for state in standings:
+        for finding in findings([state]):
+            yield found_at_home(session, finding) if state.budget.place else finding
 
 
 def found_here(session: Session) -> tuple[Finding, ...]:
@@ -332,7 +332,7 @@ def _instead(
     session: Session, heard: Audience, found: Sequence[Finding], outcomes: Sequence[Outcome]
 ) -> dict[str, list[RaisedAlert]]:
     """Return what the lab's receivers get in place of a person's own, which have just failed: what is urgent."""
-    failed = {one.receiver for one in outcomes if one.why is not None}
+    failed = {outcome.receiver for outcome in outcomes if outcome.why is not None}
     if not failed:
         return {}
     news = [(one, heard.instead(one, failed)) for one in as_now(_told(session).news, found)]
@@ -341,10 +341,10 @@ def _instead(
     return {address: some for address, some in lost.items() if some}
 
 
-def _for_the_lab(one: RaisedAlert) -> RaisedAlert:
-    owner = one.finding.facts.get("owner", "its owner")
-    text = f"{one.finding.text} {owner}'s own receiver did not take it."
-    return replace(one, finding=replace(one.finding, text=text))
+def _for_the_lab(alert: RaisedAlert) -> RaisedAlert:
+    owner = alert.finding.facts.get("owner", "its owner")
+    text = f"{alert.finding.text} {owner}'s own receiver did not take it."
+    return replace(alert, finding=replace(alert.finding, text=text))
 
 
 def _tried(session: Session, waiting: Mapping[str, Sequence[RaisedAlert]]) -> tuple[Outcome, ...]:

@@ -141,7 +141,7 @@ def _check_known(session: Session, scope: Scope) -> None:
     """Refuse an account or a provider that nobody has heard of: its budget would hold nothing back, for ever."""
     machines = session.ledger.machines()
     accounts = {*session.settings.accounts, *(machine.account for machine in machines)}
-    kinds = {*provider_kinds(), *(one.provider for one in session.settings.accounts.values())}
+    kinds = {*provider_kinds(), *(account.provider for account in session.settings.accounts.values())}
     kinds |= {machine.provider for machine in machines}
     for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
         if value is not None and value not in known:
@@ -188,8 +188,8 @@ def _too_low(session: Session, one: BudgetState) -> str | None:
     return " ".join([message, *follows])
 
 
-def _stopped_by(session: Session, one: BudgetState) -> list[Stop]:
-    return budget_stops([one], session.ledger.machines(), {}, session.clock())
+def _stopped_by(session: Session, state: BudgetState) -> list[Stop]:
+    return budget_stops([state], session.ledger.machines(), {}, session.clock())
 
 
 def _terminates(session: Session, budget: Budget) -> list[str]:
@@ -202,7 +202,7 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 
 def list_budgets(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
-    return {"budgets": [status_value(one, EVERY) for one in standings(session, the_budgets(session, None))]}
+    return {"budgets": [status_value(standing, EVERY) for standing in standings(session, the_budgets(session, None))]}
 
 
 def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
@@ -261,6 +261,6 @@ def send_sample(session: Session) -> BudgetTestDocument:
 
     outcomes = sample(session)
     return {
-        "sent": [one.receiver for one in outcomes if one.why is None],
+        "sent": [outcome.receiver for outcome in outcomes if outcome.why is None],
         "failed": [{"receiver": one.receiver, "why": one.why} for one in outcomes if one.why is not None],
     }

@@ -60,7 +60,7 @@ def fit_in(
 
     `scope` is the subject of looks at that account; what is wanted is not counted twice.
     """
-    own = {one.id for one in wanted}
+    own = {machine.id for machine in wanted}
     there = (row for row in view.present_machines() if row.id not in own and scope_of_row(row) == scope)
     others = hourly_spend(credit, there)
     return credit_fit(wanted[0].account, credit, others, hourly_of(wanted), lease, session.clock())
@@ -87,11 +87,11 @@ def credit_of(session: Session, machine: Machine) -> Credit | None:
 
     One that cannot be read is told of, and refuses nothing.
     """
-    found = read_credit(session.provider_of(machine))
-    if isinstance(found, CloudgpuError):
-        session.report(f"{_unread(machine.account)}{found.message}")
+    credit = read_credit(session.provider_of(machine))
+    if isinstance(credit, CloudgpuError):
+        session.report(f"{_unread(machine.account)}{credit.message}")
         return None
-    return found
+    return credit
 
 
 def check_longer(
@@ -151,39 +151,39 @@ def _unread(account: str) -> str:
     return f"the credit of account {account} could not be read, so whether it is enough is not known: "
 
 
-def credit_notes(found: CreditFit | CloudgpuError | None, account: str) -> Iterator[Note]:
+def credit_notes(fit: CreditFit | CloudgpuError | None, account: str) -> Iterator[Note]:
     """Yield what a plan says of the credit: how long it carries what runs then, or that it is not known."""
-    if isinstance(found, CloudgpuError):
-        yield Note(_unread(account) + found.message, NoteKind.MONEY)
-    elif found is not None:
-        lasts = "" if found.lasts is None else f", for {duration_text(found.lasts)} at {found.hourly.text(4)} an hour"
-        yield Note(f"the credit of account {account} is {found.left.text()}{lasts}", NoteKind.MONEY)
+    if isinstance(fit, CloudgpuError):
+        yield Note(_unread(account) + fit.message, NoteKind.MONEY)
+    elif fit is not None:
+        lasts = "" if fit.lasts is None else f", for {duration_text(fit.lasts)} at {fit.hourly.text(4)} an hour"
+        yield Note(f"the credit of account {account} is {fit.left.text()}{lasts}", NoteKind.MONEY)
 
 
 def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterator[KnownCredit]:
     """Yield the credit of each of these accounts that is paid in advance; one that cannot be read is told of."""
-    for one in queried:
+    for account in queried:
         try:
-            known = _known(session, one)
+            known = _known(session, account)
         except CloudgpuError as error:
-            session.report(f"the credit of account {one.account} could not be read: {error.message}")
+            session.report(f"the credit of account {account.account} could not be read: {error.message}")
             continue
         if known is not None:
             yield known
 
 
-def _known(session: Session, one: QueriedAccount) -> KnownCredit | None:
+def _known(session: Session, account: QueriedAccount) -> KnownCredit | None:
     """Return what is left in an account; None for one that is not paid in advance. Raises what the provider says."""
-    provider = session.provider(one.account)
+    provider = session.provider(account.account)
     if not isinstance(provider, ReadsCredit):
         return None
     credit = provider.credit()
     if credit is None:
         return None
-    scope = scope_of(one.provider, identity_of(session, one.account, None).id)
+    scope = scope_of(account.provider, identity_of(session, account.account, None).id)
     rows = [row for row in session.ledger.present_machines() if scope_of_row(row) == scope]
     hourly = hourly_spend(credit, rows)
-    return KnownCredit(scope, one.account, one.provider, credit, hourly, hourly - hourly_of(rows))
+    return KnownCredit(scope, account.account, account.provider, credit, hourly, hourly - hourly_of(rows))
 
 
 def credit_checks(session: Session, account: str) -> Iterator[Check]:

@@ -116,10 +116,10 @@ def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budge
 
 
 def _check_no_file(session: Session, name: str) -> None:
-    for one in _file_budgets(session):
-        if one.name == name:
+    for budget in _file_budgets(session):
+        if budget.name == name:
             raise InvalidRequest(
-                f"The budget {name} is in the file {one.place}.",
+                f"The budget {name} is in the file {budget.place}.",
                 field="NAME",
                 value=name,
                 next="Change it there, or choose another name.",
@@ -161,7 +161,7 @@ def the_budgets(session: Session, name: str | None) -> tuple[Budget, ...]:
 
 
 def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRequest:
-    in_file = next((one for one in _file_budgets(session) if one.name == name), None)
+    in_file = next((budget for budget in _file_budgets(session) if budget.name == name), None)
     if in_file is not None:
         return InvalidRequest(
             f"The budget {name} is in the file {in_file.place}.", field="NAME", value=name, next="Remove the file."
@@ -233,9 +233,9 @@ def _reserved(session: Session, view: View, key: str) -> Iterator[Exposure]:
         return
     for job in jobs_of(session.ledger.events(job_lines.SUBJECT)).values():
         if may_reserve(job) and not key.startswith(f"{job.id}-") and not is_carried(_machines(view, job)):
-            found = reservation_of(job, session.clock())
-            if found is not None:
-                yield found
+            reservation = reservation_of(job, session.clock())
+            if reservation is not None:
+                yield reservation
 
 
 def _may_be_any(view: View) -> bool:

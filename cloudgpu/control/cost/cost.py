@@ -93,14 +93,14 @@ def _deducted(session: Session, view: View, query: CostQuery, now: datetime) -> 
         discounts = sustained_use_discounts(machines, ended, now, query.since, query.until)
         found["sustained_use"] = [
             {
-                "account": one.account,
-                "region": one.region,
-                "what": one.what,
-                "month": one.month,
-                "reason": one.reason,
-                "usd": usd(money(one.amount)),
+                "account": discount.account,
+                "region": discount.region,
+                "what": discount.what,
+                "month": discount.month,
+                "reason": discount.reason,
+                "usd": usd(money(discount.amount)),
             }
-            for one in discounts
+            for discount in discounts
         ]
     if session.settings.credits:
         from cloudgpu.core.billing.deductions import after_credits
@@ -112,7 +112,7 @@ def _deducted(session: Session, view: View, query: CostQuery, now: datetime) -> 
 
 def _credits(found: AfterCredits) -> CreditsValue:
     uses: list[Credit] = [
-        {"name": one.credit.name, "used_usd": usd(one.used), "remaining_usd": usd(one.left)} for one in found.uses
+        {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.left)} for use in found.uses
     ]
     return {"before_usd": usd(found.before), "after_usd": usd(found.after), "applied": uses}
 
@@ -127,12 +127,12 @@ def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
     found = budgets(session)
     return [
         {
-            "name": one.budget.name,
-            "limit_usd": usd(one.budget.limit),
-            "remaining_usd": usd(one.left),
-            "exhausted_at": None if one.empty_in is None else iso(now + one.empty_in),
+            "name": standing.budget.name,
+            "limit_usd": usd(standing.budget.limit),
+            "remaining_usd": usd(standing.left),
+            "exhausted_at": None if standing.empty_in is None else iso(now + standing.empty_in),
         }
-        for one in (standings(session, found) if found else ())
+        for standing in (standings(session, found) if found else ())
     ]
 
 
@@ -164,7 +164,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     rows, ended = read.rows, read.ended
     jobs = all_jobs(session) if wanted.asked.by is By.JOB else {}
     found = grouped(rows, ended, now, wanted.asked, machine_assignments(jobs.values()))
-    names = group_names(found.groups, rows, wanted.asked, {one.id: one.name for one in jobs.values()})
+    names = group_names(found.groups, rows, wanted.asked, {job.id: job.name for job in jobs.values()})
     return {
         **_head(wanted, now),
         "groups": groups_value(found, names, wanted.asked.by, wanted.currency),
@@ -291,10 +291,10 @@ def _last_days(query: CostQuery, now: datetime) -> CostQuery:
 
 def _days(read: _Read, last: CostQuery, now: datetime) -> list[DayCost]:
     """Return what each of these days cost, also those without any; their amounts add up to the total's last digit."""
-    found = grouped(read.rows, read.recent, now, last).groups
+    groups = grouped(read.rows, read.recent, now, last).groups
     begin, end = last.since or now, last.until or now
     each = [one.begin for one in periods("day", begin, end, last.zone)]
-    amounts = shares(found[key].amount if (key := iso(one)) in found else 0 for one in each)
+    amounts = shares(groups[key].amount if (key := iso(one)) in groups else 0 for one in each)
     return [
         {"day": one.astimezone(last.zone).date().isoformat(), "usd": usd(amount)}
         for one, amount in zip(each, amounts, strict=True)

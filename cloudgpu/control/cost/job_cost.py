@@ -57,6 +57,6 @@ def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]
 
     Reads the jobs only where a machine of one's own may have submitted any.
     """
-    if not any(one.provider == "ssh" for one in machines):
+    if not any(machine.provider == "ssh" for machine in machines):
         return list(machines)
     return [*machines, *tariff_rows(all_jobs(session).values(), machines)]

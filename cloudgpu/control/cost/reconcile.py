@@ -97,25 +97,25 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
 def _read(
     rows: Iterator[Record], index: ResourceIndex, provider: str | None, rate: Callable[[str], Currency]
 ) -> ParsedExport:
-    found = ParsedExport()
+    export = ParsedExport()
     for record in rows:
-        found.providers[record.provider] = found.providers.get(record.provider, 0) + 1
+        export.providers[record.provider] = export.providers.get(record.provider, 0) + 1
         if provider is not None and record.provider != provider:
             continue
-        found.rows += 1
-        found.widen(record)
-        per_usd = _per_usd(found, record.currency, rate)
+        export.rows += 1
+        export.widen(record)
+        per_usd = _per_usd(export, record.currency, rate)
         whose = index.of(record)
-        other = found.elsewhere if whose == "" else found.unmatched
-        side = found.sides.setdefault(whose, ResourceTotal()) if whose else other
+        other = export.elsewhere if whose == "" else export.unmatched
+        side = export.sides.setdefault(whose, ResourceTotal()) if whose else other
         add_theirs(side, record, per_usd)
-    return found
+    return export
 
 
-def _per_usd(found: ParsedExport, code: str, rate: Callable[[str], Currency]) -> Decimal:
-    if code not in found.rates:
-        found.rates[code] = rate(code)
-    return found.rates[code].per_usd
+def _per_usd(export: ParsedExport, code: str, rate: Callable[[str], Currency]) -> Decimal:
+    if code not in export.rates:
+        export.rates[code] = rate(code)
+    return export.rates[code].per_usd
 
 
 def _rates(session: Session) -> Callable[[str], Currency]:

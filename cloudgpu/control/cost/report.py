@@ -212,9 +212,9 @@ def _machines(
     named = with_full_names(list(read.rows), By.PROJECT)
     machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
     runs: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
-    for one in laid:
-        if one.resource == Resource.INSTANCE and one.subject in runs:
-            runs[one.subject].append(one.course)
+    for usage in laid:
+        if usage.resource == Resource.INSTANCE and usage.subject in runs:
+            runs[usage.subject].append(usage.course)
     since = 0 if period.since is None else to_us(period.since)
     until = FOREVER if period.until is None else to_us(period.until)
     found = []

@@ -108,7 +108,7 @@ def _monthly(session: Session) -> str:
         return ""
     document = report_document(session, parse_report(session, month=month_name(month, zone)))
     outcomes = _sent(session, document, message_of(document), waiting)
-    parts = [f"was sent to {one.receiver}" for one in outcomes if one.why is None]
+    parts = [f"was sent to {outcome.receiver}" for outcome in outcomes if outcome.why is None]
     parts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]
     return f"the report of {month_name(month, zone)} {'; '.join(parts)}"
 
@@ -141,7 +141,7 @@ def _sent(
     zone, now = zone_of(session.settings.tz), session.clock()
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
     month = whole_month(since, until, zone)
-    taken = [one.receiver for one in outcomes if one.why is None]
+    taken = [outcome.receiver for outcome in outcomes if outcome.why is None]
     if month is not None and month.end <= now and taken:
         session.ledger.append([report_sent(month_name(month, zone), receiver, now) for receiver in taken])
     return outcomes

@@ -165,7 +165,7 @@ def _computer(
         if times and max(last for _, last in times) > begin:
             gpus = bool(machine.accelerators)
             samples = SampleStore(session.home.samples, machine.id).read(begin, end) if gpus else ()
-            found[machine.id] = Presence(times, draws_of(one for one in samples if can_be_read(one)), gpus)
+            found[machine.id] = Presence(times, draws_of(sample for sample in samples if can_be_read(sample)), gpus)
     return found
 
 

@@ -94,21 +94,21 @@ def _sample(one: Any, number: int) -> Sample:
 
 
 def _bucket(one: Mapping[str, Any]) -> Sample:
-    found: Sample = {"t": _number(one, "t", 1e11), "s": _number(one, "s", DAY)}
-    if not found["s"]:
+    sample: Sample = {"t": _number(one, "t", 1e11), "s": _number(one, "s", DAY)}
+    if not sample["s"]:
         raise Unusable("s is nothing")
     for name, largest in _LARGEST.items():
         if name in one:  # a machine without a GPU has no such key
-            found[name] = _reading(one, name, largest)
+            sample[name] = _reading(one, name, largest)
     for name in _AGES:
         if one.get(name) is not None:
-            found[name] = max(0.0, _number(one, name, 1e9, least=-1.0))
+            sample[name] = max(0.0, _number(one, name, 1e9, least=-1.0))
     busy, jobs = _names(one, "busy"), _names(one, "job")
     fault = one.get("fault")
     if fault is not None and not isinstance(fault, str):
         raise Unusable("fault is not text")
     names = {key: value for key, value in (("busy", busy), ("job", jobs)) if value}
-    return found | names | ({"fault": clean(fault)} if fault else {})
+    return sample | names | ({"fault": clean(fault)} if fault else {})
 
 
 def _reading(one: Mapping[str, Any], name: str, largest: float) -> float | None:

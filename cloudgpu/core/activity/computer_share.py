@@ -54,15 +54,15 @@ class ComputerShare(NamedTuple):
 
 def draws_of(samples: Iterable[Sample]) -> list[Draw]:
     """Return what samples, oldest first, measured. Where two overlap the earlier one counts."""
-    found: list[Draw] = []
+    draws: list[Draw] = []
     reach = 0.0
-    for one in samples:
-        begin = max(one["t"] - one["s"], reach)
+    for sample in samples:
+        begin = max(sample["t"] - sample["s"], reach)
         begin = reach if begin - reach <= MOMENT else begin
-        if begin < one["t"]:
-            reach = one["t"]
-            found.append(Draw(begin, reach, one.get("power")))
-    return found
+        if begin < sample["t"]:
+            reach = sample["t"]
+            draws.append(Draw(begin, reach, sample.get("power")))
+    return draws
 
 
 def share_of(machine: str, computer: Mapping[str, Presence], begin: float, end: float) -> ComputerShare:
@@ -88,14 +88,14 @@ def share_of(machine: str, computer: Mapping[str, Presence], begin: float, end: 
 def _moments(computer: Iterable[Presence], begin: float, end: float) -> list[float]:
     """Return `begin`, `end` and every moment between them at which a machine came or went, or was measured anew."""
     cuts = {begin, end}
-    for one in computer:
-        cuts.update(at for run in one.runs for at in run)
-        cuts.update(at for draw in one.draws for at in (draw.begin, draw.end))
+    for presence in computer:
+        cuts.update(at for run in presence.runs for at in run)
+        cuts.update(at for draw in presence.draws for at in (draw.begin, draw.end))
     return sorted(cut for cut in cuts if begin <= cut <= end)
 
 
-def _runs_at(one: Presence, at: float) -> bool:
-    return any(begin <= at < end for begin, end in one.runs)
+def _runs_at(presence: Presence, at: float) -> bool:
+    return any(begin <= at < end for begin, end in presence.runs)
 
 
 def _watts_at(draws: Sequence[Draw], at: float) -> float | None:

@@ -75,28 +75,28 @@ class Hour:
     counted: float = 0.0
 
 
-def kind_of(one: Sample) -> str:
+def kind_of(sample: Sample) -> str:
     """Return what one sample shows; a sign of use counts in one with a fault, too, as it does for idleness.
 
     It is what `core.reaper.replay.signs_of` finds by the usual thresholds, in a hundredth of the time.
     """
-    gpu = one.get("gpu")
+    gpu = sample.get("gpu")
     if gpu is not None and gpu >= LIMITS.gpu:
         return GPU
-    if _is_used(one):
+    if _is_used(sample):
         return USED
-    blind = one.get("fault") or any(one.get(name, 0) is None for name in METERS)
+    blind = sample.get("fault") or any(sample.get(name, 0) is None for name in METERS)
     return UNKNOWN if blind else IDLE
 
 
-def _is_used(one: Sample) -> bool:
-    long = one["s"] + 1.0
-    typed, printed, kernel = one.get("in"), one.get("out"), one.get("jup")
+def _is_used(sample: Sample) -> bool:
+    long = sample["s"] + 1.0
+    typed, printed, kernel = sample.get("in"), sample.get("out"), sample.get("jup")
     return (
-        (one.get("cpu") or 0.0) >= CPU
-        or (one.get("net") or 0.0) >= LIMITS.network
-        or (one.get("disk") or 0.0) >= LIMITS.disk
-        or bool(one.get("busy") or one.get("job"))
+        (sample.get("cpu") or 0.0) >= CPU
+        or (sample.get("net") or 0.0) >= LIMITS.network
+        or (sample.get("disk") or 0.0) >= LIMITS.disk
+        or bool(sample.get("busy") or sample.get("job"))
         or (typed is not None and typed < long)
         or (kernel is not None and kernel < long)
         or (printed is not None and printed < long and typed is not None and typed - printed <= LIMITS.terminal_output)
@@ -105,29 +105,29 @@ def _is_used(one: Sample) -> bool:
 
 def usage_intervals(samples: Iterable[Sample]) -> tuple[UsageSpan, ...]:
     """Return what samples, oldest first, show; like and like together. Where two overlap the earlier one counts."""
-    found: list[UsageSpan] = []
+    spans: list[UsageSpan] = []
     reach = 0
-    for one in samples:
-        begin, end = max(round(one["t"] - one["s"]), reach), round(one["t"])
+    for sample in samples:
+        begin, end = max(round(sample["t"] - sample["s"]), reach), round(sample["t"])
         begin = reach if begin - reach <= MOMENT else begin
         if end > begin:
-            kind = kind_of(one)
-            _put(found, begin, end, kind, one.get("power"), one.get("gpus") if kind == GPU else None)
+            kind = kind_of(sample)
+            _put(spans, begin, end, kind, sample.get("power"), sample.get("gpus") if kind == GPU else None)
             reach = end
-    return tuple(found)
+    return tuple(spans)
 
 
-def _put(found: list[UsageSpan], begin: int, end: int, kind: str, watts: float | None, gpus: float | None) -> None:
+def _put(spans: list[UsageSpan], begin: int, end: int, kind: str, watts: float | None, gpus: float | None) -> None:
     """Add a piece, cut where an hour ends; what is like the piece before makes that longer."""
     while begin < end:
         stop = min(end, begin - begin % HOUR + HOUR)
         joules = None if watts is None else round(watts * (stop - begin), 3)
         cards = None if gpus is None else round(max(1.0, gpus) * (stop - begin), 3)
-        last = found[-1] if found else None
+        last = spans[-1] if spans else None
         if last and last.end == begin and begin % HOUR and last.kind == kind and _alike(last, joules, cards):
-            found[-1] = UsageSpan(last.begin, stop, kind, _sum(last.joules, joules), _sum(last.cards, cards))
+            spans[-1] = UsageSpan(last.begin, stop, kind, _sum(last.joules, joules), _sum(last.cards, cards))
         else:
-            found.append(UsageSpan(begin, stop, kind, joules, cards))
+            spans.append(UsageSpan(begin, stop, kind, joules, cards))
         begin = stop
 
 
@@ -143,7 +143,7 @@ def _alike(last: UsageSpan, joules: float | None, cards: float | None) -> bool:
 
 def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
     """Return the spans of several days, oldest first, as one list in which none overlaps another."""
-    found: list[UsageSpan] = []
+    spans: list[UsageSpan] = []
     reach = 0
     for one in (span for day in days for span in day):
         if one.end <= reach:
@@ -151,43 +151,43 @@ def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
         begin = reach if one.begin - reach <= MOMENT else one.begin
         part = (one.end - begin) / (one.end - one.begin)
         joules, cards = one.joules and one.joules * part, one.cards and one.cards * part
-        found.append(one._replace(begin=begin, joules=joules, cards=cards))
+        spans.append(one._replace(begin=begin, joules=joules, cards=cards))
         reach = one.end
-    return found
+    return spans
 
 
 def hours(
-    found: Sequence[UsageSpan], runs: Iterable[tuple[float, float]], word: Word | None = None
+    spans: Sequence[UsageSpan], runs: Iterable[tuple[float, float]], word: Word | None = None
 ) -> tuple[Hour, ...]:
     """Return the hours of billed runs (begin, end in epoch seconds), oldest first, with what the spans show of them.
 
     Runs may overlap: no second is billed twice here. `word` is of the last run.
     """
     billed = _merged(runs)
-    if not found and word is None:
+    if not spans and word is None:
         return _nothing_known(billed)
     sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(_FIELDS))
     for begin, end in billed:
         for hour, first, last in _by_hour(begin, end):
             sums[hour][_BILLED] += last - first
-        known = _within(found, begin, end)
+        known = _within(spans, begin, end)
         said = _said(known, word, begin, end) if word and end == billed[-1][1] else ()
         for one in (*known, *said):
             _count(sums, one, begin, end)
     return tuple(_hour(number, sums[number]) for number in sorted(sums))
 
 
-def mean_draw(found: Sequence[UsageSpan], begin: float, end: float) -> tuple[float, float] | None:
+def mean_draw(spans: Sequence[UsageSpan], begin: float, end: float) -> tuple[float, float] | None:
     """Return the mean of watts that GPUs drew in [begin, end), and for how many seconds of it that was measured.
 
     None where nobody measured.
     """
     seconds = joules = 0.0
-    for one in _within(found, begin, end):
-        inside = min(one.end, end) - max(one.begin, begin)
-        if one.joules is not None and inside > 0:
+    for span in _within(spans, begin, end):
+        inside = min(span.end, end) - max(span.begin, begin)
+        if span.joules is not None and inside > 0:
             seconds += inside
-            joules += one.joules * inside / (one.end - one.begin)
+            joules += span.joules * inside / (span.end - span.begin)
     return (joules / seconds, seconds) if seconds else None
 
 
@@ -242,34 +242,34 @@ def _by_hour(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
         begin = stop
 
 
-def _within(found: Sequence[UsageSpan], begin: float, end: float) -> Sequence[UsageSpan]:
-    first = bisect_left(found, begin, key=lambda one: one.end)
-    return found[first : bisect_left(found, end, key=lambda one: one.begin)]
+def _within(spans: Sequence[UsageSpan], begin: float, end: float) -> Sequence[UsageSpan]:
+    first = bisect_left(spans, begin, key=lambda one: one.end)
+    return spans[first : bisect_left(spans, end, key=lambda one: one.begin)]
 
 
 def _said(known: Sequence[UsageSpan], word: Word, begin: float, end: float) -> Iterator[UsageSpan]:
     """Yield, as idle, what lies between the spans of a run from the word's use on."""
     reach, until = ceil(max(begin, word.active)), int(min(word.at - SAID_EVERY, end))
-    for one in known:
-        if reach < min(one.begin, until):
-            yield UsageSpan(reach, min(one.begin, until), IDLE)
-        reach = max(reach, one.end)
+    for span in known:
+        if reach < min(span.begin, until):
+            yield UsageSpan(reach, min(span.begin, until), IDLE)
+        reach = max(reach, span.end)
     if reach < until:
         yield UsageSpan(reach, until, IDLE)
 
 
-def _count(sums: dict[int, list[float]], one: UsageSpan, begin: float, end: float) -> None:
+def _count(sums: dict[int, list[float]], span: UsageSpan, begin: float, end: float) -> None:
     """Add the part of a span that lies within a run."""
-    for hour, first, last in _by_hour(max(one.begin, begin), min(one.end, end)):
+    for hour, first, last in _by_hour(max(span.begin, begin), min(span.end, end)):
         part = last - first
-        if one.kind != UNKNOWN:
-            sums[hour][KINDS.index(one.kind)] += part
-        if one.joules is not None:
-            sums[hour][_JOULES] += one.joules * part / (one.end - one.begin)
-            sums[hour][_DRAWING] += part if one.joules else 0.0
+        if span.kind != UNKNOWN:
+            sums[hour][KINDS.index(span.kind)] += part
+        if span.joules is not None:
+            sums[hour][_JOULES] += span.joules * part / (span.end - span.begin)
+            sums[hour][_DRAWING] += part if span.joules else 0.0
             sums[hour][_MEASURED] += part
-        if one.cards is not None:
-            sums[hour][_CARDS] += one.cards * part / (one.end - one.begin)
+        if span.cards is not None:
+            sums[hour][_CARDS] += span.cards * part / (span.end - span.begin)
             sums[hour][_COUNTED] += part
 
 

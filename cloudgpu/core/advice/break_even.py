@@ -84,7 +84,7 @@ def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = No
 
 
 def costlier_again(
-    desktop: Desktop, rate: SpendRate, found: timedelta, start: Start | None = None
+    desktop: Desktop, rate: SpendRate, duration: timedelta, start: Start | None = None
 ) -> CostlierInterval | None:
     """Return from when to when, after the break-even at `found`, the desktop has cost more once again.
 
@@ -94,7 +94,7 @@ def costlier_again(
     """
     begin = start or Start()
     number = _number(begin, rate)
-    end = max(1, -(-found // desktop.life)) * desktop.life
+    end = max(1, -(-duration // desktop.life)) * desktop.life
     if end >= FURTHEST:
         return None
     lowest = _lowest(end + MICRO, min(end + desktop.life, FURTHEST), desktop, rate, begin, number)

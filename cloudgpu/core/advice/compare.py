@@ -136,18 +136,18 @@ class CaseCosts:
 def by_day(found: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, Seconds]:
     """Return what a machine did on each day; `days` says on which day each hour begins."""
     sums: dict[date, list[float]] = {}
-    for one in found:
-        day = sums.setdefault(days[one.at], [0.0] * 4)
-        day[0] += one.gpu
-        day[1] += one.used
-        day[2] += one.idle
-        day[3] += one.unknown
+    for hour in found:
+        day = sums.setdefault(days[hour.at], [0.0] * 4)
+        day[0] += hour.gpu
+        day[1] += hour.used
+        day[2] += hour.idle
+        day[3] += hour.unknown
     return {day: Seconds(*parts) for day, parts in sums.items()}
 
 
-def add_days(found: Iterable[Seconds]) -> Seconds:
+def add_days(seconds: Iterable[Seconds]) -> Seconds:
     """Return the sum."""
-    return Seconds(*(sum(parts) for parts in zip(*found, strict=True)))
+    return Seconds(*(sum(parts) for parts in zip(*seconds, strict=True)))
 
 
 def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
@@ -162,8 +162,8 @@ def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
     return {day: _busy(machine, one) + part * one.unknown for day, one in machine.days.items()}
 
 
-def _busy(machine: RentedMachine, one: Seconds) -> float:
-    return one.gpu if machine.read else one.gpu + one.used
+def _busy(machine: RentedMachine, seconds: Seconds) -> float:
+    return seconds.gpu if machine.read else seconds.gpu + seconds.used
 
 
 def _known_part(machine: RentedMachine) -> float:
@@ -288,10 +288,10 @@ def _pace(history: History, points: Sequence[Point], case: Case) -> SpendRate | 
     return pick([usual, *weeks], key=lambda pace: (pace.cloud, pace.worked))
 
 
-def _between(one: Point, other: Point) -> SpendRate:
-    span = Fraction((other.at - one.at) // MICRO, DAY // MICRO)
-    seconds = Fraction((other.worked - one.worked) // MICRO) / span
-    return SpendRate((other.cloud - one.cloud).scaled(1 / span), MICRO * round(seconds))
+def _between(point: Point, other: Point) -> SpendRate:
+    span = Fraction((other.at - point.at) // MICRO, DAY // MICRO)
+    seconds = Fraction((other.worked - point.worked) // MICRO) / span
+    return SpendRate((other.cloud - point.cloud).scaled(1 / span), MICRO * round(seconds))
 
 
 @dataclass(frozen=True, slots=True)

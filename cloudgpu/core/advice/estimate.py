@@ -238,31 +238,31 @@ class Estimate:
         return self.costs[self.ranked_by]
 
 
-def cheapest_first(found: Sequence[Estimate]) -> list[Estimate]:
+def cheapest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     """Return the cheapest first; then what has a doubtful price, what lacks one, and last what may not fit."""
-    return sorted(found, key=_order)
+    return sorted(estimates, key=_order)
 
 
-def cheapest_each(found: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
+def cheapest_each(estimates: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
     """Return the cheapest of every instance type, else of every GPU at every provider, in order; shares stand apart.
 
     What can be had at the price of a commitment stands for the others, though it is paid for every hour.
     """
     chosen: dict[tuple[str, str, float], Estimate] = {}
-    for one in sorted(found, key=lambda one: (not one.buy.committed, _order(one))):
-        shape = one.buy.offer.type
+    for estimate in sorted(estimates, key=lambda one: (not one.buy.committed, _order(one))):
+        shape = estimate.buy.offer.type
         key = (shape.provider, shape.name, 0) if each_type else (shape.provider, shape.gpu.name, shape.gpu.share)
-        chosen.setdefault(key, one)
+        chosen.setdefault(key, estimate)
     return cheapest_first(list(chosen.values()))
 
 
-def whole_gpus_first(found: Sequence[Estimate]) -> list[Estimate]:
+def whole_gpus_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     """Return what has whole GPUs before what has a share of one, each in their order: they are meant by a number."""
-    return sorted(found, key=_is_share)
+    return sorted(estimates, key=_is_share)
 
 
-def _is_share(one: Estimate) -> bool:
-    return one.buy.offer.type.gpu.share < 1
+def _is_share(estimate: Estimate) -> bool:
+    return estimate.buy.offer.type.gpu.share < 1
 
 
 def _order(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:

@@ -215,22 +215,22 @@ def lifetime_costs(question: RentOrBuyCase, elapsed: timedelta) -> LifetimeCosts
     """Return what either costs over this time, and from when on the desktop is the cheaper one up to its end."""
     desktop, pace = question.desktop, question.spend_rate
     year = ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY))
-    found = costs_after(question, elapsed, year)
-    if found.owned.total > found.cloud:
-        return LifetimeCosts(elapsed, found, None)
+    time = costs_after(question, elapsed, year)
+    if time.owned.total > time.cloud:
+        return LifetimeCosts(elapsed, time, None)
     since = break_even_after(desktop, pace) if pace.cloud else None
     while since is not None:
         again = costlier_again(desktop, pace, since)
         if again is None or again.until is None or again.until > elapsed:
             break
         since = again.until
-    return LifetimeCosts(elapsed, found, since if since is None else min(since, elapsed))
+    return LifetimeCosts(elapsed, time, since if since is None else min(since, elapsed))
 
 
 def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = ()) -> list[timedelta]:
     """Return the times, up to `horizon`, at which the costs of both are shown."""
     times = {MONTH * number for number in MONTHS} | {life, *more}
-    return sorted({one for one in times if one < horizon} | {horizon})
+    return sorted({time for time in times if time < horizon} | {horizon})
 
 
 def round_days(span: timedelta, parts: int = 2) -> timedelta:

@@ -134,9 +134,9 @@ def alert_state(lines: Iterable[Event]) -> AlertState:
     numbers: dict[str, int] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         if line.kind == RAISED:
-            one = _raised(line)
-            news.setdefault(one.id, one)
-            numbers[one.finding.key] = max(numbers.get(one.finding.key, 0), one.number)
+            alert = _raised(line)
+            news.setdefault(alert.id, alert)
+            numbers[alert.finding.key] = max(numbers.get(alert.finding.key, 0), alert.number)
         elif line.kind == CLEARED:
             _change(news, (line.body["key"], line.body["number"]), cleared_at=from_iso(line.occurred_at))
         elif line.kind == SENT:
@@ -154,7 +154,7 @@ def due(
     What is absent is cleared where its topic is among those that were `judged` (None: all): a run that did not look
     at budgets says nothing about them. What begins with one of `spared` is not cleared: it was not looked at.
     """
-    now = {one.key: one for one in reversed(tuple(findings))}  # of two with one key, the first counts
+    now = {finding.key: finding for finding in reversed(tuple(findings))}  # of two with one key, the first counts
     lasting = known.lasting
     raised = tuple(one for key, one in now.items() if key not in lasting)
     gone = (one for key, one in lasting.items() if key not in now and not key.startswith(tuple(spared)))

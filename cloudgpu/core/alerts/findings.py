@@ -139,10 +139,10 @@ def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Frac
     `factor_of` returns a machine's factor: the same in every home, or two of them raise and clear it in turn.
     """
     for machine in machines:
-        found = last_price_change(machine)
-        if found is None:
+        moneys = last_price_change(machine)
+        if moneys is None:
             continue
-        (before, after), factor = found, factor_of(machine)
+        (before, after), factor = moneys, factor_of(machine)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
             yield price_finding(price_key(machine), before, after, who=machine.name)
 
@@ -321,9 +321,9 @@ def receivers_with_report(lines: Iterable[Event], month: str) -> frozenset[str]:
     return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
 
 
-def is_wrong(one: RaisedAlert) -> bool:
+def is_wrong(alert: RaisedAlert) -> bool:
     """Say whether news that last are of something to be put right: an end is over when it is told."""
-    return one.finding.topic != JOB and (one.finding.topic != ENDED or one.finding.urgent)
+    return alert.finding.topic != JOB and (alert.finding.topic != ENDED or alert.finding.urgent)
 
 
 def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:

@@ -43,13 +43,13 @@ def charges_by_key(
     """
     found: dict[str, Charge] = {}
     first, last = billed_span(usage, now)
-    for one in assignments:
-        begin, end = _later(one.since, since), _earlier(one.until, until)
+    for assignment in assignments:
+        begin, end = _later(assignment.since, since), _earlier(assignment.until, until)
         if (begin is not None and begin > last) or (end is not None and end < first) or _is_empty(begin, end):
             continue
         part = charge(usage, now, since=begin, until=end)
         if part.billed_us or part.high or part.unpriced_us:
-            found[one.key] = _joined(found[one.key], part) if one.key in found else part
+            found[assignment.key] = _joined(found[assignment.key], part) if assignment.key in found else part
     return found
 
 
@@ -61,13 +61,13 @@ def key_at(assignments: Sequence[Assignment], usage: Usage, moment: datetime) ->
     return assignments[bisect_right(assignments, moment, key=_until)].key
 
 
-def _until(one: Assignment) -> datetime:
-    return one.until or _FOREVER
+def _until(assignment: Assignment) -> datetime:
+    return assignment.until or _FOREVER
 
 
 def cuts_of(assignments: Iterable[Assignment]) -> list[datetime]:
     """Return the moments at which the key changes."""
-    return [one.until for one in assignments if one.until is not None]
+    return [assignment.until for assignment in assignments if assignment.until is not None]
 
 
 def _joined(old: Charge, new: Charge) -> Charge:
@@ -84,12 +84,12 @@ def _joined(old: Charge, new: Charge) -> Charge:
     )
 
 
-def _later(one: datetime | None, other: datetime | None) -> datetime | None:
-    return one if other is None else other if one is None else max(one, other)
+def _later(time: datetime | None, other: datetime | None) -> datetime | None:
+    return time if other is None else other if time is None else max(time, other)
 
 
-def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
-    return one if other is None else other if one is None else min(one, other)
+def _earlier(time: datetime | None, other: datetime | None) -> datetime | None:
+    return time if other is None else other if time is None else min(time, other)
 
 
 def _is_empty(begin: datetime | None, end: datetime | None) -> bool:

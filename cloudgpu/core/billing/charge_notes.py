@@ -33,18 +33,18 @@ _MAX_REASONS = 8  # of one resource of one machine; what is beyond says nothing 
 NO_NOTE = ChargeNote("", (), 0, (0, 0, 0, 0, 0))
 
 
-def note_with_charge(note: ChargeNote, found: Charge) -> ChargeNote:
+def note_with_charge(note: ChargeNote, charge: Charge) -> ChargeNote:
     """Return the note with a charge in it."""
     compared, interrupted, reasons = note.compared, note.interrupted, note.reasons
-    if found.usage.resource is Resource.INSTANCE:
-        compared += found.amount if found.list_cost is not None else 0
-        if found.usage.reason == "interrupted":
-            parts = (found.low, found.amount, found.high, found.billed_us, 1)
+    if charge.usage.resource is Resource.INSTANCE:
+        compared += charge.amount if charge.list_cost is not None else 0
+        if charge.usage.reason == "interrupted":
+            parts = (charge.low, charge.amount, charge.high, charge.billed_us, 1)
             interrupted = tuple([old + part for old, part in zip(interrupted, parts, strict=True)])
-    if found.low != found.high:
-        reasons = (*reasons, *[reason for reason in found.reasons if reason not in reasons])[:_MAX_REASONS]
+    if charge.low != charge.high:
+        reasons = (*reasons, *[reason for reason in charge.reasons if reason not in reasons])[:_MAX_REASONS]
     return ChargeNote(
-        joined(note.marks, marks(found.usage.segments, found.usage.begin)), reasons, compared, interrupted
+        joined(note.marks, marks(charge.usage.segments, charge.usage.begin)), reasons, compared, interrupted
     )
 
 
@@ -78,9 +78,9 @@ def _age_mark(as_of: str, day: str) -> str:
 
 def _dated(text: str) -> datetime | None:
     """Return the first moment that a date may mean: `2026-11`, `2026 (undated)`; None where there is none."""
-    found = _DATE.match(text)
+    match = _DATE.match(text)
     try:
-        return found and datetime(int(found[1]), int(found[2] or 1), int(found[3] or 1), tzinfo=UTC)
+        return match and datetime(int(match[1]), int(match[2] or 1), int(match[3] or 1), tzinfo=UTC)
     except ValueError:  # a month 13
         return None
 

@@ -270,12 +270,12 @@ def _pieces(usage: Usage, now: datetime, query: CostQuery) -> Iterator[tuple[str
     first, last = billed_span(usage, now)
     first = first if query.since is None else max(first, query.since)
     last = last if query.until is None else min(last, query.until)
-    for one in periods(query.by, first, last, query.zone) if first <= last else ():
-        begin = one.begin if query.since is None else max(one.begin, query.since)
-        end = one.end if query.until is None else min(one.end, query.until)
+    for period in periods(query.by, first, last, query.zone) if first <= last else ():
+        begin = period.begin if query.since is None else max(period.begin, query.since)
+        end = period.end if query.until is None else min(period.end, query.until)
         piece = charge(usage, now, since=begin, until=end)
         if piece.billed_us or piece.high or piece.unpriced_us:
-            yield iso(one.begin), piece
+            yield iso(period.begin), piece
 
 
 def billed_within(

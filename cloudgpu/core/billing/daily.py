@@ -149,12 +149,12 @@ def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
         intervals = [(begin, end, segments[0].nanos * parts)]
         return CostTimeline(begin, end, intervals, intervals, intervals)
     intervals, at, rate = [], begin, segments[0].nanos * parts
-    for one in segments[1:]:
-        if one.maybe_from is not None:
+    for segment in segments[1:]:
+        if segment.maybe_from is not None:
             return None
-        then = min(end, max(begin, _parse_us(one.at)))
+        then = min(end, max(begin, _parse_us(segment.at)))
         intervals.append((at, then, rate))
-        at, rate = then, one.nanos * parts
+        at, rate = then, segment.nanos * parts
     intervals.append((at, end, rate))
     return CostTimeline(begin, end, intervals, intervals, intervals)
 
@@ -187,13 +187,13 @@ class _ProjectIntervals:
     amount: list[RateInterval] = field(default_factory=list)
     high: list[RateInterval] = field(default_factory=list)
 
-    def take(self, found: CostTimeline) -> None:
-        if found.low is found.amount is found.high:
-            self.sure += found.amount
+    def take(self, timeline: CostTimeline) -> None:
+        if timeline.low is timeline.amount is timeline.high:
+            self.sure += timeline.amount
         else:
-            self.low += found.low
-            self.amount += found.amount
-            self.high += found.high
+            self.low += timeline.low
+            self.amount += timeline.amount
+            self.high += timeline.high
 
     def __iter__(self) -> Iterator[RateInterval]:
         return chain(self.sure, self.low, self.amount, self.high)

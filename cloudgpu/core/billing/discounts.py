@@ -64,7 +64,7 @@ def agreed_price(discounts: Iterable[Discount], item: Available, listed: Price |
 
     The source says by which setting, and what the list price was. None where no price is known: never free.
     """
-    first = next((one for one in discounts if one.fits(item, at)), None)
+    first = next((discount for discount in discounts if discount.fits(item, at)), None)
     return listed if first is None else first.apply(listed, at)
 
 

@@ -70,17 +70,17 @@ def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> li
     return [(first, last, nanos * (PARTS // min(hours, least))) for first, last, hours in in_months(begin, end)]
 
 
-def intervals_cost(found: Iterable[RateInterval], begin: int, end: int) -> int:
+def intervals_cost(intervals: Iterable[RateInterval], begin: int, end: int) -> int:
     """Return what rate intervals cost within [begin, end), in exact parts."""
     total = 0
-    for first, last, rate in found:
+    for first, last, rate in intervals:
         first, last = max(first, begin), min(last, end)  # noqa: PLW2901  (the inner loop of every admission)
         if first < last:
             total += (last - first) * rate
     return total
 
 
-def worst_window(found: Iterable[RateInterval], length: int, begin: int, end: int) -> tuple[int, int]:
+def worst_window(intervals: Iterable[RateInterval], length: int, begin: int, end: int) -> tuple[int, int]:
     """Return (end of the window, its amount) of the most expensive window of `length` that ends within [begin, end].
 
     What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
@@ -88,7 +88,7 @@ def worst_window(found: Iterable[RateInterval], length: int, begin: int, end: in
     """
     held = rate = 0
     changes: list[tuple[int, int]] = []
-    for first, last, each in found:
+    for first, last, each in intervals:
         held += max(0, min(last, begin) - max(first, begin - length)) * each
         for enters, leaves, sign in ((first, last, each), (first + length, last + length, -each)):
             if enters <= begin < leaves:
@@ -109,13 +109,13 @@ def worst_window(found: Iterable[RateInterval], length: int, begin: int, end: in
     return (end, held) if held > best[1] else best
 
 
-def window_full(found: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
+def window_full(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
     """Return how many microseconds after `begin` a window of `length` holds `limit`, if `rate` comes in from then on.
 
     What was paid before leaves the window in its turn. None: it never holds as much.
     """
     held, flow, changes = 0, rate, [(begin + length, -rate)]
-    for first, last, each in found:
+    for first, last, each in intervals:
         held += max(0, last - max(first, begin - length)) * each
         if first + length > begin:
             changes.append((first + length, -each))

@@ -57,7 +57,7 @@ class Account:
             nanos * exact_cost(unit, max(begin, first), min(end, last))
             for unit, first, last, nanos in self._coming(now, ahead)
         ])  # fmt: skip
-        return found + sum(intervals_cost(one.intervals(now, ahead), begin, end) for one in self.promises)
+        return found + sum(intervals_cost(promise.intervals(now, ahead), begin, end) for promise in self.promises)
 
     def spent_intervals(self) -> Iterator[RateInterval]:
         """Yield what was billed."""
@@ -67,22 +67,22 @@ class Account:
 
     def coming_intervals(self, now: int, ahead: int) -> Iterator[RateInterval]:
         """Yield what runs already will cost, where that without an end goes on up to `ahead`."""
-        for one in self.promises:
-            yield from one.intervals(now, ahead)
+        for promise in self.promises:
+            yield from promise.intervals(now, ahead)
         for unit, begin, end, nanos in self._coming(now, ahead):
             yield from flow_intervals(unit, begin, end, nanos)
 
     def burn(self, now: int) -> int:
         """Return what an hour from now on costs if everything goes on, in exact parts."""
         end = now + HOUR
-        found = (interval for one in self.promises for interval in one._replace(until=None).intervals(now, end))
+        found = (interval for promise in self.promises for interval in promise._replace(until=None).intervals(now, end))
         return intervals_cost(found, now, end) + sum(
             nanos * exact_cost(unit, now, end) for (unit, _, _), nanos in self.coming.items()
         )
 
     def ends(self) -> Iterator[int]:
         """Yield when what runs already will have ended, for all that does."""
-        yield from (one.until for one in self.promises if one.until is not None)
+        yield from (promise.until for promise in self.promises if promise.until is not None)
         yield from (until for _, _, until in self.coming if until is not None)
 
     def _coming(self, now: int, ahead: int) -> Iterator[tuple[int, int, int, int]]:
@@ -142,7 +142,7 @@ class Admission:
     @property
     def refusals(self) -> tuple[Verdict, ...]:
         """The verdicts of budgets that do not carry it and refuse."""
-        return tuple(one for one in self.verdicts if one.budget.refuses and not one.fits)
+        return tuple(verdict for verdict in self.verdicts if verdict.budget.refuses and not verdict.fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class _Covers:
 
     def __init__(self, found: Sequence[Account]) -> None:
         self._found = found
-        self._by_name = any(one.budget.scope.instance is not None for one in found)
+        self._by_name = any(account.budget.scope.instance is not None for account in found)
         self._known: dict[tuple[str, str, str, str], Sequence[Account]] = {}
 
     def __call__(self, row: Budgeted | Exposure) -> Sequence[Account]:
@@ -305,7 +305,7 @@ def _expose(covered: Sequence[Account], row: Exposure, now: int, prices: Prices,
 def earliest_relevant(budgets: Iterable[Budget], now: datetime) -> datetime | None:
     """Return since when spending matters to any of these budgets; None: since ever."""
     begins = [current_period(budget, now) for budget in budgets]
-    known = [one.begin for one in begins if one is not None]
+    known = [begin.begin for begin in begins if begin is not None]
     return min(known) if len(known) == len(begins) else None
 
 
@@ -383,7 +383,7 @@ def _verdict(account: Account, row: Budgeted, wanted: Commitments, now: datetime
 def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Iterator[Share]:
     """Yield each period that what is wanted touches, with the sums that are held against the limit."""
     budget, micros = account.budget, to_us(now)
-    last = max([micros, *(one.until for one in wanted if one.until is not None)])
+    last = max([micros, *(commitment.until for commitment in wanted if commitment.until is not None)])
     if budget.span.kind in ("day", "week", "month"):
         for one in periods(budget.span.kind, now, moment_of(last), budget.zone):
             yield _share(account, wanted, one, micros)
@@ -393,11 +393,11 @@ def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Ite
         yield _share(account, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
         return
     length = budget.span.window // timedelta(microseconds=1)
-    more = (interval for one in wanted for interval in one.intervals(micros, horizon))
+    more = (interval for commitment in wanted for interval in commitment.intervals(micros, horizon))
     found = chain(account.spent_intervals(), account.coming_intervals(micros, horizon), more)
     end, _ = worst_window(found, length, micros, horizon)
     costs = any(
-        one.nanos for one in wanted
+        commitment.nanos for commitment in wanted
     )  # from now on: also where the most expensive window is the one that ends now
     yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
 
@@ -420,7 +420,7 @@ def _share(
     ahead = horizon or end
     spent = account.settled + account.spent_within(begin, _EVER if endless else end)
     running = account.comes_within(begin, end, now, ahead)
-    more = sum(intervals_cost(one.intervals(now, ahead), begin, end) for one in wanted)
+    more = sum(intervals_cost(commitment.intervals(now, ahead), begin, end) for commitment in wanted)
     fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
     since = None if endless else within.begin
     return Share(since, within.end, money(spent), money(running), money(more), fits)

@@ -110,13 +110,13 @@ class PaidIn:
 
     def body(self) -> PaidInRecord:
         """Return it as a ledger event stores it."""
-        one = self.currency
+        currency = self.currency
         return {
             "amount": f"{self.amount:f}",
-            "code": one.code,
-            "per_usd": f"{one.per_usd:f}",
-            "as_of": one.as_of.isoformat(),
-            "source": one.source,
+            "code": currency.code,
+            "per_usd": f"{currency.per_usd:f}",
+            "as_of": currency.as_of.isoformat(),
+            "source": currency.source,
         }
 
 

@@ -110,8 +110,8 @@ def runs_on(row: Budgeted) -> bool:
 
 def is_left_alone(row: Budgeted, prices: Prices) -> bool:
     """Say whether only a run would end this machine, and none are made."""
-    found = guards_of(row)
-    return found is not None and found.only_passes and not prices.passes
+    guards = guards_of(row)
+    return guards is not None and guards.only_passes and not prices.passes
 
 
 def compute_nanos(row: Budgeted, prices: Prices) -> int | None:

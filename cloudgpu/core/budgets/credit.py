@@ -91,7 +91,7 @@ def hourly_spend(credit: Credit, machines: Iterable[Machine]) -> Money:
 
 def hourly_now(known: KnownCredit, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour by what the ledger has there at this moment."""
-    return hourly_of(one for one in machines if scope_of_row(one) == known.scope) + known.elsewhere
+    return hourly_of(machine for machine in machines if scope_of_row(machine) == known.scope) + known.elsewhere
 
 
 def left_at(credit: Credit, hourly: Money, now: datetime) -> Money:
@@ -184,6 +184,6 @@ def credit_finding(known: KnownCredit, now: datetime) -> Finding | None:
 def latest_credits(known: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
     """Return the latest word of each account, by its scope, the newest first; at most `MAX`."""
     found: dict[str, KnownCredit] = {}
-    for one in sorted(known, key=lambda one: one.credit.as_of):
-        found[one.scope] = one
+    for credit in sorted(known, key=lambda one: one.credit.as_of):
+        found[credit.scope] = credit
     return tuple(sorted(found.values(), key=lambda one: one.credit.as_of, reverse=True)[:MAX])

@@ -100,7 +100,7 @@ def budget_stops(
     first, and stopped only after it was warned `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose
     launch is not settled is left to whoever settles it. What stops decide carries nothing out.
     """
-    passed = [one for one in standings if Action.STOP in one.budget.actions and one.passed]
+    passed = [state for state in standings if Action.STOP in state.budget.actions and state.passed]
     living = [
         machine
         for machine in machines
@@ -144,12 +144,12 @@ def stops_of(
     """
     if not authorization.is_member:
         return budget_stops(standings, machines, warned, now)
-    found = budget_stops([one for one in standings if not one.budget.place], machines, warned, now)
-    known = {one.machine for one in found}
+    stops = budget_stops([state for state in standings if not state.budget.place], machines, warned, now)
+    known = {one.machine for one in stops}
     own = budget_stops(
-        [one for one in standings if one.budget.place],
+        [state for state in standings if state.budget.place],
         [machine for machine in machines if authorization.owns(machine)],
         warned,
         now,
     )
-    return found + [one for one in own if one.machine not in known]
+    return stops + [one for one in own if one.machine not in known]

@@ -198,7 +198,7 @@ def exposure_of(machine: Machine) -> Exposure | None:
         project=machine.project,
         owner=machine.owner,
         is_named_resource=machine.is_named_resource,
-        settled=sum(one[2] for one in machine.usage_totals.values()),
+        settled=sum(usage_total[2] for usage_total in machine.usage_totals.values()),
         renew_until=None if machine.renew_until is None else parse_us(machine.renew_until),
         late=bool(machine.billed or machine.state == "unknown"),
         only_passes=guards is not None and guards.only_passes,
@@ -220,8 +220,8 @@ def _items(machine: Machine, prices: Prices) -> _Items:
     return [(nanos, *key) for key, nanos in sums.items()]
 
 
-def _behind(one: Commitment, renew_until: int | None) -> int | None:
-    return None if one.until is None or renew_until is None else one.until - renew_until
+def _behind(commitment: Commitment, renew_until: int | None) -> int | None:
+    return None if commitment.until is None or renew_until is None else commitment.until - renew_until
 
 
 def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
@@ -257,7 +257,7 @@ def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))
         lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
-    found = [one for one in price_pieces(usage, first, _EVER, 1) if one[0] < one[1]]
+    found = [price_piece for price_piece in price_pieces(usage, first, _EVER, 1) if price_piece[0] < price_piece[1]]
     parts = [(usage.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
     return begin, tuple(lengths), parts
 

@@ -157,7 +157,7 @@ def _elsewhere(request: AdmissionRequest, way: Remedy, refusals: Sequence[Verdic
     """Return the account of an offer that none of these budgets covers, where offers are of several accounts."""
     for offer in way.offers:
         account = offer.available.account
-        if not any(one.budget.scope.covers(_as_row(request, offer)) for one in refusals):
+        if not any(verdict.budget.scope.covers(_as_row(request, offer)) for verdict in refusals):
             return [f"It does not cover account {account}: --account {account}."]
     return []
 
@@ -177,7 +177,7 @@ def _as_row(request: AdmissionRequest, offer: Offer) -> Budgeted:
 
 
 def _override(refusals: Sequence[Verdict]) -> str:
-    firm = [one.budget.name for one in refusals if not one.budget.allow_override]
+    firm = [verdict.budget.name for verdict in refusals if not verdict.budget.allow_override]
     if firm:
         return f"{', '.join(firm)} cannot be overridden."
     return 'Or exceed it, and have the reason recorded: --override "REASON".'

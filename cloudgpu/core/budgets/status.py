@@ -111,56 +111,56 @@ def _empty_in(room: int, burn: int, period: Period | None, now: datetime) -> tim
 
 def findings(standings: Iterable[BudgetState]) -> Iterator[Finding]:
     """Yield each threshold that was reached, and each forecast; of budgets that notify alone."""
-    for one in standings:
-        if Action.NOTIFY not in one.budget.actions:
+    for state in standings:
+        if Action.NOTIFY not in state.budget.actions:
             continue
-        for percent in one.budget.thresholds:
-            if one.spent.nanos * 100 >= one.budget.limit.nanos * percent:
-                yield _threshold(one, percent)
-        percent_ = one.budget.forecast
-        if percent_ is not None and one.forecast.nanos * 100 >= one.budget.limit.nanos * percent_:
-            yield _forecast(one, percent_)
+        for percent in state.budget.thresholds:
+            if state.spent.nanos * 100 >= state.budget.limit.nanos * percent:
+                yield _threshold(state, percent)
+        percent_ = state.budget.forecast
+        if percent_ is not None and state.forecast.nanos * 100 >= state.budget.limit.nanos * percent_:
+            yield _forecast(state, percent_)
 
 
-def _threshold(one: BudgetState, percent: int) -> Finding:
-    name, limit = one.budget.name, one.budget.limit.text()
+def _threshold(state: BudgetState, percent: int) -> Finding:
+    name, limit = state.budget.name, state.budget.limit.text()
     return Finding(
-        key=f"{TOPIC}:{name}:threshold:{percent}{_period_of(one)}",
+        key=f"{TOPIC}:{name}:threshold:{percent}{_period_of(state)}",
         kind="budget threshold",
-        title=f"{percent}% of the budget {name} is spent: {one.spent.text()} of {limit}",
+        title=f"{percent}% of the budget {name} is spent: {state.spent.text()} of {limit}",
         text=f"There is one alert at {percent}%. Run: cloudgpu budget check {name}",
-        facts=_facts(one),
+        facts=_facts(state),
         urgent=percent >= 100,  # noqa: PLR2004  (all of it)
     )
 
 
-def _forecast(one: BudgetState, percent: int) -> Finding:
-    name, limit = one.budget.name, one.budget.limit.text()
-    until = f" by {one.period.end:%Y-%m-%d}" if one.period and not one.budget.span.days else ""
+def _forecast(state: BudgetState, percent: int) -> Finding:
+    name, limit = state.budget.name, state.budget.limit.text()
+    until = f" by {state.period.end:%Y-%m-%d}" if state.period and not state.budget.span.days else ""
     return Finding(
-        key=f"{TOPIC}:{name}:forecast:{percent}{_period_of(one)}",
+        key=f"{TOPIC}:{name}:forecast:{percent}{_period_of(state)}",
         kind="budget forecast",
-        title=f"The budget {name} is expected to reach {one.forecast.text()}{until}, "
-        f"{one.percent(one.forecast)}% of {limit}",
+        title=f"The budget {name} is expected to reach {state.forecast.text()}{until}, "
+        f"{state.percent(state.forecast)}% of {limit}",
         text="This assumes that running machines stay up until renew-until, at current prices. Run: cloudgpu ls",
-        facts=_facts(one),
+        facts=_facts(state),
     )
 
 
-def _period_of(one: BudgetState) -> str:
+def _period_of(state: BudgetState) -> str:
     """Return which period an alert is about: a new one falls back, also where nobody looked before it was spent."""
-    if one.period is None or one.budget.span.days:
+    if state.period is None or state.budget.span.days:
         return ""
-    return f":{one.period.begin.astimezone(one.budget.zone):%Y-%m-%d}"
+    return f":{state.period.begin.astimezone(state.budget.zone):%Y-%m-%d}"
 
 
-def _facts(one: BudgetState) -> dict[str, str]:
-    budget = one.budget
+def _facts(state: BudgetState) -> dict[str, str]:
+    budget = state.budget
     return {
         "limit": budget.limit.text(),
         "period": budget.span.text,
         "scope": budget.scope.text,
-        "spent": one.spent.text(),
-        "promised": one.promised.text(),
-        "burn": f"{one.burn.text(4)} an hour",
+        "spent": state.spent.text(),
+        "promised": state.promised.text(),
+        "burn": f"{state.burn.text(4)} an hour",
     }

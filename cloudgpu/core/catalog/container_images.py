@@ -104,14 +104,14 @@ FAMILIES = (
 
 def parse_reference(text: str) -> Reference | None:
     """Return an image's reference in its parts; None for a text that is none."""
-    found = _REFERENCE.fullmatch(text) if len(text) <= LONGEST else None
-    return None if found is None else Reference(found["repository"], found["tag"] or "", found["digest"] or "")
+    match = _REFERENCE.fullmatch(text) if len(text) <= LONGEST else None
+    return None if match is None else Reference(match["repository"], match["tag"] or "", match["digest"] or "")
 
 
 def family_of(image: str) -> Family | None:
     """Return what is known of an image's repository, None for nothing."""
-    found = parse_reference(image)
-    return next((one for one in FAMILIES if found and one.repository == found.repository), None)
+    reference = parse_reference(image)
+    return next((one for one in FAMILIES if reference and one.repository == reference.repository), None)
 
 
 def misfit(image: str, capability: str) -> Misfit | None:
@@ -144,7 +144,7 @@ def _least(image: str, era: Era) -> Fraction:
 
 def _newest_tag(family: Family, has: Fraction) -> str:
     """Return the newest tag that a GPU can run, empty for none."""
-    fits = [one for one in family.eras if one.least <= has and (one.newest is None or has < one.newest + 1)]
+    fits = [era for era in family.eras if era.least <= has and (era.newest is None or has < era.newest + 1)]
     return fits[-1].newest_tag if fits else ""
 
 

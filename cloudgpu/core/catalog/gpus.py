@@ -109,25 +109,25 @@ class SpeedRatio:
 EQUAL = SpeedRatio(Fraction(1), Fraction(1), Fraction(1), RatioBasis.SAME)
 
 
-def speed_ratio(one: GpuSpec, other: GpuSpec, work: Work) -> SpeedRatio | None:
+def speed_ratio(spec: GpuSpec, other: GpuSpec, work: Work) -> SpeedRatio | None:
     """Return how many hours of `other` an hour of `one` does; None where no figure of both is known.
 
     Training: the measured throughput where both were measured. Else the memory's bandwidth, where both have tensor
     cores or neither has, with the range that the other figures of both give. Inference: bandwidth alone.
     """
-    if one.name == other.name:
+    if spec.name == other.name:
         return EQUAL
     if work is Work.INFERENCE:
-        return _of(_ratio(one.bandwidth_gbs, other.bandwidth_gbs), [], RatioBasis.BANDWIDTH)
-    measured = _ratio(one.trains_vs_h100, other.trains_vs_h100)
+        return _of(_ratio(spec.bandwidth_gbs, other.bandwidth_gbs), [], RatioBasis.BANDWIDTH)
+    measured = _ratio(spec.trains_vs_h100, other.trains_vs_h100)
     if measured is not None:
         return _of(measured, [], RatioBasis.MEASURED)
     found = {
-        RatioBasis.BANDWIDTH: _ratio(one.bandwidth_gbs, other.bandwidth_gbs),
-        RatioBasis.TENSOR: _ratio(one.tensor_tflops, other.tensor_tflops),
-        RatioBasis.FP32: _ratio(one.fp32_tflops, other.fp32_tflops),
+        RatioBasis.BANDWIDTH: _ratio(spec.bandwidth_gbs, other.bandwidth_gbs),
+        RatioBasis.TENSOR: _ratio(spec.tensor_tflops, other.tensor_tflops),
+        RatioBasis.FP32: _ratio(spec.fp32_tflops, other.fp32_tflops),
     }
-    alike = (NO_TENSOR in one.notes) == (NO_TENSOR in other.notes)  # a figure that is missing says nothing of that
+    alike = (NO_TENSOR in spec.notes) == (NO_TENSOR in other.notes)  # a figure that is missing says nothing of that
     order = list(found) if alike else [RatioBasis.FP32, RatioBasis.BANDWIDTH]
     for rests in order:
         ratio = found[rests]

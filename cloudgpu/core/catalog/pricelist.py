@@ -169,5 +169,5 @@ def price_move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> Pr
 
 def large_moves(moves: Iterable[PriceMove], most: float) -> list[PriceMove]:
     """Return the moves by more than `most` times, up or down, the largest first."""
-    found = [one for one in moves if not 1 / most <= one.factor <= most]
+    found = [move for move in moves if not 1 / most <= move.factor <= most]
     return sorted(found, key=lambda one: -max(one.factor, 1 / one.factor))

@@ -58,7 +58,7 @@ def listens_narrowly(nodes: Sequence[NodeFacts]) -> bool:
     It can be told so only where each node's host name means that address there: Slurm takes the address of the name
     (slurm.conf(5), CommunicationParameters, NoInAddrAny and NoCtldInAddrAny).
     """
-    return all(one.named == one.address for one in nodes)
+    return all(facts.named == facts.address for facts in nodes)
 
 
 def mark_of(cluster: str, node: int) -> str:
@@ -133,11 +133,11 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool 
 
 def node_line(node: Node) -> str:
     """Return a node's line in slurm.conf, with what the node itself said."""
-    one = node.facts
-    gres = f" Gres=gpu:{len(one.gpus)}" if one.gpus else ""
+    facts = node.facts
+    gres = f" Gres=gpu:{len(facts.gpus)}" if facts.gpus else ""
     return (
-        f"NodeName={one.name} NodeHostname={one.hostname} NodeAddr={one.address} Port={node.ports.node} "
-        f"CPUs={one.cores} RealMemory={one.job_memory_mb}{gres} State=UNKNOWN"
+        f"NodeName={facts.name} NodeHostname={facts.hostname} NodeAddr={facts.address} Port={node.ports.node} "
+        f"CPUs={facts.cores} RealMemory={facts.job_memory_mb}{gres} State=UNKNOWN"
     )
 
 
@@ -153,7 +153,7 @@ def gres_conf(nodes: Sequence[Node]) -> str:
 
 def _ranges(devices: Sequence[str]) -> list[str]:
     """Return device files as Slurm writes several: /dev/nvidia[0-7]; one with another name stays as it is."""
-    numbered = [(found[1], int(found[2])) if (found := _NUMBERED.fullmatch(one)) else (one, None) for one in devices]
+    numbered = [(match[1], int(match[2])) if (match := _NUMBERED.fullmatch(one)) else (one, None) for one in devices]
     made = []
     for name, group in groupby(numbered, key=lambda pair: pair[0]):
         numbers = [number for _, number in group]
@@ -174,7 +174,7 @@ def job_environment(nodes: Sequence[Node], at: EngineFiles, *, several: bool = F
     """
     hosts = "${HOME:-/}/.cloudgpu/hosts" if several else f"{at.short}/hosts"  # where whoever runs the job may write
     ready = 'mkdir -p -m 700 "${HOME:-/}/.cloudgpu" 2>/dev/null && ' if several else ""
-    addresses = "".join(f"        {one.facts.name}) echo {one.facts.address} ;;\n" for one in nodes)
+    addresses = "".join(f"        {node.facts.name}) echo {node.facts.address} ;;\n" for node in nodes)
     return f"""# What a job finds in addition to Slurm's own variables. Read with `.`, by sh.
 _cloudgpu_addresses() {{
     for _cloudgpu_name in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do

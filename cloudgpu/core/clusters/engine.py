@@ -101,5 +101,5 @@ def _stuck(job: QueuedJob) -> str:
 
 
 def _some(jobs: Sequence[QueuedJob], verb: str) -> str:
-    names = first_few([one.id for one in jobs], _FEW)
+    names = first_few([job.id for job in jobs], _FEW)
     return f"job {names} {verb}s" if len(jobs) == 1 else f"jobs {names} {verb}"

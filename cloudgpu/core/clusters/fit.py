@@ -29,7 +29,7 @@ def check_fit(nodes: Sequence[NodeFacts]) -> None:
 
 
 def _check_installed(nodes: Sequence[NodeFacts]) -> None:
-    without = [one.name for one in nodes if not one.has_engine]
+    without = [facts.name for facts in nodes if not facts.has_engine]
     if without:
         lacks = "has" if len(without) == 1 else "have"
         raise InvalidRequest(
@@ -114,11 +114,11 @@ def _different(person: str, ids: Mapping[str, int]) -> InvalidRequest:
 
 
 def _check_addresses(nodes: Sequence[NodeFacts]) -> None:
-    for one in nodes:
-        elsewhere = [other for other in nodes if other.host != one.host]
-        if elsewhere and (one.address.startswith("127.") or one.address == "::1"):
+    for facts in nodes:
+        elsewhere = [other for other in nodes if other.host != facts.host]
+        if elsewhere and (facts.address.startswith("127.") or facts.address == "::1"):
             raise InvalidRequest(
-                f"{one.name} was reached at {one.address}, an address that only the computer itself has; "
+                f"{facts.name} was reached at {facts.address}, an address that only the computer itself has; "
                 f"{elsewhere[0].name}, on another computer, could not reach it.",
                 field="engine",
                 value="slurm",
@@ -139,8 +139,8 @@ def check_people(nodes: Sequence[NodeFacts], people: Iterable[str]) -> None:
     others = others_of(nodes, people)
     if not others:
         return
-    unknown = [f"{person} on {one.name}" for one in nodes for person in others if one.people.get(person) is None]
-    no_root = [one.name for one in nodes if not one.root]
+    unknown = [f"{person} on {facts.name}" for facts in nodes for person in others if facts.people.get(person) is None]
+    no_root = [facts.name for facts in nodes if not facts.root]
     missing = [f"an account of {_listed(unknown)}"] if unknown else []
     missing += [f"sudo without a password for {nodes[0].user} on {_listed(no_root)}"] if no_root else []
     if missing:

@@ -48,7 +48,7 @@ def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
 
 def status(nodes: Sequence[Machine]) -> Status:
     """Return how complete the cluster with these nodes is. `nodes` are what `members` or `clusters` returns."""
-    there = [one for one in nodes if _is_there(one)]
+    there = [machine for machine in nodes if _is_there(machine)]
     total = _node(nodes[0]).nodes
     return Status(len(there), total, len(there) < total and all(one.launch_status != "open" for one in there))
 
@@ -66,7 +66,7 @@ def first_node(nodes: Sequence[Machine]) -> Machine:
     first = nodes[0]
     if node_number(first) == 0:
         return first
-    cluster, names = _node(first), ", ".join(one.name for one in nodes[:8])
+    cluster, names = _node(first), ", ".join(machine.name for machine in nodes[:8])
     raise InstanceNotFound(
         f"{cluster.name}-0 is gone, and {cluster.name} means that node here.",
         field="name",

@@ -90,8 +90,8 @@ class NodeFacts(NamedTuple):
 
 def version_of(text: str) -> SlurmVersion | None:
     """Return the version in what `slurmd -V` prints: `slurm 22.05.8`, or `slurm-wlm 22.05.8`; None for no version."""
-    found = _VERSION.search(text)
-    return SlurmVersion(int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = _VERSION.search(text)
+    return SlurmVersion(int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def node_facts(name: str, said: Any, ahead_s: float) -> NodeFacts:

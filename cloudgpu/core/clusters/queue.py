@@ -90,7 +90,7 @@ MAX_NODES = 65_536
 
 def waits_text(reasons: Iterable[str]) -> str:
     """Return for what a job waits in Slurm's queue, in words, by Slurm's reasons: each once, with what it means."""
-    known = dict.fromkeys(one for one in reasons if one and one != "None")
+    known = dict.fromkeys(reason for reason in reasons if reason and reason != "None")
     said = ", ".join(f"{one}{_meaning(one)}" for one in known)
     return f"waits in Slurm's queue{': ' * bool(said)}{said}"
 
@@ -142,22 +142,22 @@ class Queue:
     @property
     def busy(self) -> bool:
         """Whether a job runs, starts, or waits with a chance."""
-        return any(one.is_active for one in self.jobs)
+        return any(job.is_active for job in self.jobs)
 
     @property
     def running(self) -> tuple[QueuedJob, ...]:
         """The jobs that run or start."""
-        return tuple(one for one in self.jobs if one.is_active and not one.waits)
+        return tuple(job for job in self.jobs if job.is_active and not job.waits)
 
     @property
     def waiting(self) -> tuple[QueuedJob, ...]:
         """The jobs that wait with a chance."""
-        return tuple(one for one in self.jobs if one.is_active and one.waits)
+        return tuple(job for job in self.jobs if job.is_active and job.waits)
 
     @property
     def hopeless(self) -> tuple[QueuedJob, ...]:
         """The jobs that are held, or can never run here."""
-        return tuple(one for one in self.jobs if one.hopeless)
+        return tuple(job for job in self.jobs if job.hopeless)
 
 
 def read_queue(text: str) -> Queue:
@@ -197,7 +197,7 @@ def read_records(text: str, utc_offset: timedelta) -> tuple[Record, ...]:
 
     `utc_offset` is what the controller's clock is ahead of UTC.
     """
-    return tuple(one for line in text.splitlines() if (one := _record(line, utc_offset)) is not None)
+    return tuple(record for line in text.splitlines() if (record := _record(line, utc_offset)) is not None)
 
 
 def _record(line: str, offset: timedelta) -> Record | None:

@@ -153,7 +153,7 @@ def gang_loss(each: float, nodes: int) -> float:
 
 def spot_losses(machines: Iterable[Machine], instance_type: str) -> tuple[int, float]:
     """Return how many spot machines of a type were taken, and for how many hours all that are gone had run."""
-    gone = [one for one in machines if one.market == "spot" and one.instance_type == instance_type]
+    gone = [machine for machine in machines if machine.market == "spot" and machine.instance_type == instance_type]
     spans = [(one, one.launched_at, one.interrupted_at or one.terminated_at) for one in gone]
     known = [(one, from_iso(begun), from_iso(end)) for one, begun, end in spans if begun and end]
     hours = sum(max(0.0, (end - begun).total_seconds()) for _, begun, end in known) / 3600

@@ -51,7 +51,7 @@ class EngineState(NamedTuple):
     @property
     def running(self) -> int:
         """How many jobs run."""
-        return sum(one.runs for one in self.jobs)
+        return sum(job.runs for job in self.jobs)
 
     @property
     def waiting(self) -> int:
@@ -61,7 +61,7 @@ class EngineState(NamedTuple):
     @property
     def usable(self) -> int:
         """How many nodes can run jobs."""
-        return sum(one.is_usable for one in self.nodes)
+        return sum(node.is_usable for node in self.nodes)
 
 
 def read_sinfo(text: str) -> tuple[NodeState, ...]:
@@ -102,9 +102,9 @@ def missing_nodes(names: Sequence[str], nodes: Sequence[NodeState]) -> tuple[str
 def to_resume(nodes: Sequence[NodeState]) -> tuple[str, ...]:
     """Return the nodes that Slurm itself took out of use for a reason that a restart ends."""
     return tuple(
-        one.name
-        for one in nodes
-        if one.responds
-        and one.state in ("down", "drained", "draining")
-        and any(word in one.reason.lower() for word in OF_SLURM)
+        state.name
+        for state in nodes
+        if state.responds
+        and state.state in ("down", "drained", "draining")
+        and any(word in state.reason.lower() for word in OF_SLURM)
     )

@@ -417,8 +417,8 @@ def job_resumed(job: str, attempt: int, number: int, machine: str, why: str, now
 def job_in_slurm(job: str, attempt: int, id_: str, tasks: list[SlurmTask], now: datetime) -> Draft:
     """Return the line that says where a job is in Slurm."""
     body: JobInSlurm = {"job": job, "attempt": attempt, "id": id_, "tasks": tasks}
-    what = "+".join(f"{one['id']}{one['state']}{one['begin']}{one['end']}" for one in tasks)
-    again = f":{iso(now)}" * any("reason" in one for one in tasks)  # it may wait for the same once more
+    what = "+".join(f"{task['id']}{task['state']}{task['begin']}{task['end']}" for task in tasks)
+    again = f":{iso(now)}" * any("reason" in task for task in tasks)  # it may wait for the same once more
     return Draft("job_in_slurm", SUBJECT, body, now, f"job:{job}:{attempt}:slurm:{id_}:{what}{again}")
 
 

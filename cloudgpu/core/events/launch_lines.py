@@ -87,7 +87,7 @@ def launch_intended(
         "parkable": item.parkable,
         "setup": setup_to_json(request.setup),
         "stop_effect": stop_means,
-        "attached_costs": [one.record() for one in beside],
+        "attached_costs": [cost.record() for cost in beside],
         "licence": licence,
     }
     if guards is not None:
@@ -138,7 +138,7 @@ def machine_adopted(
         "price": None if price is None else price_to_json(price),
         "on_demand": None if on_demand is None else price_to_json(on_demand),
         "max_price": None,
-        "attached_costs": [one.record() for one in beside],
+        "attached_costs": [cost.record() for cost in beside],
         "stoppable": able["stoppable"],
         "parkable": able["parkable"],
         "guards": able["guards"],
@@ -167,8 +167,8 @@ def machine_adopted_by_resource(resource: ProviderResource, identity: AccountIde
     return Draft("machine_adopted", machine, body, now, f"adopted:{machine}:{resource.id}")
 
 
-def _tagged(found: Instance | ProviderResource) -> bodies.Tagged:
-    tags = found.tags
+def _tagged(instance: Instance | ProviderResource) -> bodies.Tagged:
+    tags = instance.tags
     said: bodies.Tagged = {
         "key": tags.get(TAG_KEY, ""),
         "request": tags.get(TAG_KEY, ""),

@@ -162,7 +162,7 @@ def _results(job: Job) -> str:
     fetched = job.fetched
     if fetched is not None and fetched.whole:
         return f"Its results are in {fetched.directory}{' on ' if fetched.host else ''}{fetched.host}."
-    if not any(one.began_at is not None for one in job.attempts):
+    if not any(attempt.began_at is not None for attempt in job.attempts):
         return ""
     if job.is_living:
         return "Its results are on its machine until a watcher fetches them: cloudgpu jobs."

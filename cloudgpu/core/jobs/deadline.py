@@ -79,7 +79,7 @@ class SpotHistory:
         within = [sight for when, sight in self.events if at <= when < at + timedelta(seconds=TICK_S)]
         if within:
             return "had" in within
-        return SpotHistory(tuple(one for one in self.events if one[0] < at)).may_be_tried(at, mode, start_s)
+        return SpotHistory(tuple(event for event in self.events if event[0] < at)).may_be_tried(at, mode, start_s)
 
     def may_be_tried(self, now: datetime, mode: Mode, start_s: float) -> bool:
         """Return whether a launch may be tried; a start of a machine takes `start_s`.
@@ -230,9 +230,9 @@ def past_states(job: Job, seen: SpotHistory, margins: Margins, now: datetime) ->
 
 def _open_at(job: Job, moment: datetime) -> Attempt | None:
     """Return the attempt that had a machine then."""
-    for one in reversed(job.attempts):
-        if one.machine is not None and one.placed_at <= moment:
-            return one if one.ended_at is None or one.ended_at > moment else None
+    for attempt in reversed(job.attempts):
+        if attempt.machine is not None and attempt.placed_at <= moment:
+            return attempt if attempt.ended_at is None or attempt.ended_at > moment else None
     return None
 
 

@@ -77,7 +77,7 @@ def make_rules(patterns: Iterable[Pattern]) -> Rules:
 
 
 def _joined(patterns: Iterable[Pattern]) -> re.Pattern[str] | None:
-    texts = [f"(?:{one.regex.pattern})" for one in patterns]
+    texts = [f"(?:{pattern.regex.pattern})" for pattern in patterns]
     return re.compile("|".join(texts), re.DOTALL) if texts else None
 
 
@@ -107,8 +107,8 @@ def literal_start(text: str) -> str:
 
 
 def _simple(text: str) -> int:
-    found = re.search(r"[*?\[\\]", text)
-    return len(text) if found is None else found.start()
+    match = re.search(r"[*?\[\\]", text)
+    return len(text) if match is None else match.start()
 
 
 def _regex(text: str) -> str | None:

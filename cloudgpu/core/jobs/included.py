@@ -36,7 +36,7 @@ class Included:
 
     def may_hold(self, directory: str) -> bool:
         """Say whether a glob could mean an entry below this directory: it is worth a walk although it is ignored."""
-        return any(_could_hold(one.text, directory) for one in self.patterns)
+        return any(_could_hold(pattern.text, directory) for pattern in self.patterns)
 
     def names_secret_below(self, directory: str) -> bool:
         """Say whether a path below this directory was named."""

@@ -201,14 +201,14 @@ class Job:
             return State.PENDING
         if self.attempt.began_at is not None:
             return State.RUNNING
-        return State.QUEUED if any(one.waits for one in self.runs) else State.STARTING
+        return State.QUEUED if any(run.waits for run in self.runs) else State.STARTING
 
     @property
     def queued(self) -> str:
         """For what it waits in Slurm's queue, in words; empty where it does not wait there."""
         if self.state is not State.QUEUED:
             return ""
-        return waits_text(one.reason for one in self.runs if one.waits)
+        return waits_text(run.reason for run in self.runs if run.waits)
 
     @property
     def failed_tries(self) -> int:
@@ -228,7 +228,7 @@ class Job:
         """
         tried = [(one.members, one.machine) for one in self.attempts if one.machine is not None]
         placed = tuple(dict.fromkeys(id_ for nodes, own in tried for id_ in (*_without(nodes, own), own)))
-        nodes = (machine for one in self.runs for machine in one.machines if machine not in placed)
+        nodes = (machine for run in self.runs for machine in run.machines if machine not in placed)
         refused = (machine for one in self.attempts for machine in one.refused)
         return (*dict.fromkeys((*refused, *nodes)), *placed)
 
@@ -239,7 +239,7 @@ class Job:
 
 
 def _without(nodes: Iterable[str], own: str) -> Iterator[str]:
-    return (one for one in nodes if one != own)
+    return (node for node in nodes if node != own)
 
 
 def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
@@ -320,11 +320,11 @@ def _run(body: Body) -> SlurmRun:
 
 
 def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
-    over = {one.id for one in job.runs if one.end is not None}  # a sync that is written late starts none of them again
+    over = {run.id for run in job.runs if run.end is not None}  # a sync that is written late starts none of them again
     told = map(_run, body["tasks"])
     new = tuple(one for one in told if one.end is not None or one.id not in over)
     known = {one.id for one in new}
-    runs = (*(one for one in job.runs if one.id not in known), *new)
+    runs = (*(run for run in job.runs if run.id not in known), *new)
     return replace(job, slurm_id=body["id"], runs=runs, slurm_at=at)
 
 

@@ -51,10 +51,10 @@ def data_text(remote: RemoteState) -> str:
     return f"fetching its data: {done / GB:.2f} of {of / GB:.2f} GB"
 
 
-def sentences(found: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
+def sentences(jobs: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
     """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
     said = []
-    for before, carried in found:
+    for before, carried in jobs:
         job = carried.job
         if job.state is not before.state or job.is_living is not before.is_living:
             said.append(f"job {job.name}: {_word(job)}")

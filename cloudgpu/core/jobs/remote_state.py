@@ -74,9 +74,9 @@ class EngineState:
     @property
     def text(self) -> str:
         """Where it is in Slurm, in words: `Slurm job 12 waits in Slurm's queue: Resources (...)`."""
-        if self.tasks and all(one.state == "PENDING" for one in self.tasks):
+        if self.tasks and all(task.state == "PENDING" for task in self.tasks):
             return f"Slurm job {self.id} {waits_text(one.reason for one in self.tasks)}"
-        states = dict.fromkeys(one.state for one in self.tasks)
+        states = dict.fromkeys(task.state for task in self.tasks)
         return f"Slurm job {self.id}{': ' * bool(states)}{', '.join(states)}"
 
 

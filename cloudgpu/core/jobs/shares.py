@@ -44,7 +44,7 @@ def machine_assignments(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]
     for machine, visit in _visits(known):
         if machine not in launched:
             visits.setdefault(machine, []).append(visit)
-    for machine in (one for job in known if job.in_slurm and job.runs for one in job.in_slurm["members"]):
+    for machine in (member for job in known if job.in_slurm and job.runs for member in job.in_slurm["members"]):
         if machine not in launched:
             visits.setdefault(machine, [])
     found |= {row_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
@@ -55,19 +55,19 @@ def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
     """Return which job a machine was launched for, by the machine's id."""
     found: dict[str, str] = {}
     for job in jobs:
-        for one in job.attempts:
-            if one.key is not None and one.machine is not None:
-                for machine in one.members or (one.machine,):
+        for attempt in job.attempts:
+            if attempt.key is not None and attempt.machine is not None:
+                for machine in attempt.members or (attempt.machine,):
                     found.setdefault(machine, job.id)
-            for machine in one.refused:
+            for machine in attempt.refused:
                 found.setdefault(machine, job.id)
     return found
 
 
 def guest_since(job: Job) -> datetime | None:
     """Return since when a job is, or was, on machines that were there before it; None where it never was."""
-    placed = (one.placed_at for one in job.attempts if one.key is None and one.machine is not None)
-    return min((*placed, *(one.begin for one in job.runs if one.begin is not None)), default=None)
+    placed = (attempt.placed_at for attempt in job.attempts if attempt.key is None and attempt.machine is not None)
+    return min((*placed, *(run.begin for run in job.runs if run.begin is not None)), default=None)
 
 
 def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
@@ -90,28 +90,28 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
 
 
 def _of(job: str, usage: Usage, there: Sequence[Assignment], now: datetime) -> int:
-    theirs = [one for one in there if one.key == job]
+    theirs = [assignment for assignment in there if assignment.key == job]
     return sum(one.amount for one in charges_by_key(usage, now, theirs).values())
 
 
 def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:
     for job in jobs:
-        yield from ((machine, visit) for one in job.runs for machine, visit in _visited(job, one))
+        yield from ((machine, visit) for run in job.runs for machine, visit in _visited(job, run))
         for number, one in enumerate(() if job.in_slurm else job.attempts):
             if one.machine is not None:
                 following = job.attempts[number + 1].placed_at if number + 1 < len(job.attempts) else None
                 yield one.machine, (one.placed_at, _left_at(job, one, following), job.id)
 
 
-def _visited(job: Job, one: SlurmRun) -> Iterator[tuple[str, Visit]]:
+def _visited(job: Job, run: SlurmRun) -> Iterator[tuple[str, Visit]]:
     """Yield when a job was on the machines that Slurm gave it; one whose end nobody saw left them with its job."""
-    if one.begin is not None and job.in_slurm and job.in_slurm["cluster"] is not None:
-        yield from ((machine, (one.begin, one.end or job.ended_at, job.id)) for machine in one.machines)
+    if run.begin is not None and job.in_slurm and job.in_slurm["cluster"] is not None:
+        yield from ((machine, (run.begin, run.end or job.ended_at, job.id)) for machine in run.machines)
 
 
-def _left_at(job: Job, one: Attempt, following: datetime | None) -> datetime | None:
+def _left_at(job: Job, attempt: Attempt, following: datetime | None) -> datetime | None:
     """Return when an attempt left its machine; where its own end is in no line, what came after it says."""
-    return one.ended_at or following or job.ended_at or job.closed_at
+    return attempt.ended_at or following or job.ended_at or job.closed_at
 
 
 def _assignments_of_visits(visits: Iterable[Visit]) -> Iterator[Assignment]:
@@ -158,7 +158,7 @@ def tariff_cost(job: Job, now: datetime) -> Money | None:
     """
     if not has_tariff(job):
         return None
-    return money(sum(charge(one, now).amount for one in tariff_uses(job, "ssh", "")))
+    return money(sum(charge(usage, now).amount for usage in tariff_uses(job, "ssh", "")))
 
 
 def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:

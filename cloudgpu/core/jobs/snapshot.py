@@ -125,8 +125,8 @@ def snapshot_hash(
 
     It depends neither on their order nor on times, owners or the place of the directory.
     """
-    lines = [f"x {one.sha256} {one.path}" if one.is_executable else f"f {one.sha256} {one.path}" for one in files]
-    lines += [f"l {one.path}\0{one.target}" for one in links]
+    lines = [f"x {file.sha256} {file.path}" if file.is_executable else f"f {file.sha256} {file.path}" for file in files]
+    lines += [f"l {link.path}\0{link.target}" for link in links]
     lines += [f"d {path}" for path in directories]
     # No path holds a NUL, so no two snapshots have the same text; a link has its target behind one, a line ends in two.
     return hashlib.sha256("\0\0".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
@@ -188,8 +188,8 @@ def read_manifest(text: str) -> Snapshot:
             raise _bad("was written by another version of cloudgpu")
         left_out = tuple(LeftOut(*one) for one in found["left_out"])
         snapshot = make_snapshot(
-            (SnapshotFile(*one) for one in found["files"]),
-            (SnapshotLink(*one) for one in found["links"]),
+            (SnapshotFile(*file) for file in found["files"]),
+            (SnapshotLink(*link) for link in found["links"]),
             found["directories"],
             Omissions(left_out, found["left_out_count"], tuple(found["secrets"])),
         )

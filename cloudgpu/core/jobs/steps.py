@@ -124,7 +124,7 @@ def waits_until(job: Job, now: datetime) -> datetime:
     With a deadline, a day from that, or from the end of its last machine, where that came later.
     """
     if job.deadline is not None:
-        ends = [one.ended_at for one in job.attempts if one.ended_at is not None]
+        ends = [attempt.ended_at for attempt in job.attempts if attempt.ended_at is not None]
         return max([from_iso(job.deadline["at"]), *ends]) + CAPACITY_WAIT
     waits = job.attempts[-1].waits
     return (now if waits is None else waits[0]) + CAPACITY_WAIT
@@ -344,7 +344,7 @@ def _lost_node(machine: Machine, seen: ObservedState) -> Machine | None:
     over = seen.remote is not None and seen.remote.exit is not None and not _failed(seen.remote)
     if not seen.others or over or all(map(_is_asleep, nodes)):
         return None
-    lost = [one for one in nodes if _is_asleep(one) or one.terminated_at is not None or one.state in _GOING]
+    lost = [node for node in nodes if _is_asleep(node) or node.terminated_at is not None or node.state in _GOING]
     return min(lost, key=_ended_by_hand, default=None)
 
 
@@ -413,7 +413,7 @@ def _wait_ends(job: Job, machine: Machine | None, now: datetime) -> datetime:
 
 
 def _had_a_command(job: Job) -> bool:
-    return any(one.began_at is not None for one in job.attempts) or job.outcome is State.SETUP_FAILED
+    return any(attempt.began_at is not None for attempt in job.attempts) or job.outcome is State.SETUP_FAILED
 
 
 def is_retained(job: Job) -> bool:

@@ -76,7 +76,7 @@ class StoredResults:
     @property
     def bytes(self) -> int:
         """The bytes of all results."""
-        return sum(one.size for one in self.results.files)
+        return sum(file.size for file in self.results.files)
 
 
 def folder(name: str, job: str) -> str:
@@ -100,7 +100,7 @@ def read_state(text: bytes) -> StoredState | None:
     """Return what a list says of what was written so far; None for what is no list of ours."""
     try:
         found = _of_ours(text)
-        checkpoints = tuple(_checkpoint(one) for one in found["checkpoints"])
+        checkpoints = tuple(_checkpoint(checkpoint) for checkpoint in found["checkpoints"])
         return StoredState(_files(found["results"], STATE), checkpoints)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -122,7 +122,7 @@ def read_results(text: bytes) -> StoredResults | None:
 
 def missing_objects(files: Iterable[StoredFile], sizes: Mapping[str, int]) -> list[str]:
     """Return the objects of files that are not in the bucket, or not as large as the list says."""
-    return [key for one in files for key, size in one.parts if sizes.get(key) != size]
+    return [key for file in files for key, size in file.parts if sizes.get(key) != size]
 
 
 def unneeded_objects(state: StoredState, newest: str, keys: Iterable[str]) -> list[str]:
@@ -130,7 +130,7 @@ def unneeded_objects(state: StoredState, newest: str, keys: Iterable[str]) -> li
 
     `newest` is the name of that list's own objects, `NUMBER-COUNT`; those of a later copy may be on their way.
     """
-    needed = {key for one in state.files for key, _ in one.parts}
+    needed = {key for file in state.files for key, _ in file.parts}
     last = _place(f"{STATE}{newest}/")
     found = ((key, _place(key)) for key in keys if key not in needed)
     return [key for key, place in found if last is not None and place is not None and place < last]
@@ -138,7 +138,7 @@ def unneeded_objects(state: StoredState, newest: str, keys: Iterable[str]) -> li
 
 def newest_copy(state: StoredState) -> str | None:
     """Return the latest `NUMBER-COUNT` that a list names; None where it names nothing."""
-    places = [place for one in state.files for key, _ in one.parts if (place := _place(key)) is not None]
+    places = [place for file in state.files for key, _ in file.parts if (place := _place(key)) is not None]
     return "{}-{:06}".format(*max(places)) if places else None
 
 
@@ -165,7 +165,7 @@ def _exit(found: Said) -> Exit:
 
 
 def _files(found: Said, start: str, name: str = "") -> StoredFiles:
-    files = tuple(_file(one, start) for one in found["files"])
+    files = tuple(_file(file, start) for file in found["files"])
     return StoredFiles(files, tuple((_below(path), _link(path, target)) for path, target in found["links"]), name)
 
 

@@ -57,7 +57,7 @@ class Transfers:
 
     def as_dict(self, links: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
         """Return what `start` sends; `links` are paths and volumes of the machine: (place, path)."""
-        files = {(one.store, one.name): one.as_dict() for one in self.downloads}
+        files = {(download.store, download.name): download.as_dict() for download in self.downloads}
         until = 0.0 if self.until is None else self.until.timestamp()
         data: list[dict[str, object]] = [{"target": target, "source": source} for target, source in links]
         data += [{"target": one.target, "files": one.files} for one in self.shown]

@@ -190,7 +190,7 @@ def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tu
     layers = (looked_up or _words_of(guarded)) + (ONLY_PASSES,) * guarded.only_passes
     if nodes == 1:
         return layers
-    return (BY_PASSES, *(EACH_AGENT if one.startswith(AGENT_WORDS) else one for one in layers))
+    return (BY_PASSES, *(EACH_AGENT if layer.startswith(AGENT_WORDS) else layer for layer in layers))
 
 
 def _words_of(guarded: Safeguards) -> tuple[str, ...]:

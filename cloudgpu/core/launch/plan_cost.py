@@ -66,7 +66,7 @@ def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: da
     costing after `end`, and that is not in it. `licence` is that of the system where it changes the rule.
     """
     own = charge(_machine(offer, begin, licence), end)
-    beside = [(one, charge(_beside(offer, one, begin), end)) for one in extras]
+    beside = [(extra, charge(_beside(offer, extra, begin), end)) for extra in extras]
     found = total([own, *(each for _, each in beside)])
     unpriced = tuple(one.what for one, each in beside if each.unpriced_us)
     reasons = tuple(reason for each in (own, *(each for _, each in beside)) if each.high for reason in each.reasons)
@@ -75,7 +75,7 @@ def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: da
 
 def paid_meanwhile(extras: Iterable[Extra], *, volume_there: bool) -> Iterator[Extra]:
     """Yield what the launch makes cost while it runs: not an image for later, nor a volume that is there anyhow."""
-    return (one for one in extras if one.running and not (one.named and volume_there))
+    return (extra for extra in extras if extra.running and not (extra.named and volume_there))
 
 
 def _machine(offer: Offer, begin: datetime, licence: str) -> Usage:

@@ -58,10 +58,10 @@ class PresignedPost:
 
 def bucket_address(text: str) -> BucketAddress | None:
     """Return the bucket that a text names; None for what is no address of a bucket."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None or found["scheme"] not in CLOUD_OF or not text.isprintable():
+    match = _ADDRESS.fullmatch(text)
+    if match is None or match["scheme"] not in CLOUD_OF or not text.isprintable():
         return None
-    prefix = (found["prefix"] or "").strip("/")
+    prefix = (match["prefix"] or "").strip("/")
     if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
         return None
-    return BucketAddress(found["scheme"], found["bucket"], prefix)
+    return BucketAddress(match["scheme"], match["bucket"], prefix)

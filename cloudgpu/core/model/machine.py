@@ -225,7 +225,7 @@ def _shared(made_of: Any) -> Any:
 
 
 def _each(made_of: Any) -> Any:
-    return lambda records: tuple([made_of(one) for one in records])
+    return lambda records: tuple([made_of(record) for record in records])
 
 
 def _named(made_of: Any) -> Any:

@@ -98,7 +98,7 @@ def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
 def rules_for(policy: Policy, now: datetime, row: Endable) -> tuple[DescribedRule, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
     end = guards.agreed_ending(row, policy)
-    said = (_adapted(one, policy, end, guards.gentlest_ending(row)) for one in _general(policy, now))
+    said = (_adapted(rule, policy, end, guards.gentlest_ending(row)) for rule in _general(policy, now))
     return tuple(_unjudged(one) if has_no_agent(row) else one for one in said)
 
 
@@ -156,8 +156,8 @@ def _general(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
     yield DescribedRule(
         Rule.RENEW_UNTIL, f"ended {renew} after its launch or start, whoever uses it; warned 60m and 10m before"
     )
-    for one in policy.schedules:
-        yield DescribedRule(Rule.SCHEDULE, f"{_off_text(one)}{_warned_only(policy)}", next_off((one,), now))
+    for schedule in policy.schedules:
+        yield DescribedRule(Rule.SCHEDULE, f"{_off_text(schedule)}{_warned_only(policy)}", next_off((schedule,), now))
     yield DescribedRule(Rule.HOLD, HOLD)
     yield DescribedRule(Rule.LEASE, _lease_text(policy))
     yield DescribedRule(Rule.IDLE, _idle_text(policy))

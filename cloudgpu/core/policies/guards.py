@@ -131,12 +131,12 @@ class Safeguards:
 
     def to_json(self) -> GuardsRecord:
         """Return it as a ledger event stores it."""
-        found: GuardsRecord = {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
+        guards: GuardsRecord = {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
         if not self.tagged:
-            found["tagged"] = False
+            guards["tagged"] = False
         if self.alone:
-            found["alone"] = True
-        return found
+            guards["alone"] = True
+        return guards
 
 
 def guards_of(row: Machine | BudgetSubject | EndSubject) -> Safeguards | None:
@@ -150,8 +150,8 @@ def needs_runs(machine: Machine) -> bool:
 
     At a place where a layer can be set up (`init azure`) no run is asked for: there the plan says what is missing.
     """
-    found = machine.guards
-    if found is None or found.waived or not found.alone:
+    guards = machine.guards
+    if guards is None or guards.waived or not guards.alone:
         return False
     return is_billed(machine.provider, None if machine.price is None else machine.price.nanos_per_hour)
 
@@ -163,8 +163,8 @@ def is_billed(provider: str, nanos_per_hour: int | None) -> bool:
 
 def has_no_agent(row: Endable) -> bool:
     """Say whether no agent runs on a machine, as far as its launch says."""
-    found = guards_of(row)
-    return found is not None and found.agent is Agent.NONE
+    safeguards = guards_of(row)
+    return safeguards is not None and safeguards.agent is Agent.NONE
 
 
 def lease_ends(row: Endable, policy: Policy | None) -> bool:

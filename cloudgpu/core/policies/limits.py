@@ -62,7 +62,7 @@ class LimitedPolicy:
 
 def narrowest_limits(every: Iterable[Limits]) -> Limits:
     """Return the limits that hold where several files say some: the narrowest of each, so that none loosens another."""
-    found = [one for one in every if one != NO_LIMITS]
+    found = [limits for limits in every if limits != NO_LIMITS]
     named = [one.policies for one in found if one.policies is not None]
     payers = [one.payers for one in found if one.payers]
     stops = [one.stop for one in found if one.stop is not None]

@@ -33,12 +33,12 @@ class Schedule:
 
 def last_off(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     """Return the latest off at or before `now`, in UTC; None where there is none. Both times are aware."""
-    return max(filter(None, (_last(one, now) for one in schedules)), default=None)
+    return max(filter(None, (_last(schedule, now) for schedule in schedules)), default=None)
 
 
 def next_off(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     """Return the first off after `now`, in UTC; None where there is none. Both times are aware."""
-    return min(filter(None, (_next(one, now) for one in schedules)), default=None)
+    return min(filter(None, (_next(schedule, now) for schedule in schedules)), default=None)
 
 
 def missed_off(schedules: Iterable[Schedule], started: datetime, now: datetime) -> datetime | None:
@@ -49,7 +49,7 @@ def missed_off(schedules: Iterable[Schedule], started: datetime, now: datetime) 
 
 def off_until(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     """Return until when machines are to stay off, in UTC; None where they may run now. `now` is aware."""
-    return max(filter(None, (_stays_off(one, now) for one in schedules)), default=None)
+    return max(filter(None, (_stays_off(schedule, now) for schedule in schedules)), default=None)
 
 
 def offs_between(schedules: Iterable[Schedule], begin: datetime, end: datetime) -> Iterator[datetime]:

@@ -119,11 +119,11 @@ def runs_of(uses: Iterable[Usage], since: datetime, until: datetime) -> tuple[Ru
 def joined_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Return when any of several machines ran: their runs, with those that meet as one."""
     found: list[Run] = []
-    for one in sorted(runs, key=attrgetter("begin")):
-        if found and one.begin <= found[-1].end:
-            found[-1] = replace(found[-1], end=max(found[-1].end, one.end))
+    for run in sorted(runs, key=attrgetter("begin")):
+        if found and run.begin <= found[-1].end:
+            found[-1] = replace(found[-1], end=max(found[-1].end, run.end))
         else:
-            found.append(one)
+            found.append(run)
     return tuple(found)
 
 
@@ -178,7 +178,7 @@ def _amount(found: Charge) -> Amount:
 def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:
     """Return for how many seconds there are no samples; of a cluster for the node that told least."""
     seconds = (end - begin).total_seconds()
-    known = min(seconds_covered(one.samples, begin.timestamp(), end.timestamp()) for one in recorded.nodes)
+    known = min(seconds_covered(node.samples, begin.timestamp(), end.timestamp()) for node in recorded.nodes)
     return max(0.0, seconds - known)
 
 

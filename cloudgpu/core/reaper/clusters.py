@@ -42,7 +42,7 @@ def cluster_machines(machines: Iterable[Machine], seen: Sequence[MachineView], n
     Of a cluster without rows nothing is said: which of its nodes are missing is not known.
     """
     known_rows = {row.id: row for row in machines if row.cluster is not None}
-    latest = known_rows | {one.machine.id: one.machine for one in seen if one.machine.id in known_rows}
+    latest = known_rows | {view.machine.id: view.machine for view in seen if view.machine.id in known_rows}
     return {one: _gang(nodes, now) for one, nodes in by_cluster(latest.values()).items()}
 
 
@@ -59,12 +59,12 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
 def group_by_cluster(seen: Sequence[MachineView]) -> list[list[MachineView]]:
     """Return the machines in groups of those that are judged as one: a cluster's nodes, or one machine of its own."""
     groups, clusters = list[list[MachineView]](), dict[str, list[MachineView]]()
-    for one in seen:
-        cluster = one.machine.cluster
+    for view in seen:
+        cluster = view.machine.cluster
         if cluster is not None and cluster.id in clusters:
-            clusters[cluster.id].append(one)
+            clusters[cluster.id].append(view)
             continue
-        groups.append([one])
+        groups.append([view])
         if cluster is not None:
             clusters[cluster.id] = groups[-1]
     for some in clusters.values():
@@ -78,13 +78,13 @@ def with_cluster_activity(seen: Sequence[MachineView], now: datetime) -> list[Ma
     for group in group_by_cluster(seen):
         nodes = [one for one in group if one.machine.terminated_at is None and runs_on(one.machine)]
         if nodes and nodes[0].machine.cluster is not None:
-            found |= dict.fromkeys((one.machine.id for one in nodes), cluster_activity(nodes, now))
-    return [replace(one, whole=found[one.machine.id]) if one.machine.id in found else one for one in seen]
+            found |= dict.fromkeys((node.machine.id for node in nodes), cluster_activity(nodes, now))
+    return [replace(view, whole=found[view.machine.id]) if view.machine.id in found else view for view in seen]
 
 
 def cluster_activity(nodes: Sequence[MachineView], now: datetime) -> Evidence:
     """Return what is known of the use of a cluster by its nodes that run, in their order, and by its engine."""
-    each = {one.machine.name: own_activity_evidence(one, now) for one in nodes}
+    each = {view.machine.name: own_activity_evidence(view, now) for view in nodes}
     first = nodes[0]
     if not any(one.asked for one in each.values()):
         return next(iter(each.values()))
@@ -126,7 +126,7 @@ def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
     """Return what the cluster's engine said; None where it has none."""
     if not has_engine(nodes[0].machine):
         return None
-    said = [one.engine for one in nodes if one.engine is not None]
+    said = [view.engine for view in nodes if view.engine is not None]
     if said:
         return said[0]
     cluster = not_none(nodes[0].machine.cluster)
@@ -136,13 +136,13 @@ def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
 
 def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
     """Return the nodes of one cluster, which are in their order, as one machine: the first of those that run."""
-    rows = [one.machine for one in nodes]
-    awake = [one for one in nodes if one.machine.state not in SHUT_DOWN]
+    rows = [view.machine for view in nodes]
+    awake = [view for view in nodes if view.machine.state not in SHUT_DOWN]
     first = (awake or list(nodes))[0]
-    unruled = next((one for one in nodes if one.policy is None), first)
-    silent = next((one for one in nodes if not one.answered), None)
-    run = [one for one in nodes if one.machine.terminated_at is None and runs_on(one.machine)]
-    scratch = tuple((f"{one.machine.name}:{path}", size) for one in nodes for path, size in one.scratch)
+    unruled = next((view for view in nodes if view.policy is None), first)
+    silent = next((view for view in nodes if not view.answered), None)
+    run = [view for view in nodes if view.machine.terminated_at is None and runs_on(view.machine)]
+    scratch = tuple((f"{view.machine.name}:{path}", size) for view in nodes for path, size in view.scratch)
     return replace(
         first,
         machine=_row(first.machine, rows, now),
@@ -161,7 +161,7 @@ def _row(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
     dearest = max(machines, key=lambda row: spent_until_now(row, now).nanos)
     leases = [row.expires for row in machines]
     return first._replace(
-        expires=None if None in leases else max(not_none(one) for one in leases),
+        expires=None if None in leases else max(not_none(lease) for lease in leases),
         renew_until=min((one for row in machines if (one := row.renew_until)), default=None),
         hold_until=max((one for row in machines if (one := row.hold_until)), default=None),
         stoppable=_least(row.stoppable for row in machines),
@@ -189,7 +189,7 @@ def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
 
 def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
     """Return what budgets do with a cluster: what ends one node ends all."""
-    ends = [one for one in stops if one.do is not budget_stops.BudgetAction.WARN]
+    ends = [stop for stop in stops if stop.do is not budget_stops.BudgetAction.WARN]
     return next(iter((*ends, *stops)), None)
 
 
@@ -199,14 +199,14 @@ def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list
     return [
         replace(
             decision,
-            machine=one.machine.id,
-            name=one.machine.name,
-            cluster=not_none(one.machine.cluster).name,
-            urgent=decision.urgent and one.machine.id == told,
-            warnings=decision.warnings if one.machine.id == told else (),
-            lifted=tuple(lifted for lifted in decision.lifted if lifted.rule in one.machine.warnings),
+            machine=view.machine.id,
+            name=view.machine.name,
+            cluster=not_none(view.machine.cluster).name,
+            urgent=decision.urgent and view.machine.id == told,
+            warnings=decision.warnings if view.machine.id == told else (),
+            lifted=tuple(lifted for lifted in decision.lifted if lifted.rule in view.machine.warnings),
         )
-        for one in nodes
+        for view in nodes
     ]
 
 

@@ -53,9 +53,9 @@ def decide(
     whole, groups = cluster_machines(machines, seen, now), group_by_cluster(seen)
     units = [_unit(group, over, whole, now, interval) for group in groups]
     put_off = _put_off([unit for some in units for unit in some], now, max_idle_stops)
-    found = {one.machine: one for some in units for unit in some for one in unit.decisions}
+    found = {decision.machine: decision for some in units for unit in some for decision in unit.decisions}
     found |= {one: _later(found[one], now + interval, max_idle_stops) for one in put_off}
-    return [found[one.machine.id] for one in seen]
+    return [found[view.machine.id] for view in seen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ def _unit(
     """Judge one machine, or the nodes of a cluster that are at the same stage as one; others are left as they are."""
     cluster = group[0].machine.cluster
     if cluster is None:
-        return [_Unit(one, [_decided(one, over.get(one.machine.id), now, interval)]) for one in group]
-    apart = [_Unit(one, [left]) for one in group if (left := _apart(one, now)) is not None]
-    rest = [one for one in group if _apart(one, now) is None]
+        return [_Unit(view, [_decided(view, over.get(view.machine.id), now, interval)]) for view in group]
+    apart = [_Unit(view, [left]) for view in group if (left := _apart(view, now)) is not None]
+    rest = [view for view in group if _apart(view, now) is None]
     stage = next((stage for stage in Stage if any(_stage(one.machine) is stage for one in rest)), None)
     nodes = [one for one in rest if _stage(one.machine) is stage]
     if not nodes:
@@ -152,19 +152,19 @@ def _stage(machine: Machine) -> Stage:
     return Stage.RUNNING if runs_on(machine) else Stage.STOPPED
 
 
-def _joined(case: Case, found: Sequence[RuleResult]) -> Decision:
+def _joined(case: Case, results: Sequence[RuleResult]) -> Decision:
     """Return what follows from what the rules find: the strongest end, else a renewal, else what is told, else keep."""
-    warnings = [one.warn for one in found if one.warn is not None]
-    first = min(found, key=_order, default=None)
+    warnings = [result.warn for result in results if result.warn is not None]
+    first = min(results, key=_order, default=None)
     base = Decision(
         machine=case.seen.machine.id,
         name=case.seen.machine.name,
         do=Do.KEEP,
         rule=Rule.NONE,
         why=case.known.why,
-        at=min((one.at for one in found if one.at is not None and one.do is not Do.RENEW), default=None),
+        at=min((result.at for result in results if result.at is not None and result.do is not Do.RENEW), default=None),
         activity=case.known.activity,
-        lifted=tuple(_lifted(case, found)) if case.seen.machine.warnings else (),
+        lifted=tuple(_lifted(case, results)) if case.seen.machine.warnings else (),
     )
     if first is not None and first.do in ENDS:
         return _with_policy(case, replace(_of(base, first), at=first.at, after=first.after, lifted=()))
@@ -173,19 +173,19 @@ def _joined(case: Case, found: Sequence[RuleResult]) -> Decision:
     if first is not None and first.stands:
         do = Do.WARN if warnings else Do.KEEP
         return _with_policy(case, replace(_of(base, first), do=do, after=first.after, warnings=tuple(warnings)))
-    held = [replace(base, rule=Rule.HOLD, why=one.why) for one in found if one.rule is Rule.HOLD]
+    held = [replace(base, rule=Rule.HOLD, why=result.why) for result in results if result.rule is Rule.HOLD]
     return _with_policy(case, held[0] if held else base)
 
 
-def _order(found: RuleResult) -> tuple[int, float, int]:
+def _order(result: RuleResult) -> tuple[int, float, int]:
     """Return what is sorted by: ends and a renewal by strength, then what is told now, and what was, by its time."""
-    kind = 0 if found.do in ENDS else 1 if found.do is Do.RENEW else 2 if found.warn else 3 if found.stands else 4
-    soon = 0.0 if kind <= 1 else found.at.timestamp() if found.at else math.inf
-    return kind, soon, _STRENGTH[found.rule]
+    kind = 0 if result.do in ENDS else 1 if result.do is Do.RENEW else 2 if result.warn else 3 if result.stands else 4
+    soon = 0.0 if kind <= 1 else result.at.timestamp() if result.at else math.inf
+    return kind, soon, _STRENGTH[result.rule]
 
 
-def _of(base: Decision, found: RuleResult) -> Decision:
-    return replace(base, do=found.do, rule=found.rule, why=found.why, urgent=found.urgent)
+def _of(base: Decision, result: RuleResult) -> Decision:
+    return replace(base, do=result.do, rule=result.rule, why=result.why, urgent=result.urgent)
 
 
 def _with_policy(case: Case, decision: Decision) -> Decision:
@@ -197,9 +197,9 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
     )
 
 
-def _lifted(case: Case, found: Sequence[RuleResult]) -> Iterator[Lifted]:
+def _lifted(case: Case, results: Sequence[RuleResult]) -> Iterator[Lifted]:
     """Yield the warnings that hold no more, each with why."""
-    holding = {one.rule for one in found if one.stands or one.do in ENDS}
+    holding = {result.rule for result in results if result.stands or result.do in ENDS}
     for rule in map(Rule, case.seen.machine.warnings):
         if rule not in holding:
             yield Lifted(rule, _why_lifted(case, rule))
@@ -225,7 +225,7 @@ def _put_off(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
     ends = [
         (activity_evidence(unit.seen, now).quiet or timedelta.max, unit.seen.machine.id, ids)
         for unit in units
-        if (ids := [one.machine for one in unit.decisions if one.rule in _BY_IDLENESS and one.ends])
+        if (ids := [decision.machine for decision in unit.decisions if decision.rule in _BY_IDLENESS and decision.ends])
     ]
     taken, put_off = 0, set[str]()
     for _, _, ids in sorted(ends, reverse=True):

@@ -47,12 +47,12 @@ def own_activity_evidence(seen: MachineView, now: datetime) -> Evidence:
     if judged is None:
         return word or Evidence(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
     quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
-    found = Evidence(str(judged.activity), evidence_text(judged), quiet)
+    evidence = Evidence(str(judged.activity), evidence_text(judged), quiet)
     if word is None:
-        return found
+        return evidence
     if judged.activity == ACTIVE:
-        return word if _is_later(word, found) and not _read_since(seen) else found
-    return found if judged.activity == IDLE and _read_since(seen) else word
+        return word if _is_later(word, evidence) and not _read_since(seen) else evidence
+    return evidence if judged.activity == IDLE and _read_since(seen) else word
 
 
 def evidence_text(judged: Judged) -> str:
@@ -60,7 +60,7 @@ def evidence_text(judged: Judged) -> str:
 
     The agent has no room for such words; its own are seconds, and stay where it says what is missing.
     """
-    seen = [one for one in judged.signals if one.ago >= 0]
+    seen = [signal for signal in judged.signals if signal.ago >= 0]
     if not seen or not judged.why.endswith(" s ago"):
         return judged.why
     last = min(seen, key=lambda one: (not one.counts, one.ago, one.what))
@@ -89,9 +89,9 @@ def _word(seen: MachineView, now: datetime) -> Evidence | None:
     return Evidence(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
 
 
-def _is_later(word: Evidence, found: Evidence) -> bool:
+def _is_later(word: Evidence, evidence: Evidence) -> bool:
     """Say whether the machine's own word tells of use after the last sign of life in its samples."""
-    return word.quiet is not None and found.quiet is not None and word.quiet < found.quiet
+    return word.quiet is not None and evidence.quiet is not None and word.quiet < evidence.quiet
 
 
 def _read_since(seen: MachineView) -> bool:

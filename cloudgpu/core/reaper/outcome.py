@@ -33,8 +33,8 @@ class EndItem:
 
     def done(self, now: str) -> Ended:
         """Return that it was carried out; `now` is what the machine is since."""
-        one = self.decision
-        return Ended(one.machine, one.name, one.do, one.rule, one.why, now)
+        decision = self.decision
+        return Ended(decision.machine, decision.name, decision.do, decision.rule, decision.why, now)
 
     def left(self, why: str) -> NotEnded:
         """Return that it was not carried out, and why."""
@@ -62,7 +62,7 @@ class Outcome:
     def latest(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
         """Return these decisions, each as a second sync has changed it."""
         again = {one.machine: one for one in self.again}
-        return tuple(again.get(one.machine, one) for one in decisions)
+        return tuple(again.get(decision.machine, decision) for decision in decisions)
 
 
 def lock_of(machine: Machine) -> str:

@@ -95,7 +95,7 @@ class WouldEnd:
 
 def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
     """Return the ends that the policy would have made, oldest first; runs come every `interval` from `since` on."""
-    nodes = [_Node(_Past(one.lines), _Watch(one.samples, thresholds(policy))) for one in recorded.nodes]
+    nodes = [_Node(_Past(node.lines), _Watch(node.samples, thresholds(policy))) for node in recorded.nodes]
     ticks = _Ticks(since, interval)
     return [end for run in recorded.runs for end in _of_run(run, policy, nodes, ticks)]
 
@@ -135,11 +135,11 @@ class _Life:
         """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds lines."""
         for lifted in decision.lifted:
             self.warnings.pop(str(lifted.rule), None)
-        for one in decision.warnings:
-            due, before = iso(one.due) if one.due else None, self.warnings.get(str(one.rule))
+        for warning in decision.warnings:
+            due, before = iso(warning.due) if warning.due else None, self.warnings.get(str(warning.rule))
             if before is None or before.due != due:
                 before = SentWarning(iso(now), iso(now), due, times=0, why=None)
-            self.warnings[str(one.rule)] = before._replace(last=iso(now), times=before.times + 1)
+            self.warnings[str(warning.rule)] = before._replace(last=iso(now), times=before.times + 1)
         if decision.do is Do.RENEW and decision.at is not None:
             until = from_iso(machine.renew_until) if machine.renew_until else decision.at
             self.lease = (decision.at, until)
@@ -170,7 +170,7 @@ def _passed(life: _Life, policy: Policy, nodes: Sequence[_Node], at: _Moment) ->
     first = _seen(nodes[0], life, policy, now)
     if first is None:
         return None
-    seen = [first, *(one for node in nodes[1:] if (one := _seen(node, life, policy, now)) is not None)]
+    seen = [first, *(view for node in nodes[1:] if (view := _seen(node, life, policy, now)) is not None)]
     decision = decide(seen, (), now, interval=at.interval)[0]
     life.take(decision, first.machine, now)
     when = max(now, decision.after or now)
@@ -236,7 +236,7 @@ class _Watch:
 
     def __init__(self, samples: Sequence[Sample], limits: Thresholds) -> None:
         self._samples = list(samples)
-        self._times = [one["t"] for one in samples]
+        self._times = [sample["t"] for sample in samples]
         self._limits = limits
         self._lowest: deque[Sample] = deque()  # of the day before the window, with rising CPU
         self._next = 0
@@ -249,11 +249,11 @@ class _Watch:
 
     def _base(self, first: int, oldest: float) -> list[Sample]:
         """Return the sample with the lowest CPU before the window, none where there is none."""
-        for one in self._samples[self._next : first]:
-            if one.get("cpu") is not None:
-                while self._lowest and self._lowest[-1]["cpu"] >= one["cpu"]:
+        for sample in self._samples[self._next : first]:
+            if sample.get("cpu") is not None:
+                while self._lowest and self._lowest[-1]["cpu"] >= sample["cpu"]:
                     self._lowest.pop()
-                self._lowest.append(one)
+                self._lowest.append(sample)
         self._next = max(self._next, first)
         while self._lowest and self._lowest[0]["t"] <= oldest:
             self._lowest.popleft()
@@ -263,15 +263,15 @@ class _Watch:
         """Return the first use after `at` that the samples show, by the policy's limits or the usual ones."""
         begin, signs, last, seconds = None, dict[str, None](), 0.0, 0.0
         stop = end.timestamp()
-        for one in self._samples[bisect_right(self._times, at.timestamp()) :]:
-            if one["t"] - one["s"] >= stop or (begin is not None and one["t"] - one["s"] - last > BREAK):
+        for sample in self._samples[bisect_right(self._times, at.timestamp()) :]:
+            if sample["t"] - sample["s"] >= stop or (begin is not None and sample["t"] - sample["s"] - last > BREAK):
                 break
-            shown = signs_of(one, self._limits) or signs_of(one, Thresholds())
+            shown = signs_of(sample, self._limits) or signs_of(sample, Thresholds())
             if shown:
-                begin = max(at.timestamp(), one["t"] - one["s"]) if begin is None else begin
+                begin = max(at.timestamp(), sample["t"] - sample["s"]) if begin is None else begin
                 signs |= dict.fromkeys(shown)
-                last = min(one["t"], stop)
-                seconds += max(0.0, last - max(begin, one["t"] - one["s"]))
+                last = min(sample["t"], stop)
+                seconds += max(0.0, last - max(begin, sample["t"] - sample["s"]))
         if begin is None:
             return None
         return Work(_utc(begin), _utc(last), seconds, tuple(signs), begin <= at.timestamp() + GOING_ON)
@@ -280,19 +280,19 @@ class _Watch:
 def signs_of(sample: Sample, limits: Thresholds) -> tuple[str, ...]:
     """Return what one sample alone shows of use."""
     alone = limits._replace(after=sample["s"] + 1.0, uptime=0.0, share=0.0)
-    return tuple(one.what for one in judge([sample], alone, sample["t"], 0.0).signals if one.counts)
+    return tuple(signal.what for signal in judge([sample], alone, sample["t"], 0.0).signals if signal.counts)
 
 
 def seconds_covered(samples: Sequence[Sample], begin: float, end: float) -> float:
     """Return for how many seconds of a period the samples say all that they can; a fault says nothing."""
-    times = [one["t"] for one in samples]
+    times = [sample["t"] for sample in samples]
     known, reach = 0.0, begin
-    for one in samples[bisect_left(times, begin) :]:
-        if one["t"] - one["s"] >= end:
+    for sample in samples[bisect_left(times, begin) :]:
+        if sample["t"] - sample["s"] >= end:
             break
-        if not (one.get("fault") or any(one.get(name, 0) is None for name in METERS)):
-            known += max(0.0, min(one["t"], end) - max(one["t"] - one["s"], reach))
-        reach = max(reach, min(one["t"], end))
+        if not (sample.get("fault") or any(sample.get(name, 0) is None for name in METERS)):
+            known += max(0.0, min(sample["t"], end) - max(sample["t"] - sample["s"], reach))
+        reach = max(reach, min(sample["t"], end))
     return known
 
 

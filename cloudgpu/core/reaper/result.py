@@ -110,4 +110,4 @@ class Pass:
     @property
     def decided(self) -> dict[str, int]:
         """How many machines each decision was taken for, by its word."""
-        return dict(sorted(Counter(str(one.do) for one in self.decisions).items()))
+        return dict(sorted(Counter(str(decision.do) for decision in self.decisions).items()))

@@ -49,8 +49,8 @@ def stopped_since(machine: Machine) -> datetime:
 def stopped(case: Case) -> RuleResult | None:
     """Tell of a machine that is stopped for long, or keep it as an image, or terminate it."""
     rule = case.policy and case.policy.stopped
-    found = _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
-    return found or _costly_stop(case)
+    result = _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
+    return result or _costly_stop(case)
 
 
 def _costly_stop(case: Case) -> RuleResult | None:
@@ -383,7 +383,7 @@ RULES = (
 def first_result(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResult | None], ...]:
     """Return what finds something of a machine at this stage, held or not, in the order of RULES."""
     rules = [one for one in RULES if stage in one.stages and not (one.waits and held)]
-    return tuple(find for one in rules for find in one.find)
+    return tuple(find for rule in rules for find in rule.find)
 
 
 _SPARED = "; it cannot be stopped, and its policy only warns of that"

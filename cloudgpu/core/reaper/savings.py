@@ -94,10 +94,10 @@ def policy_stops(
     last, machines = iso(now if until is None else min(now, until)), list(rows)
     launched = _launched(machines, runs)
     found = (
-        one
+        stop
         for row in machines
         if row.id in runs
-        for one in _stops(row, runs[row.id], told.get(row.id, ()), launched.get(_request(row), ()), last)
+        for stop in _stops(row, runs[row.id], told.get(row.id, ()), launched.get(_request(row), ()), last)
     )
     return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 

@@ -54,17 +54,17 @@ def with_report(seen: MachineView, report: Report | None) -> MachineView:
 
 def to_ask(seen: Sequence[MachineView], now: datetime) -> list[Machine]:
     """Return the machines to ask what they do: of a cluster all that run, or none, as they are judged together."""
-    return [one for group in group_by_cluster(seen) for one in _to_ask(group, now)]
+    return [machine for group in group_by_cluster(seen) for machine in _to_ask(group, now)]
 
 
 def _to_ask(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
-    if not any(is_to_ask(one, now) for one in group):
+    if not any(is_to_ask(view, now) for view in group):
         return
-    if group[0].machine.cluster is not None and any(_has_spoken(one, now) for one in group):
+    if group[0].machine.cluster is not None and any(_has_spoken(view, now) for view in group):
         return  # one node in use is enough
-    for one in group:
-        if is_to_ask(one, now) or (one.machine.cluster is not None and _can_tell(one)):
-            yield one.machine
+    for view in group:
+        if is_to_ask(view, now) or (view.machine.cluster is not None and _can_tell(view)):
+            yield view.machine
 
 
 def is_to_ask(seen: MachineView, now: datetime) -> bool:

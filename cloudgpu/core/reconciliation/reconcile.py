@@ -101,8 +101,8 @@ class ResourceIndex:
                 *(entry.id for entry in machine.retained),
                 *(use.id for use in machine.open_usage),
             ]
-            for one in resources:
-                self._note(one, machine.id)
+            for resource in resources:
+                self._note(resource, machine.id)
         for subject, use in uses:
             self._note(use.id, subject)
 
@@ -173,17 +173,17 @@ def add_theirs(side: ResourceTotal, record: Record, per_usd: Decimal) -> None:
 
 def add_ours(side: LedgerTotal, one: Billed, now: datetime, since: datetime, until: datetime) -> None:
     """Add a charge of the ledger, within [`since`, `until`), to what it says of its resource."""
-    found = one.charge
-    begin, end = billed_span(found.usage, now)
+    charge = one.charge
+    begin, end = billed_span(charge.usage, now)
     begin, end = max(begin, since), min(end, until)
-    part = _OF.get(found.usage.resource, Part.STORAGE)
-    side.add(part, dollars(found.amount), begin, end, found.usage.id)
-    side.low += dollars(found.low)
-    side.high += dollars(found.high)
-    side.unpriced = side.unpriced or bool(found.unpriced_us)
-    side.reasons |= dict.fromkeys(found.reasons)
-    if part is Part.COMPUTE and found.high:
-        side.hours += Fraction(found.billed_us, HOUR)
+    part = _OF.get(charge.usage.resource, Part.STORAGE)
+    side.add(part, dollars(charge.amount), begin, end, charge.usage.id)
+    side.low += dollars(charge.low)
+    side.high += dollars(charge.high)
+    side.unpriced = side.unpriced or bool(charge.unpriced_us)
+    side.reasons |= dict.fromkeys(charge.reasons)
+    if part is Part.COMPUTE and charge.high:
+        side.hours += Fraction(charge.billed_us, HOUR)
 
 
 def dollars(exact: int) -> Fraction:
@@ -218,7 +218,7 @@ def gap_reasons(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None,
     gap = theirs.total - ours.total
     if abs(gap) <= max(CENT, abs(theirs.total) * PER_MILLE):
         return []
-    found = [one for one in _parts(ours, theirs, last, now) if abs(one.usd) * 2 > CENT]
+    found = [reason for reason in _parts(ours, theirs, last, now) if abs(reason.usd) * 2 > CENT]
     found.sort(key=lambda one: -abs(one.usd))
     if ours.low <= theirs.total <= ours.high and ours.rows:
         why = "; ".join(ours.reasons) or "the amount is a range"

@@ -149,12 +149,12 @@ def origin_of(tags: Mapping[str, str], machine: Machine | None, known: LedgerKno
     return Origin(*(tags.get(key, "") for key in (TAG_ID, TAG_NAME, TAG_OWNER, TAG_PROJECT, TAG_LEDGER)))
 
 
-def is_saved(one: Orphan) -> bool:
+def is_saved(orphan: Orphan) -> bool:
     """Say whether an image of it is made before it goes, where that is asked: it is a disk."""
-    return one.do is Cleanup.REMOVE and one.what == Kind.DISK
+    return orphan.do is Cleanup.REMOVE and orphan.what == Kind.DISK
 
 
-def image_name(one: Orphan) -> str:
+def image_name(orphan: Orphan) -> str:
     """Return the name of the image: it follows from the disk, so that who asks again after a crash makes no second."""
-    word = re.sub(r"[^a-z0-9]+", "-", one.origin.name.lower()).strip("-")[:31]
-    return f"{word if word[:1].isalpha() else 'disk'}-{digest(one.id)[:8]}"
+    word = re.sub(r"[^a-z0-9]+", "-", orphan.origin.name.lower()).strip("-")[:31]
+    return f"{word if word[:1].isalpha() else 'disk'}-{digest(orphan.id)[:8]}"

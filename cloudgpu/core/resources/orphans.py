@@ -83,7 +83,7 @@ def _machine(machine: Machine, known: LedgerKnowledge) -> Orphan:
 
 def _while_stopped(machine: Machine) -> Cost:
     """Return what a stopped machine costs a month: what is paid beside it, and itself where it is billed on."""
-    beside = [one for one in machine.attached_costs or () if one.kept or machine.billed]
+    beside = [attached_cost for attached_cost in machine.attached_costs or () if attached_cost.kept or machine.billed]
     parts = [one.nanos_per_month for one in beside]
     if machine.billed:
         parts.append(machine.price and machine.price.nanos_per_hour * MONTH_H)
@@ -139,8 +139,8 @@ def orphans(
     return sorted(asked, key=lambda one: (one.account, one.region, one.what, one.name, one.id))
 
 
-def _is_later(one: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> bool:
-    return request.older_than is not None and one.since is not None and known.now - one.since < request.older_than
+def _is_later(orphan: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> bool:
+    return request.older_than is not None and orphan.since is not None and known.now - orphan.since < request.older_than
 
 
 def _as_wished(one: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> Orphan:
@@ -273,7 +273,7 @@ def _since(resource: ProviderResource, machine: Machine | None, known: LedgerKno
     ends = [machine.terminated_at] if machine is not None else []
     if is_shared(resource) and is_ours(resource, known):
         here = (resource.account, resource.region)
-        ends = [one.terminated_at for one in known.rows if (one.account, one.region) == here]
+        ends = [row.terminated_at for row in known.rows if (row.account, row.region) == here]
     ended = max((from_iso(end) for end in ends if end), default=None)
     moments = [at for at in (ended, resource.made_at) if at is not None and not is_on_purpose(resource)]
     return max(moments, default=resource.made_at)
@@ -300,7 +300,7 @@ def _reasons(
     yield (is_on_purpose(resource) and found.kept) or None
     # what bears no machine's id may be what any launch makes just now
     yield work_on(
-        [machine] if machine is not None else [one for one in known.rows if one.account == resource.account], known
+        [machine] if machine is not None else [row for row in known.rows if row.account == resource.account], known
     )
     if is_hidden(known.silent, resource.account, resource.region):
         yield f"{resource.region} did not answer in whole"

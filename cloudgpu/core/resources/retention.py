@@ -97,12 +97,12 @@ def image_name(resource: ProviderResource) -> str:
     return f"cloudgpu-{resource.tags[TAG_ID]}-{_life(resource)}"
 
 
-def _parking(found: list[ProviderResource]) -> list[RetentionStep]:
+def _parking(resources: list[ProviderResource]) -> list[RetentionStep]:
     """Return the steps to one ready image of the newest life, and nothing else."""
-    newest = [resource for resource in found if _life(resource) == _life(found[0])] if found else []
+    newest = [resource for resource in resources if _life(resource) == _life(resources[0])] if resources else []
     ready = [resource for resource in newest if resource.kind is Kind.IMAGE and resource.ready]
     if ready:
-        others = [resource for resource in found if resource is not ready[0] and resource.attached_to is None]
+        others = [resource for resource in resources if resource is not ready[0] and resource.attached_to is None]
         return [
             RetentionStep(StepKind.REMOVE, resource)
             for resource in sorted(others, key=lambda resource: resource.kind is not Kind.DISK)

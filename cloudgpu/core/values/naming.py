@@ -76,8 +76,8 @@ def near(word: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches  # `ls` does without
 
     written = {one.lower(): str(one) for one in sorted(known)}
-    found = get_close_matches(word.lower(), written, n=1, cutoff=0.5)
-    return written[found[0]] if found else None
+    close_matches = get_close_matches(word.lower(), written, n=1, cutoff=0.5)
+    return written[close_matches[0]] if close_matches else None
 
 
 def did_you_mean(meant: str | None, otherwise: str = "") -> str:
@@ -118,8 +118,8 @@ def derived_key(fingerprint: str, generation: int) -> str:
 def lock_name(key: str) -> str:
     """Return the lock under which this key is launched: all generations of one request share it, and all nodes."""
     key = re.sub(r"--\d+$", "", key)  # of a node of a cluster
-    found = re.fullmatch(r"(auto-[0-9a-f]{20})-\d+", key)
-    return found[1] if found else f"key-{key}"
+    match = re.fullmatch(r"(auto-[0-9a-f]{20})-\d+", key)
+    return match[1] if match else f"key-{key}"
 
 
 def scope_of(provider: str, identity: str) -> str:

@@ -34,24 +34,24 @@ def parse_cidr(text: str, field: str, *, any_source: bool = False) -> str:
     if not re.fullmatch(r"[0-9.]{7,15}(/[0-9]{1,2})?", typed, re.ASCII):
         raise _refused(text, field, "is not an IPv4 address or network", "203.0.113.7 or 203.0.113.0/24")
     try:
-        found = ipaddress.IPv4Network(typed, strict=False)
+        network = ipaddress.IPv4Network(typed, strict=False)
     except ValueError:
         raise _refused(text, field, "is not an IPv4 address or network", "203.0.113.7 or 203.0.113.0/24") from None
-    if str(found.network_address) != typed.partition("/")[0]:
+    if str(network.network_address) != typed.partition("/")[0]:
         alone = typed.partition("/")[0]
-        says = f"names an address inside a network: that network is {found}"
-        raise _refused(text, field, says, f"{found}, or {alone}/32 for that address alone")
-    if found == _NOBODY:
+        says = f"names an address inside a network: that network is {network}"
+        raise _refused(text, field, says, f"{network}, or {alone}/32 for that address alone")
+    if network == _NOBODY:
         raise _refused(text, field, "is nobody's address; everybody's network would be 0.0.0.0/0", "203.0.113.7")
-    if found.prefixlen < WIDEST and not any_source:
-        whom = "everybody" if found.prefixlen == 0 else f"{found.num_addresses:,} addresses"
+    if network.prefixlen < WIDEST and not any_source:
+        whom = "everybody" if network.prefixlen == 0 else f"{network.num_addresses:,} addresses"
         raise InvalidRequest(
             f"{field} {typed} would let {whom} try to log in.",
             field=field,
             value=text,
             next=f"Name the network you come from (/{WIDEST} at the widest); if you mean it, add {field}-anywhere.",
         )
-    return str(found)
+    return str(network)
 
 
 def covers(network: str, other: str) -> bool:
@@ -88,11 +88,11 @@ class Jump:
 
 def parse_jump(text: str, field: str = "--jump") -> Jump:
     """Return the jump host that `[USER@]HOST[:PORT]` names; raise InvalidRequest that names `field` otherwise."""
-    found = _JUMP.fullmatch(text)
-    port = int(found["port"]) if found and found["port"] else None
-    if found is None or (port is not None and not 1 <= port <= _HIGHEST_PORT):
+    match = _JUMP.fullmatch(text)
+    port = int(match["port"]) if match and match["port"] else None
+    if match is None or (port is not None and not 1 <= port <= _HIGHEST_PORT):
         raise _refused(text, field, "is not a jump host", "ada@bastion.example.org or ada@bastion.example.org:2222")
-    return Jump(found["host"].strip("[]"), found["user"], port)
+    return Jump(match["host"].strip("[]"), match["user"], port)
 
 
 def _refused(text: str, field: str, says: str, example: str) -> InvalidRequest:

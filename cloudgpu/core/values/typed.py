@@ -59,9 +59,9 @@ def parse_memory(text: str | None) -> float | None:
     """Return GiB of GPU memory: `40`, `40gb`, `40GiB`; raise InvalidRequest for anything else."""
     if text is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)(?:g|gb|gib)?", text.strip(), re.IGNORECASE)
-    if found and 0 < float(found[1]) <= MAX_GIB:
-        return float(found[1])
+    match = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)(?:g|gb|gib)?", text.strip(), re.IGNORECASE)
+    if match and 0 < float(match[1]) <= MAX_GIB:
+        return float(match[1])
     raise InvalidRequest(
         f"{text!r} is not an amount of GPU memory: it is GiB per GPU, above zero.",
         field="--min-memory",

@@ -52,9 +52,9 @@ def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDo
     Money is decimal text in USD, null where nothing has a known price. `blind_share` is how much of the time that
     machines ran has no samples (null: none ran); nothing is ended for idle time there.
     """
-    seconds, blind = sum(one.seconds for one in machines), sum(one.blind_s for one in machines)
-    ends = [(one, each) for one in machines for each in one.ended]
-    cost, saved = add_results(one.cost for one in machines), add_results(one.saved for one in machines)
+    seconds, blind = sum(result.seconds for result in machines), sum(result.blind_s for result in machines)
+    ends = [(result, each) for result in machines for each in result.ended]
+    cost, saved = add_results(result.cost for result in machines), add_results(result.saved for result in machines)
     again = [each for _, each in ends if each.end.work is not None]
     killed = [each.end.work for each in again if each.end.work is not None and each.end.work.under_way]
     return {
@@ -74,7 +74,7 @@ def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDo
         "restarts_usd": _usd(add_results(each.start for each in again)),
         "killed": len(killed),
         "killed_hours": _hours(sum(work.seconds for work in killed)),
-        "machines": [_machine(one) for one in machines],
+        "machines": [_machine(result) for result in machines],
         "stops": [_stop(one, each) for one, each in sorted(ends, key=lambda pair: pair[1].end.at)],
         "notes": [
             *test.cuts,
@@ -86,27 +86,27 @@ def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDo
 
 
 def _of_clusters(machines: Sequence[BacktestResult]) -> list[str]:
-    return [CLUSTERS] if any(one.past.recorded.others for one in machines) else []
+    return [CLUSTERS] if any(result.past.recorded.others for result in machines) else []
 
 
-def _machine(one: BacktestResult) -> ReplayedMachine:
+def _machine(result: BacktestResult) -> ReplayedMachine:
     return {
-        "machine": one.past.machine.id,
-        "name": one.past.machine.name,
-        "hours": _hours(one.seconds),
-        "unsampled_share": round(one.blind_s / one.seconds, 4) if one.seconds else None,
-        "cost": _amount(one.cost),
-        "savings": _amount(one.saved),
-        "ends": len(one.ended),
-        "actual_ends": [{"at": iso(at), "why": why} for at, why in one.past.ends],
+        "machine": result.past.machine.id,
+        "name": result.past.machine.name,
+        "hours": _hours(result.seconds),
+        "unsampled_share": round(result.blind_s / result.seconds, 4) if result.seconds else None,
+        "cost": _amount(result.cost),
+        "savings": _amount(result.saved),
+        "ends": len(result.ended),
+        "actual_ends": [{"at": iso(at), "why": why} for at, why in result.past.ends],
     }
 
 
-def _stop(one: BacktestResult, each: Ended) -> ReplayedStop:
+def _stop(result: BacktestResult, each: Ended) -> ReplayedStop:
     end, work = each.end, each.end.work
     return {
-        "machine": one.past.machine.id,
-        "name": one.past.machine.name,
+        "machine": result.past.machine.id,
+        "name": result.past.machine.name,
         "do": str(end.do),
         "rule": end.rule,
         "why": end.why,
@@ -130,18 +130,18 @@ def _work(work: Work) -> ReplayedWork:
     }
 
 
-def _amount(found: Amount) -> AmountValue:
-    nothing_known = found.unpriced and not found.high
+def _amount(amount: Amount) -> AmountValue:
+    nothing_known = amount.unpriced and not amount.high
     return {
-        "usd": None if nothing_known else usd(money(found.amount)),
-        "low_usd": None if nothing_known else usd(money(found.low)),
-        "high_usd": None if nothing_known else usd(money(found.high)),
-        "unpriced": found.unpriced,
+        "usd": None if nothing_known else usd(money(amount.amount)),
+        "low_usd": None if nothing_known else usd(money(amount.low)),
+        "high_usd": None if nothing_known else usd(money(amount.high)),
+        "unpriced": amount.unpriced,
     }
 
 
-def _usd(found: Amount) -> str | None:
-    return None if found.unpriced and not found.high else usd(money(found.amount))
+def _usd(amount: Amount) -> str | None:
+    return None if amount.unpriced and not amount.high else usd(money(amount.amount))
 
 
 def _hours(seconds: float) -> float:

@@ -117,7 +117,7 @@ def _cloud(story: Story) -> CloudCost:
     machines = [] if story.history is None else story.history.machines
     sums = [story.sides[case].cloud if story.sides else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
     low, expected, high = (None if story.has_no_price else usd(amount) for amount in sums)
-    every = [one.all for one in machines]
+    every = [machine.all for machine in machines]
     return {
         "low_usd": low,
         "usd": expected,

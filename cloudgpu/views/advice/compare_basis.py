@@ -73,23 +73,23 @@ def _local(story: Story) -> str:
 
 
 def _of_work(story: Story) -> Iterator[str]:
-    machines = [] if story.history is None else [one for one in story.history.machines if sum(one.all)]
+    machines = [] if story.history is None else [machine for machine in story.history.machines if sum(machine.all)]
     yield "Work is time in which a GPU is busy (3% or more); the desktop waits while machines are used without that."
-    blind = [one.name for one in machines if one.gpus and not one.read and one.all.used]
+    blind = [machine.name for machine in machines if machine.gpus and not machine.read and machine.all.used]
     if blind:
         yield f"No GPU was read on {first_few(blind)}: all use of it counts as work."
-    unknown = sum(one.all.unknown for one in machines if one.gpus)
+    unknown = sum(machine.all.unknown for machine in machines if machine.gpus)
     if unknown >= 1:
         yield (
             f"Of {hours_text(unknown)} nobody knows what they were used for: expected is the part that was work in "
             "what is known of the same machine (all, where nothing is); for the cloud all, for the desktop none."
         )
-    without = [one.name for one in machines if not one.gpus]
+    without = [machine.name for machine in machines if not machine.gpus]
     if without:
         yield f"Without GPUs, so that they take none of the desktop's: {first_few(without)}."
     if story.unknown_gpus:
         yield f"Which GPUs these have is not known, and they are counted as none: {first_few(story.unknown_gpus)}."
-    if any(one.gpus > 1 and one.all.gpu for one in machines):
+    if any(machine.gpus > 1 and machine.all.gpu for machine in machines):
         yield "A machine with several GPUs counts with all of them while one works."
     busiest = story.usual.busiest
     if busiest is not None and busiest[1] > DAY * story.usual.owned.number:

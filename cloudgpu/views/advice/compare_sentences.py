@@ -99,7 +99,7 @@ def _nothing(story: Story, shown: Shown) -> str:
 def _period(story: Story, before: str = "until") -> str:
     zone = story.history.zone if story.history else None
     ends = (story.since, None if story.goes_on else story.until)
-    since, until = (one and f"{one.astimezone(zone):%Y-%m-%d}" for one in ends)
+    since, until = (end and f"{end.astimezone(zone):%Y-%m-%d}" for end in ends)
     if since and until:
         return f"from {since} until {until}"
     return f"since {since}" if since else f"{before} {until}" if until else ""
@@ -211,16 +211,16 @@ def _billed(story: Story) -> float:
 
 def own_sentence(own: Sequence[OwnMachineWork], shown: Shown) -> str:
     """Return what the user's own machines did, and what the same would have cost on a cloud."""
-    seconds = sum(one.worked.total_seconds() for one in own)
-    power = [one.electricity for one in own if one.electricity is not None]
-    unknown, who = sum(one.unknown.total_seconds() for one in own), f"Your own machine{'s'[: len(own) != 1]}"
+    seconds = sum(work.worked.total_seconds() for work in own)
+    power = [work.electricity for work in own if work.electricity is not None]
+    unknown, who = sum(work.unknown.total_seconds() for work in own), f"Your own machine{'s'[: len(own) != 1]}"
     if unknown >= _SOME and seconds < 1:
         return f"{who} ran for {hours_text(unknown)} of which nobody knows whether they were work."
     text = f"{who} worked for {hours_text(seconds)}"
     if power:
         least = "" if len(power) == len(own) else "at least "
         text += f", with {least}{shown(sum(power, ZERO))} of electricity"
-    clouds = [one.cloud for one in own if one.cloud is not None]
+    clouds = [work.cloud for work in own if work.cloud is not None]
     if clouds and any(clouds):
         least = "" if len(clouds) == len(own) else "at least "
         text += f"; the same work would have cost {least}{shown(sum(clouds, ZERO))} at the cheapest on-demand price"

@@ -46,9 +46,9 @@ class GpuSpeeds:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def estimates_value(found: Sequence[Estimate], shown: DisplayOptions, speeds: GpuSpeeds) -> list[EstimateValue]:
+def estimates_value(estimates: Sequence[Estimate], shown: DisplayOptions, speeds: GpuSpeeds) -> list[EstimateValue]:
     """Return every estimate, in this order."""
-    return [_value(one, shown, speeds) for one in found]
+    return [_value(estimate, shown, speeds) for estimate in estimates]
 
 
 def _value(one: Estimate, shown: DisplayOptions, speeds: GpuSpeeds) -> EstimateValue:
@@ -94,29 +94,29 @@ def _value(one: Estimate, shown: DisplayOptions, speeds: GpuSpeeds) -> EstimateV
     }
 
 
-def _split(one: CostParts | None, shown: DisplayOptions) -> CostSplit | None:
+def _split(parts: CostParts | None, shown: DisplayOptions) -> CostSplit | None:
     """Return what a span costs; the parts that have a price add up to `usd` to the last digit."""
-    if one is None:
+    if parts is None:
         return None
     return {
-        "hours": _number(one.hours),
-        "machine_usd": usd(one.machine),
-        "disk_usd": None if one.disk is None else usd(one.disk),
-        "address_usd": None if one.address is None else usd(one.address),
-        "usd": usd(one.total),
-        "amount": None if shown.currency is None else f"{shown.currency.exact(one.total):f}",
+        "hours": _number(parts.hours),
+        "machine_usd": usd(parts.machine),
+        "disk_usd": None if parts.disk is None else usd(parts.disk),
+        "address_usd": None if parts.address is None else usd(parts.address),
+        "usd": usd(parts.total),
+        "amount": None if shown.currency is None else f"{shown.currency.exact(parts.total):f}",
     }
 
 
-def _beside(one: AttachedCostEstimate, shown: DisplayOptions) -> AttachedPrice:
-    rate = one.rate
+def _beside(estimate: AttachedCostEstimate, shown: DisplayOptions) -> AttachedPrice:
+    rate = estimate.rate
     old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, shown.now))
     return {
-        "part": one.part,
+        "part": estimate.part,
         "kind": rate.stored_as,
         "quantity": rate.quantity,
         "per": str(rate.per),
-        "paid": str(one.when),
+        "paid": str(estimate.when),
         "usd": None if rate.price is None else usd(rate.price),
         "low_usd": None if rate.low is None else usd(rate.low),
         "at_most": rate.why_at_most or None,
@@ -127,12 +127,12 @@ def _beside(one: AttachedCostEstimate, shown: DisplayOptions) -> AttachedPrice:
     }
 
 
-def _ratio(found: SpeedRatio) -> RelativeSpeed:
+def _ratio(ratio: SpeedRatio) -> RelativeSpeed:
     return {
-        "ratio": round(float(found.ratio), 4),
-        "low": round(float(found.low), 4),
-        "high": round(float(found.high), 4),
-        "basis": str(found.basis),
+        "ratio": round(float(ratio.ratio), 4),
+        "low": round(float(ratio.low), 4),
+        "high": round(float(ratio.high), 4),
+        "basis": str(ratio.basis),
     }
 
 

@@ -59,18 +59,18 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "cards": answer.need.cards,
         "hours_per_week": _number(hours),
         "memory_gib": _rounded(memory.total),
-        "memory": [_part(one) for one in memory.parts],
+        "memory": [_part(part) for part in memory.parts],
         "other_ways": [
             {"method": str(method), "precision": str(precision), "memory_gib": _rounded(one.total)}
             for method, precision, one in answer.others
         ],
-        "machines": [_machine(one, answer, now) for one in answer.machines],
+        "machines": [_machine(machine, answer, now) for machine in answer.machines],
         "cheapest": None if answer.cheapest is None else _machine(answer.cheapest, answer, now),
         "desktops": [_build(one, even, now) for one, even in zip(answer.builds, answer.break_evens, strict=True)],
         "power_supply": None if answer.power_supply is None else _supply(answer.power_supply),
         "left_out": dict(answer.left_out),
         "without_price": list(answer.unpriced),
-        "steps": [_step(one) for one in steps(answer)],
+        "steps": [_step(step) for step in steps(answer)],
         "free_hours": None if answer.free is None else _free(answer, answer.free),
         "warnings": list(warnings(answer)),
         "notes": [*_in(answer, currency), *remarks(answer, now)],

@@ -64,8 +64,8 @@ def _figures(spec: GpuSpec) -> Source:
 
 
 def _dated(text: str, ground: SourceQuality) -> Source:
-    found = _DAY.search(text)
-    as_of = _UNDATED if found is None else date(int(found[1]), int(found[2]), int(found[3] or 1))
+    match = _DAY.search(text)
+    as_of = _UNDATED if match is None else date(int(match[1]), int(match[2]), int(match[3] or 1))
     return Source(text, as_of, ground)
 
 

@@ -151,7 +151,7 @@ def _speed_step(answer: Answer) -> Step:
     if machine is not None and cheapest is not None and cheapest.price < machine.price:
         says += f" The cheapest by the hour is {rented(cheapest)}."
     sources = () if machine is None else (of_speed(machine), of_rent(machine))
-    return Step("Speed per dollar", says, tuple(one for one in sources if one is not None))
+    return Step("Speed per dollar", says, tuple(source for source in sources if source is not None))
 
 
 def _by(basis: SpeedBasis) -> str:

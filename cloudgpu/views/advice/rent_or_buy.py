@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 ALIKE = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end
 
 
-def by_speed(found: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
+def by_speed(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
     """Return ` By speed it is 67.6 days.`; empty where speeds are alike, not known, or are what was counted."""
-    beside = found.known_ratio
+    beside = calculation.known_ratio
     if beside is None or ALIKE[0] <= beside.ratio <= ALIKE[1] or not answers[-1].case.use:
         return ""
-    scaled = [evaluate_case(found.case_at(one.case.use, beside.ratio)) for one in answers]
-    numbered = [one.break_even is not None and one.break_even > FIRST_HOUR for one in answers]
-    if not any(numbered) and [_after(one) for one in answers] == [_after(one) for one in scaled]:
+    scaled = [evaluate_case(calculation.case_at(result.case.use, beside.ratio)) for result in answers]
+    numbered = [result.break_even is not None and result.break_even > FIRST_HOUR for result in answers]
+    if not any(numbered) and [_after(result) for result in answers] == [_after(one) for one in scaled]:
         return " By speed it is the same."
     begin = "it is" if all(numbered) else "the cloud has cost as much"
     after = "" if all(numbered) else "after "
@@ -117,13 +117,13 @@ def calculated_value(
     }
 
 
-def _timeline(found: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
+def _timeline(calculation: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
     """Yield what both have cost in even steps over the years, the first step from nothing."""
     question, year = choice.answer.case, choice.answer.year
-    ways = found.with_resale(question), choice.unsold.case
+    ways = calculation.with_resale(question), choice.unsold.case
     for step in range(STEPS + 1):
-        elapsed = found.rent.horizon * step / STEPS
-        sold, unsold = (costs_after(one, elapsed, year) for one in ways)
+        elapsed = calculation.rent.horizon * step / STEPS
+        sold, unsold = (costs_after(way, elapsed, year) for way in ways)
         yield {
             "years": number(hours(elapsed) / hours(YEAR)),
             "cloud_usd": usd(sold.cloud),
@@ -132,19 +132,19 @@ def _timeline(found: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
         }
 
 
-def _over(one: Choice) -> OverYears:
-    done, cheaper = one.over.costs, one.over.desktop_is_cheaper
+def _over(choice: Choice) -> OverYears:
+    done, cheaper = choice.over.costs, choice.over.desktop_is_cheaper
     cost = done.owned
     return {
-        "utilization_percent": number(one.answer.case.use * 100),
+        "utilization_percent": number(choice.answer.case.use * 100),
         "cloud_usd": usd(done.cloud),
         "paid_usd": usd(cost.total + cost.worth),
         "sold_for_usd": usd(cost.worth),
         "desktop_usd": usd(cost.total),
         "cheaper": "desktop" if cheaper else "cloud",
-        "difference_usd": usd(one.over.difference),
-        "desktop_cheaper_from_days": _days(one.over.cheaper_from if cheaper else one.later.break_even),
-        "paid_off_unsold_days": _days(one.unsold.break_even),
+        "difference_usd": usd(choice.over.difference),
+        "desktop_cheaper_from_days": _days(choice.over.cheaper_from if cheaper else choice.later.break_even),
+        "paid_off_unsold_days": _days(choice.unsold.break_even),
     }
 
 
@@ -174,29 +174,29 @@ def _cloud(rent: Rent, now: datetime) -> RentedMachine:
     return value
 
 
-def _speed(one: SpeedRatio) -> SpeedRatioValue:
+def _speed(ratio: SpeedRatio) -> SpeedRatioValue:
     return {
-        "ratio": number(one.ratio),
-        "low": number(one.low),
-        "high": number(one.high),
-        "basis": str(one.basis),
+        "ratio": number(ratio.ratio),
+        "low": number(ratio.low),
+        "high": number(ratio.high),
+        "basis": str(ratio.basis),
     }
 
 
-def _fits(found: Calculation) -> bool | None:
+def _fits(calculation: Calculation) -> bool | None:
     """Say whether what fits the rented GPU's memory fits the desktop's; None where one of them is not known."""
-    if found.rent.memory_gib is None or found.desktop_gpu is None:
+    if calculation.rent.memory_gib is None or calculation.desktop_gpu is None:
         return None
-    return found.desktop_gpu.memory_gib >= found.rent.memory_gib
+    return calculation.desktop_gpu.memory_gib >= calculation.rent.memory_gib
 
 
 def _beside(found: Calculation, speed: SpeedRatio) -> ScaledOutcomes:
     return {"speed": _speed(speed), "answers": [_answer(found, use, speed) for use in found.rent.use.shares]}
 
 
-def _answer(found: Calculation, use: Fraction, speed: SpeedRatio) -> Outcomes:
+def _answer(calculation: Calculation, use: Fraction, speed: SpeedRatio) -> Outcomes:
     ratios = {speed.low, speed.ratio, speed.high}
-    cases = {ratio: _case(found, evaluate_case(found.case_at(use, ratio))) for ratio in ratios}
+    cases = {ratio: _case(calculation, evaluate_case(calculation.case_at(use, ratio))) for ratio in ratios}
     return {
         "utilization_percent": number(use * 100),
         "hours_per_day": number(use * 24),
@@ -206,10 +206,10 @@ def _answer(found: Calculation, use: Fraction, speed: SpeedRatio) -> Outcomes:
     }
 
 
-def _case(found: Calculation, answer: RentOrBuyResult) -> Outcome:
+def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
     near = [] if answer.after is None else [answer.after]
-    times = milestones(answer.case.desktop.life, found.rent.horizon, near)
-    sold, even = found.with_resale(answer.case), answer.break_even_use
+    times = milestones(answer.case.desktop.life, calculation.rent.horizon, near)
+    sold, even = calculation.with_resale(answer.case), answer.break_even_use
     return {
         "desktops": answer.year.number,
         "desktop_hours_per_day": number(answer.case.use * 24 / answer.case.speed),
@@ -221,25 +221,25 @@ def _case(found: Calculation, answer: RentOrBuyResult) -> Outcome:
         "break_even_utilization_percent": None if even is None else number(even * 100),
         "break_even_usd_per_hour": None if answer.break_even_price is None else usd(answer.break_even_price),
         "curve": [
-            _mark(costs_after(answer.case, one, answer.year), costs_after(sold, one, answer.year)) for one in times
+            _mark(costs_after(answer.case, time, answer.year), costs_after(sold, time, answer.year)) for time in times
         ],
     }
 
 
-def _again(one: CostlierInterval) -> DearerAgain:
-    return {"from_days": number(hours(one.since) / 24), "until_days": _days(one.until)}
+def _again(interval: CostlierInterval) -> DearerAgain:
+    return {"from_days": number(hours(interval.since) / 24), "until_days": _days(interval.until)}
 
 
-def _mark(one: CostsAtTime, sold: CostsAtTime) -> CurvePoint:
+def _mark(time: CostsAtTime, sold: CostsAtTime) -> CurvePoint:
     return {
-        "days": number(hours(one.elapsed) / 24),
-        "cloud_usd": usd(one.cloud),
-        "desktop_usd": usd(one.owned.total),
-        "purchase_usd": usd(one.owned.purchase),
-        "electricity_usd": usd(one.owned.electricity),
-        "maintenance_usd": usd(one.owned.maintenance),
-        "worth_usd": usd(one.owned.worth),
-        "flat_year_usd": usd(one.flat),
+        "days": number(hours(time.elapsed) / 24),
+        "cloud_usd": usd(time.cloud),
+        "desktop_usd": usd(time.owned.total),
+        "purchase_usd": usd(time.owned.purchase),
+        "electricity_usd": usd(time.owned.electricity),
+        "maintenance_usd": usd(time.owned.maintenance),
+        "worth_usd": usd(time.owned.worth),
+        "flat_year_usd": usd(time.flat),
         "sold_for_usd": usd(sold.owned.worth),
         "net_usd": usd(sold.owned.total),
     }

@@ -37,47 +37,47 @@ class Choice:
     unsold: RentOrBuyResult
 
 
-def choices(found: Calculation, answers: Sequence[RentOrBuyResult]) -> list[Choice]:
+def choices(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> list[Choice]:
     """Return what is chosen for each use."""
     made = []
-    for one in answers:
-        sold = found.with_resale(one.case)
-        kept = replace(found.desktop, resale=ZERO, depreciation=Depreciation.NONE)
-        unsold = evaluate_case(replace(one.case, desktop=kept))
-        made.append(Choice(one, lifetime_costs(sold, found.rent.horizon), evaluate_case(sold), unsold))
+    for result in answers:
+        sold = calculation.with_resale(result.case)
+        kept = replace(calculation.desktop, resale=ZERO, depreciation=Depreciation.NONE)
+        unsold = evaluate_case(replace(result.case, desktop=kept))
+        made.append(Choice(result, lifetime_costs(sold, calculation.rent.horizon), evaluate_case(sold), unsold))
     return made
 
 
 def verdict(made: Sequence[Choice]) -> str:
     """Return `buy` or `rent`, and `either` where that depends on how much it is used."""
-    said = {"buy" if one.over.desktop_is_cheaper else "rent" for one in made}
+    said = {"buy" if choice.over.desktop_is_cheaper else "rent" for choice in made}
     return said.pop() if len(said) == 1 else "either"
 
 
-def sentence(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+def sentence(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
     """Return the answer: the total of each over the years, who is cheaper, and by how much."""
     if not made[-1].answer.case.use:
-        desktop = _desktop(found, made)
+        desktop = _desktop(calculation, made)
         return (
             f"Rent: a machine that is not used costs nothing. {capital(desktop)} {_costs(desktop)} "
-            f"{amount(made[-1].over.costs.owned.total, currency)} over {_years(found)} all the same."
+            f"{amount(made[-1].over.costs.owned.total, currency)} over {_years(calculation)} all the same."
         )
-    return _one(found, made[0], currency) if len(made) == 1 else _both(found, made, currency)
+    return _one(calculation, made[0], currency) if len(made) == 1 else _both(calculation, made, currency)
 
 
-def crossing(found: Calculation, made: Sequence[Choice]) -> str:
+def crossing(calculation: Calculation, made: Sequence[Choice]) -> str:
     """Return from when on the desktop is cheaper, sold when the work ends and unsold; empty where nothing is used."""
     if not made[-1].answer.case.use:
         return ""
     if len(made) == 1:
-        return " ".join([*_crossing(found, made[0]), *_beyond(found, made[0])])
+        return " ".join([*_crossing(calculation, made[0]), *_beyond(calculation, made[0])])
     since = [f"{_since(one)} at {percent(one.answer.case.use)}" for one in made if one.over.desktop_is_cheaper]
     return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
 
 
-def remarks(found: Calculation) -> list[str]:
+def remarks(calculation: Calculation) -> list[str]:
     """Return what is compared in place of what was named, what does not fit, and what money does over time."""
-    return [*_notes(found), *filter(None, [of_terms(found)])]
+    return [*_notes(calculation), *filter(None, [of_terms(calculation)])]
 
 
 def amount(money: Money, currency: Currency | None) -> str:
@@ -85,13 +85,13 @@ def amount(money: Money, currency: Currency | None) -> str:
     return shown(money, currency, 2 if abs(money.nanos) < CENTS.nanos else 0)
 
 
-def _one(found: Calculation, one: Choice, currency: Currency | None) -> str:
-    mark, more = one.over.costs, amount(one.over.difference, currency)
-    years, desktop, rent = _years(found), _desktop(found, [one]), _renting(found)
+def _one(calculation: Calculation, choice: Choice, currency: Currency | None) -> str:
+    mark, more = choice.over.costs, amount(choice.over.difference, currency)
+    years, desktop, rent = _years(calculation), _desktop(calculation, [choice]), _renting(calculation)
     cloud, owned = amount(mark.cloud, currency), amount(mark.owned.total, currency)
-    if not one.over.difference:
+    if not choice.over.difference:
         return f"Buy or rent: over {years} {desktop} and {rent} cost the same, {owned}."
-    if one.over.desktop_is_cheaper:
+    if choice.over.desktop_is_cheaper:
         return f"Buy: over {years} {desktop} {_costs(desktop)} {owned}. {capital(rent)} costs {cloud}, {more} more."
     return f"Rent: over {years} {rent} costs {cloud}. {capital(desktop)} {_costs(desktop)} {owned}, {more} more."
 
@@ -100,41 +100,41 @@ def _costs(desktop: str) -> str:
     return "costs" if desktop.startswith("a ") else "cost"
 
 
-def _both(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
-    ways = ["buy" if one.over.desktop_is_cheaper else "rent" for one in made]
-    uses = [percent(one.answer.case.use) for one in made]
+def _both(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+    ways = ["buy" if choice.over.desktop_is_cheaper else "rent" for choice in made]
+    uses = [percent(choice.answer.case.use) for choice in made]
     lead = capital(ways[0])
     if ways[0] != ways[1]:
         lead = f"{capital(ways[0])} at {uses[0]} of the time, {ways[1]} at {uses[1]}"
-    cloud = " to ".join(amount(one.over.costs.cloud, currency) for one in made)
-    owned = " to ".join(amount(one.over.costs.owned.total, currency) for one in made)
+    cloud = " to ".join(amount(choice.over.costs.cloud, currency) for choice in made)
+    owned = " to ".join(amount(choice.over.costs.owned.total, currency) for choice in made)
     return (
-        f"{lead}: over {_years(found)}, used {' to '.join(uses)} of the time, {_desktop(found, made)} "
-        f"{_costs(_desktop(found, made))} {owned}. Renting costs {cloud}."
+        f"{lead}: over {_years(calculation)}, used {' to '.join(uses)} of the time, {_desktop(calculation, made)} "
+        f"{_costs(_desktop(calculation, made))} {owned}. Renting costs {cloud}."
     )
 
 
-def _crossing(found: Calculation, one: Choice) -> Iterator[str]:
+def _crossing(calculation: Calculation, choice: Choice) -> Iterator[str]:
     """Yield from when on the desktop is cheaper: sold when the work ends, and unsold."""
-    both = found.counts_resale and found.desktop.depreciation is Depreciation.NONE
+    both = calculation.counts_resale and calculation.desktop.depreciation is Depreciation.NONE
     begin = "Sold when you stop, the desktop is" if both else "The desktop is"
-    if one.over.desktop_is_cheaper:
-        yield f"{begin} cheaper {_since(one)}."
-    elif one.later.break_even is None:
+    if choice.over.desktop_is_cheaper:
+        yield f"{begin} cheaper {_since(choice)}."
+    elif choice.later.break_even is None:
         yield f"{begin} never cheaper within {life(FURTHEST)}."
-    elif one.later.break_even > one.over.elapsed:
-        yield f"{begin} cheaper only from {_day(one.later.break_even)} on."
+    elif choice.later.break_even > choice.over.elapsed:
+        yield f"{begin} cheaper only from {_day(choice.later.break_even)} on."
     if not both:
         return
-    kept = one.unsold.break_even
-    if kept is not None and kept <= one.over.elapsed:
+    kept = choice.unsold.break_even
+    if kept is not None and kept <= choice.over.elapsed:
         yield f"Unsold, it has paid for itself after {days(kept)}."
     else:
-        yield f"Unsold, it has not paid for itself after {_years(found)}."
+        yield f"Unsold, it has not paid for itself after {_years(calculation)}."
 
 
-def _since(one: Choice) -> str:
-    since = one.over.cheaper_from
+def _since(choice: Choice) -> str:
+    since = choice.over.cheaper_from
     return "from the first hour on" if since is None or since <= FIRST_HOUR else f"from {_day(since)} on"
 
 
@@ -144,38 +144,38 @@ def _day(span: object) -> str:
     return f"day {number}{months.removeprefix('s')}"
 
 
-def _beyond(found: Calculation, one: Choice) -> Iterator[str]:
+def _beyond(calculation: Calculation, choice: Choice) -> Iterator[str]:
     """Yield what holds on the other side of a bound."""
-    even, bound = one.later.break_even_use, found.rent.use.bound
-    if found.rent.horizon != found.desktop.life or even is None:
+    even, bound = choice.later.break_even_use, calculation.rent.use.bound
+    if calculation.rent.horizon != calculation.desktop.life or even is None:
         return
-    if bound is Bound.UNDER and one.over.desktop_is_cheaper:
+    if bound is Bound.UNDER and choice.over.desktop_is_cheaper:
         yield f"Used less than {percent(even)} of the time, rent."
-    if bound is Bound.OVER and not one.over.desktop_is_cheaper:
+    if bound is Bound.OVER and not choice.over.desktop_is_cheaper:
         yield f"Used more than {percent(even)} of the time, buy."
 
 
-def _notes(found: Calculation) -> Iterator[str]:
+def _notes(calculation: Calculation) -> Iterator[str]:
     """Yield what was compared in place of what was named, and what does not fit."""
-    rent, own, desktop = found.rent, found.desktop_gpu, found.desktop
+    rent, own, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     if rent.substitute_for is not None and rent.spec is not None:
         wanted = rent.substitute_for
         yield (
             f"No cloud lists {an(wanted.name)}: {an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB) does its work, "
-            f"the hours counted by {found.speed_ratio.basis}."
+            f"the hours counted by {calculation.speed_ratio.basis}."
         )
         if own is not None and own.memory_gib < wanted.memory_gib:
             yield f"This holds if the work fits in {own.memory_gib:g} GiB."
     if own is None or rent.spec is None or rent.substitute_for is not None:
         return
-    if found.matched_memory_gib is not None and desktop.boxes > 1:
+    if calculation.matched_memory_gib is not None and desktop.boxes > 1:
         memory = own.memory_gib * desktop.gpus
         yield (
-            f"One {own.name} ({own.memory_gib:g} GiB) has {float(found.speed_ratio.ratio):.2f} of the speed of "
+            f"One {own.name} ({own.memory_gib:g} GiB) has {float(calculation.speed_ratio.ratio):.2f} of the speed of "
             f"{an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count(desktop.boxes)} have {memory:g} GiB."
             f"{' For one card with 48 GiB: --desktop a6000.' if rent.gpus == 1 else ''}"
         )
-    elif found.matched_memory_gib is not None:
+    elif calculation.matched_memory_gib is not None:
         yield (
             f"{capital(an(rent.spec.name))} has {rent.spec.memory_gib:g} GiB, so the desktop has a card with "
             f"{own.memory_gib:g} GiB."
@@ -187,14 +187,14 @@ def _notes(found: Calculation) -> Iterator[str]:
         )
 
 
-def of_resale(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+def of_resale(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
     """Return for how much the desktop is sold at the end of the years, and by which rule; empty where it is not."""
     worth = made[-1].over.costs.owned.worth
     if not worth:
         return ""
-    desktop = found.desktop
-    text = f"Sold after {_years(found)}, the desktop brings {amount(worth, currency)}"
-    if desktop.depreciation is not Depreciation.NONE or not found.counts_resale:
+    desktop = calculation.desktop
+    text = f"Sold after {_years(calculation)}, the desktop brings {amount(worth, currency)}"
+    if desktop.depreciation is not Depreciation.NONE or not calculation.counts_resale:
         return f"{text}."
     used = f"{percent(USED_SHARE)} of its price as soon as it is used"
     if desktop.resale_known or desktop.resale:
@@ -203,9 +203,9 @@ def of_resale(found: Calculation, made: Sequence[Choice], currency: Currency | N
     return f"{text}: {used}, and {percent(USED_LOSS)} less each year."
 
 
-def of_terms(found: Calculation) -> str:
+def of_terms(calculation: Calculation) -> str:
     """Return what money does over time, where that was given; empty where nothing was."""
-    terms = found.terms
+    terms = calculation.terms
     parts = [
         f"in today's money at a cost of capital of {_percent(terms.interest)} a year" if terms.interest else "",
         f"cloud prices change by {_percent(terms.drift)} a year" if terms.drift else "",
@@ -226,12 +226,12 @@ def an(name: str) -> str:
     return f"{'an' if name[0] in 'AHLMRX' else 'a'} {name}"
 
 
-def _desktop(found: Calculation, made: Sequence[Choice]) -> str:
-    return named(found.desktop, max(one.answer.year.number for one in made))
+def _desktop(calculation: Calculation, made: Sequence[Choice]) -> str:
+    return named(calculation.desktop, max(choice.answer.year.number for choice in made))
 
 
-def _renting(found: Calculation) -> str:
-    rent = found.rent
+def _renting(calculation: Calculation) -> str:
+    rent = calculation.rent
     what = f"{rent.gpus}x {rent.spec.name}" if rent.spec is not None else "a machine"
     if rent.use.bound is not Bound.AT:
         return f"renting {what} for {percent(rent.use.shares[-1])} of the time"
@@ -241,5 +241,5 @@ def _renting(found: Calculation) -> str:
     return f"renting {what} for " + (f"{hours:.3g} hours a day" if rent.substitute_for else rent.use.text)
 
 
-def _years(found: Calculation) -> str:
-    return life(found.rent.horizon)
+def _years(calculation: Calculation) -> str:
+    return life(calculation.rent.horizon)

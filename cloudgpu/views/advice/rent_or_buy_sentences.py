@@ -77,20 +77,20 @@ def life(span: timedelta) -> str:
     return f"{number:g} year{'s' * (number != 1)}"
 
 
-def sentence(found: Calculation, answers: Sequence[RentOrBuyResult], currency: Currency | None) -> str:
+def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], currency: Currency | None) -> str:
     """Return what a person would say of it."""
     first, last = answers[0], answers[-1]
-    what = named(found.desktop, max(one.year.number for one in answers))
+    what = named(calculation.desktop, max(result.year.number for result in answers))
     if not last.case.use:
         return f"A cloud machine that is not used costs nothing, and {what} costs even when it is off."
-    fits = _where_it_fits(found)
-    begin = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found)},{fits}"
-    exact = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found, Bound.AT)},{fits}"
-    if not _steady(found, answers):
-        return f"{begin} {_each(found, answers)}{_again(answers)}"
+    fits = _where_it_fits(calculation)
+    begin = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_used(calculation)},{fits}"
+    exact = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_used(calculation, Bound.AT)},{fits}"
+    if not _steady(calculation, answers):
+        return f"{begin} {_each(calculation, answers)}{_again(answers)}"
     if last.break_even is None:
         would = _would(last, currency, several=len(answers) > 1)
-        begin = exact if found.rent.use.bound is Bound.OVER else begin  # used more, it may be otherwise
+        begin = exact if calculation.rent.use.bound is Bound.OVER else begin  # used more, it may be otherwise
         return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}.{would}"
     if first.break_even is None:
         return (
@@ -98,21 +98,21 @@ def sentence(found: Calculation, answers: Sequence[RentOrBuyResult], currency: C
             f"{percent(first.case.use)}.{_again(answers)}"
         )
     if first.break_even <= FIRST_HOUR:
-        under = found.rent.use.bound is Bound.UNDER
-        return f"{exact if under else begin} {_at_once(found.desktop, what)}{_below(first) if under else ''}"
-    when = _when(found, first, last)
+        under = calculation.rent.use.bound is Bound.UNDER
+        return f"{exact if under else begin} {_at_once(calculation.desktop, what)}{_below(first) if under else ''}"
+    when = _when(calculation, first, last)
     return f"{begin} the cloud has cost as much as {what} {when}{_again(answers)}"
 
 
-def _where_it_fits(found: Calculation) -> str:
+def _where_it_fits(calculation: Calculation) -> str:
     """Return what all of the sentence holds for, where the rented GPU has more memory; empty where it does not."""
-    rent, own = found.rent, found.desktop_gpu
+    rent, own = calculation.rent, calculation.desktop_gpu
     if own is None or rent.memory_gib is None or own.memory_gib >= rent.memory_gib:
         return ""
-    return f" and if the work fits in {own.memory_gib:g} GiB{' a GPU' if found.desktop.gpus > 1 else ''},"
+    return f" and if the work fits in {own.memory_gib:g} GiB{' a GPU' if calculation.desktop.gpus > 1 else ''},"
 
 
-def _steady(found: Calculation, answers: Sequence[RentOrBuyResult]) -> bool:
+def _steady(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> bool:
     """Say whether what holds at a bound holds on its other side: not where another use takes other desktops."""
     first, last = answers[0].year.number, answers[-1].year.number
     whole = answers[-1].case.speed
@@ -121,26 +121,26 @@ def _steady(found: Calculation, answers: Sequence[RentOrBuyResult]) -> bool:
         Bound.UNDER: last == 1,
         Bound.OVER: whole * last >= 1,
         Bound.BETWEEN: first == last,
-    }[found.rent.use.bound]
+    }[calculation.rent.use.bound]
 
 
-def _each(found: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
+def _each(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
     """Return what each use comes to, where they take different numbers of desktops."""
     parts = []
-    for one in answers:
-        after = "never" if one.break_even is None else f"after {days(one.break_even)}"
-        parts.append(f"{after} at {percent(one.case.use)} with {one.year.number} of them")
-    text = f"the cloud has cost as much as {named(found.desktop, 0)} {', and '.join(parts)}"
+    for result in answers:
+        after = "never" if result.break_even is None else f"after {days(result.break_even)}"
+        parts.append(f"{after} at {percent(result.case.use)} with {result.year.number} of them")
+    text = f"the cloud has cost as much as {named(calculation.desktop, 0)} {', and '.join(parts)}"
     return f"{text}; other uses may take another number."
 
 
-def _used(found: Calculation, bound: Bound | None = None) -> str:
+def _used(calculation: Calculation, bound: Bound | None = None) -> str:
     """Return `used 15% of the time`, `3 machines at any time`."""
-    if found.rent.use.shares[-1] > 1:
-        number = f"{float(found.rent.use.shares[-1]):,g}"
+    if calculation.rent.use.shares[-1] > 1:
+        number = f"{float(calculation.rent.use.shares[-1]):,g}"
         return f"{number} machine{'s' * (number != '1')} at any time"
-    shares = [percent(share) for share in found.rent.use.shares]
-    before = {Bound.UNDER: "less than ", Bound.OVER: "more than "}.get(bound or found.rent.use.bound, "")
+    shares = [percent(share) for share in calculation.rent.use.shares]
+    before = {Bound.UNDER: "less than ", Bound.OVER: "more than "}.get(bound or calculation.rent.use.bound, "")
     return f"used {before}{' to '.join(shares)} of the time"
 
 
@@ -150,11 +150,11 @@ def _at_once(desktop: Desktop, what: str) -> str:
     return f"the cloud costs more from the first hour on than {what} loses in worth and takes to run."
 
 
-def _when(found: Calculation, first: RentOrBuyResult, last: RentOrBuyResult) -> str:
+def _when(calculation: Calculation, first: RentOrBuyResult, last: RentOrBuyResult) -> str:
     earliest, latest = last.break_even or timedelta(0), first.break_even or timedelta(0)
-    if found.rent.use.bound is Bound.UNDER:
+    if calculation.rent.use.bound is Bound.UNDER:
         return f"after {days(latest)} at the earliest.{_below(first)}"
-    if found.rent.use.bound is Bound.OVER:
+    if calculation.rent.use.bound is Bound.OVER:
         return f"after {days(latest)} at the latest."
     if first.costlier is not None and latest > first.costlier.since - DAY:
         return f"only as that is sold, after {days(latest)}."
@@ -214,15 +214,15 @@ def why(answer: RentOrBuyResult, currency: Currency | None) -> str | None:
     )
 
 
-def assumptions(found: Calculation, currency: Currency | None) -> list[str]:
+def assumptions(calculation: Calculation, currency: Currency | None) -> list[str]:
     """Return what all of it rests on, each in a sentence."""
-    return list(_assumptions(found, currency))
+    return list(_assumptions(calculation, currency))
 
 
-def _assumptions(found: Calculation, currency: Currency | None) -> Iterator[str]:
-    rent, own, desktop = found.rent, found.desktop_gpu, found.desktop
-    yield from _fitting(found)
-    yield _how_fast(found)
+def _assumptions(calculation: Calculation, currency: Currency | None) -> Iterator[str]:
+    rent, own, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
+    yield from _fitting(calculation)
+    yield _how_fast(calculation)
     if desktop.gpus != rent.gpus:
         yield f"Work spreads over GPUs without loss: {desktop.gpus} of a desktop, {rent.gpus} of the rented machine."
     if len(rent.matching_gpus) > 1 and rent.spec is not None:
@@ -234,9 +234,9 @@ def _assumptions(found: Calculation, currency: Currency | None) -> Iterator[str]
     yield from _of_desktop(desktop, currency)
 
 
-def _fitting(found: Calculation) -> Iterator[str]:
+def _fitting(calculation: Calculation) -> Iterator[str]:
     """Say what does not fit: first what one GPU holds, else what all of a machine's hold together."""
-    rent, own, desktop = found.rent, found.desktop_gpu, found.desktop
+    rent, own, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     if own is None or rent.spec is None or rent.substitute_for is not None:
         return
     if own.memory_gib < rent.spec.memory_gib:
@@ -277,10 +277,10 @@ def _how_fast(found: Calculation) -> str:
     return "The GPUs are the same."
 
 
-def faster_text(found: Calculation) -> str:
+def faster_text(calculation: Calculation) -> str:
     """Return how fast the desktop's GPU is beside the rented one, and what that rests on."""
-    one = found.speed_ratio if found.known_ratio is None else found.known_ratio
-    own = found.desktop.gpu if found.desktop_gpu is None else found.desktop_gpu.name
-    other = "the rented GPU" if found.rent.spec is None else found.rent.spec.name
+    one = calculation.speed_ratio if calculation.known_ratio is None else calculation.known_ratio
+    own = calculation.desktop.gpu if calculation.desktop_gpu is None else calculation.desktop_gpu.name
+    other = "the rented GPU" if calculation.rent.spec is None else calculation.rent.spec.name
     between = "" if one.low == one.high else f" ({float(one.low):.2f} to {float(one.high):.2f} by other figures)"
     return f"By {one.basis} an hour of {own} does {float(one.ratio):.2f} hours of {other}{between}."

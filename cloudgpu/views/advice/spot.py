@@ -24,11 +24,11 @@ _NOTHING = 1e-9  # what sums of floats leave of zero
 
 
 def backtest_value(
-    found: Backtest, traces: Sequence[Trace], *, seed: int, priced: bool, from_ledger: bool
+    backtest: Backtest, traces: Sequence[Trace], *, seed: int, priced: bool, from_ledger: bool
 ) -> SpotBacktestDocument:
     """Return a backtest as `-o json` prints it: hours, and amounts in the currency of the job's prices."""
-    job = found.job
-    bests = [start.best for start in found.starts]
+    job = backtest.job
+    bests = [start.best for start in backtest.starts]
     return {
         "work_h": job.work_h,
         "deadline_h": job.deadline_h,
@@ -43,37 +43,37 @@ def backtest_value(
                 "name": trace.name,
                 "hours": round(trace.seconds / 3600, 2),
                 "available_share": round(trace.share, 4),
-                "tested": trace.name not in found.too_short,
+                "tested": trace.name not in backtest.too_short,
             }
             for trace in traces
         ],
-        "together": found.together,
-        "runs": len(found.starts),
+        "together": backtest.together,
+        "runs": len(backtest.starts),
         "seed": seed,
         "on_demand_only": _amount(job.on_demand_only),
         "optimum": {
-            "cost": _amount(found.optimum),
+            "cost": _amount(backtest.optimum),
             "on_demand_hours": _amount(mean([best.on_demand_h for best in bests])),
             "spot_hours": _amount(mean([best.spot_h for best in bests])),
         },
-        "policies": [_policy(one) for one in found.policies],
-        "timeline": _timeline(found),
+        "policies": [_policy(policy) for policy in backtest.policies],
+        "timeline": _timeline(backtest),
     }
 
 
-def _policy(one: PolicyResult) -> SpotPolicyResult:
+def _policy(result: PolicyResult) -> SpotPolicyResult:
     return {
-        "policy": one.policy,
-        "cost": _interval(one.cost),
-        "cost_p95": _amount(one.cost_p95),
-        "above_optimum": _interval(one.above),
-        "above_optimum_p95": _amount(one.above_p95),
-        "on_demand_hours": _amount(one.on_demand_h),
-        "spot_hours": _amount(one.spot_h),
-        "starts": _amount(one.starts),
-        "interruptions": _amount(one.losses),
-        "missed": one.missed,
-        "runs": len(one.runs),
+        "policy": result.policy,
+        "cost": _interval(result.cost),
+        "cost_p95": _amount(result.cost_p95),
+        "above_optimum": _interval(result.above),
+        "above_optimum_p95": _amount(result.above_p95),
+        "on_demand_hours": _amount(result.on_demand_h),
+        "spot_hours": _amount(result.spot_h),
+        "starts": _amount(result.starts),
+        "interruptions": _amount(result.losses),
+        "missed": result.missed,
+        "runs": len(result.runs),
     }
 
 
@@ -133,18 +133,18 @@ def _stretch(
 def _joined(stretches: Iterable[SpotStretch]) -> list[SpotStretch]:
     """Return the stretches, each as long as it lasts: those of the same machine, one after the other, are one."""
     found: list[SpotStretch] = []
-    for one in stretches:
+    for stretch in stretches:
         before = found[-1] if found else None
-        if before is not None and all(before[key] == one[key] for key in ("mode", "market", "zone")):
-            before["until_h"], before["work_done"] = one["until_h"], one["work_done"]
+        if before is not None and all(before[key] == stretch[key] for key in ("mode", "market", "zone")):
+            before["until_h"], before["work_done"] = stretch["until_h"], stretch["work_done"]
         else:
-            found.append(one)
+            found.append(stretch)
     return found
 
 
-def _interval(one: Interval) -> SpotInterval:
-    low, high = (None if end is None else _amount(end) for end in (one.low, one.high))
-    return {"mean": _amount(one.mean), "low": low, "high": high}
+def _interval(interval: Interval) -> SpotInterval:
+    low, high = (None if end is None else _amount(end) for end in (interval.low, interval.high))
+    return {"mean": _amount(interval.mean), "low": low, "high": high}
 
 
 def _amount(value: float) -> float:

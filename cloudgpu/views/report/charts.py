@@ -166,8 +166,8 @@ def _met(points: Sequence[Point], meeting: BreakEvenDay) -> Point:
 
 
 def _curves(points: Sequence[Point], to_come: Point | None, place: _Place) -> list[str]:
-    cloud = [(one.day, one.cloud) for one in points]
-    desktop = [(one.day, one.desktop) for one in points]
+    cloud = [(point.day, point.cloud) for point in points]
+    desktop = [(point.day, point.desktop) for point in points]
     drawn = [("cloud", cloud), ("desktop", desktop)]
     if to_come is not None:
         end = (to_come.day, to_come.cloud)
@@ -192,24 +192,24 @@ def machine_bars(machines: Sequence[MachineBar], title: str, description: str) -
     """Return one bar per machine, as long as it was billed, by what was done in that time."""
     if not machines:
         return ""
-    longest = max(sum(one.seconds) for one in machines) or 1.0
+    longest = max(sum(bar.seconds) for bar in machines) or 1.0
     rows = [piece for number, one in enumerate(machines) for piece in _hours_row(one, number * ROW, longest)]
     return picture("hours", title, description, *rows, height=len(machines) * ROW)
 
 
-def _hours_row(one: MachineBar, top: int, longest: float) -> list[str]:
-    name = one.name if len(one.name) <= LONGEST else one.name[: LONGEST - 1] + "…"
+def _hours_row(bar: MachineBar, top: int, longest: float) -> list[str]:
+    name = bar.name if len(bar.name) <= LONGEST else bar.name[: LONGEST - 1] + "…"
     parts = [
         tag("text", escaped(name), x=0, y=top + 14),
-        tag("text", escaped(one.label), class_="value", x="100%", y=top + 14, text_anchor="end"),
+        tag("text", escaped(bar.label), class_="value", x="100%", y=top + 14, text_anchor="end"),
     ]
     reached = 0.0
-    for activity, seconds in zip(ACTIVITIES, one.seconds, strict=True):
+    for activity, seconds in zip(ACTIVITIES, bar.seconds, strict=True):
         if seconds > 0:
             place = {"x": percent(reached / longest), "width": percent(seconds / longest)}
             parts.append(tag("rect", class_=f"p-{activity}", y=top + 20, height=BAR, **place))
             reached += seconds
-    return [tag("g", tag("title", escaped(one.tooltip)), *parts)]
+    return [tag("g", tag("title", escaped(bar.tooltip)), *parts)]
 
 
 def _stretched(*parts: str) -> str:

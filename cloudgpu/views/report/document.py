@@ -70,20 +70,20 @@ class MachinesOfReport(NamedTuple):
     named: RetainedSum
 
 
-def days_value(found: Daily, last: date) -> DaysOfReport:
+def days_value(daily: Daily, last: date) -> DaysOfReport:
     """Return what each day cost, from the first that cost anything to `last`, by month where they are many.
 
     Amounts are rounded so that all of them add up to the rounded total.
     """
-    if not found.days:
+    if not daily.days:
         return DaysOfReport("day", [])
-    first = next(iter(found.days))
-    last = max(last, next(reversed(tuple(found.days))))
+    first = next(iter(daily.days))
+    last = max(last, next(reversed(tuple(daily.days))))
     by_month = (last - first).days >= MAX_DAYS
     sums: dict[str, dict[str, list[Sums]]] = {}
     for day in _dates(first, last):
         projects = sums.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", {})
-        for project, one in found.days.get(day, {}).items():
+        for project, one in daily.days.get(day, {}).items():
             projects.setdefault(project, []).append(one)
     return DaysOfReport("month" if by_month else "day", list(_rounded(sums)))
 
@@ -104,10 +104,10 @@ def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[Repor
         }
 
 
-def projects_value(found: Daily) -> list[ProjectSum]:
+def projects_value(daily: Daily) -> list[ProjectSum]:
     """Return what each project has cost, the dearest first; "" is what has none."""
     sums: dict[str, list[Sums]] = {}
-    for day in found.days.values():
+    for day in daily.days.values():
         for project, one in day.items():
             sums.setdefault(project, []).append(one)
     totals = sorted(((name, add_sums(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
@@ -152,14 +152,14 @@ def _job(key: str, tally: CostTotals, amount: Money, job: Job | None) -> ReportJ
     }
 
 
-def machines_value(found: Iterable[MachineSummary], resources: Iterable[CostTotals]) -> MachinesOfReport:
+def machines_value(summaries: Iterable[MachineSummary], resources: Iterable[CostTotals]) -> MachinesOfReport:
     """Return the machines, the dearest first and `MAX_MACHINES` at most, with sums of the others and of kept things.
 
     With these sums they add up to the total.
     """
-    machines = sorted(found, key=lambda one: (-one.tally.amount, one.machine.id))
+    machines = sorted(summaries, key=lambda one: (-one.tally.amount, one.machine.id))
     first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
-    kept = [_sums(one) for one in resources]
+    kept = [_sums(totals) for totals in resources]
     exact = [*(_sums(one.tally) for one in first), add_sums(_sums(one.tally) for one in rest), add_sums(kept)]
     amounts = shares(one.amount for one in exact)
     return MachinesOfReport(
@@ -170,10 +170,10 @@ def machines_value(found: Iterable[MachineSummary], resources: Iterable[CostTota
     )
 
 
-def _machine(one: MachineSummary, amount: Money) -> ReportMachine:
-    machine = one.machine
-    unknown_price = bool(one.tally.without_price) and not one.tally.high
-    cost = None if unknown_price else _cost(_sums(one.tally), amount)
+def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
+    machine = summary.machine
+    unknown_price = bool(summary.tally.without_price) and not summary.tally.high
+    cost = None if unknown_price else _cost(_sums(summary.tally), amount)
     return {
         "id": machine.id,
         "name": machine.name,
@@ -189,16 +189,16 @@ def _machine(one: MachineSummary, amount: Money) -> ReportMachine:
         "usd": None if cost is None else cost["usd"],
         "low_usd": None if cost is None else cost["low_usd"],
         "high_usd": None if cost is None else cost["high_usd"],
-        **_times([one]),
-        "idle_usd": usd(money(one.idle.amount)),
-        "marks": one.tally.marks,
-        "without_price": one.tally.without_price,
+        **_times([summary]),
+        "idle_usd": usd(money(summary.idle.amount)),
+        "marks": summary.tally.marks,
+        "without_price": summary.tally.without_price,
     }
 
 
 def _gpus(machine: Machine) -> str | None:
     """Return `T4`, `8 x A100`, `1/6 of A10`; None for a machine without one."""
-    found = [(one.name, one.number, one.share) for one in machine.accelerators or ()]
+    found = [(accelerator.name, accelerator.number, accelerator.share) for accelerator in machine.accelerators or ()]
     return ", ".join(_gpu(*one) for one in found) or None
 
 
@@ -207,11 +207,11 @@ def _gpu(name: str, count: int, share: float) -> str:
     return part if count == 1 else f"{count} x {part}"
 
 
-def _times(found: Sequence[MachineSummary]) -> BilledTimes:
+def _times(summaries: Sequence[MachineSummary]) -> BilledTimes:
     """Return whole seconds: what was billed, and what of that was GPU work, other use, idle and not known."""
-    billed = round(sum(one.tally.billed_us for one in found) / _SECOND)
+    billed = round(sum(summary.tally.billed_us for summary in summaries) / _SECOND)
     gpu = used = idle = 0.0
-    for hour in (hour for one in found for hour in one.hours):
+    for hour in (hour for summary in summaries for hour in summary.hours):
         gpu += hour.gpu
         used += hour.used
         idle += hour.idle
@@ -225,13 +225,13 @@ def _times(found: Sequence[MachineSummary]) -> BilledTimes:
     }
 
 
-def idle_value(found: Sequence[MachineSummary]) -> IdleCost:
+def idle_value(summaries: Sequence[MachineSummary]) -> IdleCost:
     """Return what all machines cost while nobody used them, for how long, and how long nobody knows.
 
     Without those that are free, as the user's own are: their hours waste no money.
     """
-    total = add_sums(one.idle for one in found)
-    times = _times([one for one in found if one.tally.high or one.tally.without_price])
+    total = add_sums(summary.idle for summary in summaries)
+    times = _times([summary for summary in summaries if summary.tally.high or summary.tally.without_price])
     return {
         **_cost(total, money(total.amount)),
         "hours": hours_text(times["idle_s"] * _SECOND),
@@ -239,32 +239,32 @@ def idle_value(found: Sequence[MachineSummary]) -> IdleCost:
     }
 
 
-def stops_value(found: Sequence[Stop]) -> StopSavings:
+def stops_value(stops: Sequence[Stop]) -> StopSavings:
     """Return what ends by rules have saved at most, in all and by rule, with the rule by which that is counted."""
     by_rule: dict[str, list[Stop]] = {}
-    for one in found:
-        by_rule.setdefault(one.rule, []).append(one)
+    for stop in stops:
+        by_rule.setdefault(stop.rule, []).append(stop)
     rules: list[RuleSavings] = [{"rule": rule, **_stopped(some)} for rule, some in sorted(by_rule.items())]
-    return {**_stopped(found), "by_rule": rules, "rule": RULE}
+    return {**_stopped(stops), "by_rule": rules, "rule": RULE}
 
 
-def _stopped(found: Sequence[Stop]) -> EndSavings:
-    span = sum((one.span for one in found), timedelta())
-    priced = [one.exact for one in found if one.exact is not None]
+def _stopped(stops: Sequence[Stop]) -> EndSavings:
+    span = sum((stop.span for stop in stops), timedelta())
+    priced = [stop.exact for stop in stops if stop.exact is not None]
     return {
-        "usd": usd(money(sum(priced))) if priced or not found else None,
+        "usd": usd(money(sum(priced))) if priced or not stops else None,
         "hours": hours_text(span // timedelta(microseconds=1)),
-        "number": len(found),
-        "without_price": len(found) - len(priced),
+        "number": len(stops),
+        "without_price": len(stops) - len(priced),
     }
 
 
-def spot_value(found: Iterable[MachineSummary]) -> SpotSavings:
+def spot_value(summaries: Iterable[MachineSummary]) -> SpotSavings:
     """Return what spot machines cost less than the same hours on demand; None where nothing is known to compare with.
 
     A machine is one of these that was launched so last, or that cost anything else than on demand.
     """
-    spot = [one for one in found if one.machine.market == "spot" or one.tally.list_cost != one.tally.compared]
+    spot = [one for one in summaries if one.machine.market == "spot" or one.tally.list_cost != one.tally.compared]
     on_demand, compared = sum(one.tally.list_cost for one in spot), sum(one.tally.compared for one in spot)
     known = on_demand > 0 or compared > 0
     return {
@@ -275,16 +275,16 @@ def spot_value(found: Iterable[MachineSummary]) -> SpotSavings:
     }
 
 
-def left_value(one: OngoingCost) -> IdleResource:
+def left_value(cost: OngoingCost) -> IdleResource:
     """Return one thing that is left over; `usd_per_month` null where no price is known."""
     return {
-        "name": one.name,
-        "kind": one.kind,
-        "provider": one.provider,
-        "region": one.region,
-        "usd_per_month": None if one.per_month is None else usd(one.per_month),
-        "since": one.since,
-        "why": one.why,
+        "name": cost.name,
+        "kind": cost.kind,
+        "provider": cost.provider,
+        "region": cost.region,
+        "usd_per_month": None if cost.per_month is None else usd(cost.per_month),
+        "since": cost.since,
+        "why": cost.why,
     }
 
 

@@ -163,15 +163,15 @@ _NO_JOBS = {
 
 def job_rows(jobs: Sequence[ReportJob], most: int) -> list[JobRow]:
     """Return the rows of the table of jobs, `most` jobs one by one and the others as one: they add up to the total."""
-    ran = [one for one in jobs if one["state"] is not None]
+    ran = [job for job in jobs if job["state"] is not None]
     others = ran[most:]
     found = [JobRow(one["name"], _state(one), one["billed_s"], one["usd"]) for one in ran[:most]]
     if others:
         whole = sum((Decimal(one["usd"]) for one in others), Decimal())
         found.append(JobRow(f"{len(others)} others", "", sum(one["billed_s"] for one in others), f"{whole:f}"))
-    rest = (one for one in jobs if one["state"] is None)
+    rest = (job for job in jobs if job["state"] is None)
     return [*found, *(JobRow(_NO_JOBS[one["id"]], "", one["billed_s"], one["usd"]) for one in rest)]
 
 
-def _state(one: ReportJob) -> str:
-    return (one["state"] or "").replace("_", " ")
+def _state(job: ReportJob) -> str:
+    return (job["state"] or "").replace("_", " ")

@@ -59,16 +59,16 @@ def _head(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[st
 
 
 def _compared(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
-    found = document["comparison"]
+    comparison = document["comparison"]
     yield "## Cloud or desktop"
-    owned = found["owned"]
-    if found["sentence"] and found["sentence"] not in document["summary"]:
-        yield escaped(found["sentence"])
+    owned = comparison["owned"]
+    if comparison["sentence"] and comparison["sentence"] not in document["summary"]:
+        yield escaped(comparison["sentence"])
     elif not owned:
         yield "There is nothing to compare yet."
     if not owned:
         return
-    cloud = found["cloud"]
+    cloud = comparison["cloud"]
     cases: tuple[CaseName, ...] = ("low", "expected", "high")
     rows = [
         ["the cloud", *(shown(amount) for amount in (cloud["low_usd"], cloud["usd"], cloud["high_usd"]))],
@@ -78,7 +78,7 @@ def _compared(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterato
         ["break-even", *(_meeting(document, case, clock) for case in cases)],
     ]
     yield _table(["", "best for the cloud", "expected", "best for the desktop"], rows, right=3)
-    desktop = found["desktop"]
+    desktop = comparison["desktop"]
     yield (
         f"The desktop: {escaped(desktop['name'])}, {desktop['gpus']} x {escaped(desktop['gpu'])}, "
         f"{shown.prose(desktop['purchase_usd'])} ({escaped(desktop['source'])}, {desktop['as_of']})."
@@ -105,11 +105,11 @@ def _spent(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if not document["projects"]:
         return
     yield "## Spent"
-    rows = [[one["name"] or NONE, *_range(one, shown)] for one in document["projects"]]
+    rows = [[project["name"] or NONE, *_range(project, shown)] for project in document["projects"]]
     rows.append(["in all", *_range(document["total"], shown)])
     yield _table(["project", "cost", "at least", "at most"], rows, right=3)
     if len(document["owners"]) > 1:
-        people = [[one["name"] or NONE, *_range(one, shown)] for one in document["owners"]]
+        people = [[owner["name"] or NONE, *_range(owner, shown)] for owner in document["owners"]]
         yield _table(["owner", "cost", "at least", "at most"], people, right=3)
     step, days = _few_days(document)
     yield _table([step, "cost"], [[day, shown(amount)] for day, amount in days], right=1)
@@ -129,12 +129,12 @@ def _to_come(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator
     yield "## Budgets and what still costs money"
     rows = [
         [
-            one["name"],
-            shown(one["limit_usd"]),
-            shown(one["remaining_usd"]),
-            clock(one["exhausted_at"]) if one["exhausted_at"] else "not in its period",
+            budget["name"],
+            shown(budget["limit_usd"]),
+            shown(budget["remaining_usd"]),
+            clock(budget["exhausted_at"]) if budget["exhausted_at"] else "not in its period",
         ]
-        for one in document["budgets"]
+        for budget in document["budgets"]
     ]
     yield _table(["budget", "limit", "left", "empty at this rate"], rows, right=2) if rows else "There is no budget."
     burn, projected = document["burn"], document["projected"]
@@ -152,24 +152,24 @@ def _jobs(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if document["jobs"]:
         yield "## Jobs"
         rows = [
-            [one.name, one.state, hours_text(one.seconds), shown(one.usd)]
-            for one in job_rows(document["jobs"], MAX_ROWS)
+            [job_row.name, job_row.state, hours_text(job_row.seconds), shown(job_row.usd)]
+            for job_row in job_rows(document["jobs"], MAX_ROWS)
         ]
         rows.append(["in all", "", "", shown(document["total"]["usd"])])
         yield _table(["job", "state", "hours", "cost"], rows, right=2)
 
 
 def _machines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
-    found = document["machines"]
+    machines = document["machines"]
     yield "## Machines"
-    if not found:
+    if not machines:
         yield "No machine has cost anything."
         return
     rows = [
         [one["name"] or one["id"], one["gpu"] or "no GPU", one["provider"], shown(one["usd"]), *_times(one)]
-        for one in found[:MAX_ROWS]
+        for one in machines[:MAX_ROWS]
     ]
-    more = len(found) - MAX_ROWS + document["machines_left_out"]
+    more = len(machines) - MAX_ROWS + document["machines_left_out"]
     yield _table(["machine", "GPU", "where", "cost", *_TIMES], rows, right=6)
     if more > 0:
         yield f"And {more} more, each of which cost less."
@@ -211,14 +211,14 @@ def _left(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[st
         yield "## What still costs money without a running machine"
         rows = [
             [
-                one["name"] or "",
-                one["kind"],
-                one["provider"],
-                shown(one["usd_per_month"]),
-                clock.day(one["since"]),
-                one["why"],
+                idle_resource["name"] or "",
+                idle_resource["kind"],
+                idle_resource["provider"],
+                shown(idle_resource["usd_per_month"]),
+                clock.day(idle_resource["since"]),
+                idle_resource["why"],
             ]
-            for one in document["idle_resources"]
+            for idle_resource in document["idle_resources"]
         ]
         yield _table(["of", "what", "where", "a month", "since", "why"], rows, right=0)
 
@@ -228,13 +228,13 @@ def _prices(document: ReportDocument) -> Iterator[str]:
         yield "## Ages of listed prices"
         rows = [
             [
-                one["provider"],
-                one["newest"],
-                one["oldest"],
-                (one["refreshed_at"] or "never")[:10],
-                f"{one['old']} of {one['items']}",
+                price["provider"],
+                price["newest"],
+                price["oldest"],
+                (price["refreshed_at"] or "never")[:10],
+                f"{price['old']} of {price['items']}",
             ]
-            for one in document["prices"]
+            for price in document["prices"]
         ]
         yield _table(["list of", "newest", "oldest", "refreshed", "older than 180 days"], rows, right=0)
 

@@ -64,7 +64,7 @@ def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> 
     """Return what each period cost, by project: the eight dearest and the others together; all days in the table."""
     days = document["days"]
     names, others = _layers(document)
-    step, periods = _periods([(clock.date(one["day"]), one["projects"]) for one in days], document["step"])
+    step, periods = _periods([(clock.date(day["day"]), day["projects"]) for day in days], document["step"])
     shown = (*names, *others)
     drawn = [[sum(map(amounts.to_float, sums.get(name, ()))) for name in shown] for sums in periods.values()]
     layers = [Layer(visible(name or NO_PROJECT), [each[n] for each in drawn]) for n, name in enumerate(names)]
@@ -72,7 +72,7 @@ def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> 
         layers.append(Layer(f"{len(others)} others", [sum(each[len(names) :]) for each in drawn]))
     message = f"Bars of {len(periods)} {step}s, in {amounts.unit}. The same is in the table below the chart."
     svg = spending_bars(list(periods), layers, f"Spending per {step} by project", message, step=step)
-    rows = [_spending_row(one, names, others, amounts, clock) for one in days]
+    rows = [_spending_row(day, names, others, amounts, clock) for day in days]
     head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]
     return Chart(svg, _spending_legend(document, names, others, amounts), step, head, rows)
 
@@ -93,7 +93,7 @@ def _periods(
 
 def _layers(document: ReportDocument) -> tuple[list[str], list[str]]:
     """Return the projects with a layer of their own, the dearest first, and the others."""
-    names = [one["name"] for one in document["projects"]]
+    names = [project["name"] for project in document["projects"]]
     known = set(names)
     names += sorted({name for day in document["days"] for name in day["projects"]} - known)
     own = len(names) if len(names) <= NAMED + 1 else NAMED
@@ -101,19 +101,19 @@ def _layers(document: ReportDocument) -> tuple[list[str], list[str]]:
 
 
 def _spending_row(
-    one: ReportDay, names: Sequence[str], others: Sequence[str], amounts: Amounts, clock: Clock
+    day: ReportDay, names: Sequence[str], others: Sequence[str], amounts: Amounts, clock: Clock
 ) -> list[str]:
-    cells = [amounts(one["projects"].get(name, "0")) for name in names]
+    cells = [amounts(day["projects"].get(name, "0")) for name in names]
     if others:
-        cells.append(amounts(_sum(one["projects"].get(name) for name in others)))
-    when = one["day"][:7] if len(one["day"]) < len("2026-11-01") else day_text(clock.date(one["day"]))
-    return [when, amounts(one["usd"]), *cells]
+        cells.append(amounts(_sum(day["projects"].get(name) for name in others)))
+    when = day["day"][:7] if len(day["day"]) < len("2026-11-01") else day_text(clock.date(day["day"]))
+    return [when, amounts(day["usd"]), *cells]
 
 
 def _spending_legend(
     document: ReportDocument, names: Sequence[str], others: Sequence[str], amounts: Amounts
 ) -> list[Legend]:
-    sums = {one["name"]: one["usd"] for one in document["projects"]}
+    sums = {project["name"]: project["usd"] for project in document["projects"]}
     found = [Legend(f"p{n}", name or NO_PROJECT, amounts(sums.get(name))) for n, name in enumerate(names, 1)]
     if others:
         total = amounts(_sum(sums.get(name) for name in others))
@@ -126,16 +126,16 @@ def _sum(texts: Iterable[str | None]) -> str:
     return f"{sum((Decimal(one) for one in texts if one), Decimal(0)):f}"
 
 
-def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart:
+def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Chart:
     """Return what cloud and desktop had cost day by day, with the break-even point where there is one."""
-    days = [one for one in found["curve"] if one["cloud_usd"] is not None]
+    days = [one for one in compare["curve"] if one["cloud_usd"] is not None]
     points = [
-        Point(clock.date(one["day"]), amounts.to_float(one["cloud_usd"]), amounts.to_float(one["desktop_usd"]))
-        for one in days
+        Point(clock.date(day["day"]), amounts.to_float(day["cloud_usd"]), amounts.to_float(day["desktop_usd"]))
+        for day in days
     ]
     if not points:
         return Chart("")
-    meeting = _meeting(found["break_even"], clock)
+    meeting = _meeting(compare["break_even"], clock)
     last = days[-1]
     message = (
         f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
@@ -147,8 +147,8 @@ def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart
     ]
     svg = cost_curves(points, meeting, "Cloud and desktop: what they have cost in all", message)
     rows = [
-        [day_text(clock.date(one["day"])), amounts(one["cloud_usd"]), amounts(one["desktop_usd"])]
-        for one in (days if len(days) <= MAX_ROWS else _month_ends(days))
+        [day_text(clock.date(day["day"])), amounts(day["cloud_usd"]), amounts(day["desktop_usd"])]
+        for day in (days if len(days) <= MAX_ROWS else _month_ends(days))
     ]
     return Chart(svg, legend, "day", ["At the end of", "Cloud", "Desktop"], rows)
 
@@ -174,10 +174,10 @@ def _month_ends(days: Sequence[ComparedDay]) -> list[ComparedDay]:
 
 def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     """Return a bar for each of the dearest machines that were billed."""
-    found = [one for one in document["machines"] if one["billed_s"]][:DRAWN]
+    found = [machine for machine in document["machines"] if machine["billed_s"]][:DRAWN]
     bars = [_bar(one, amounts) for one in found]
     message = f"One bar for each of {len(bars)} machines, the most expensive first, as long as its billed time."
-    sums = [sum(one.seconds[part] for one in bars) for part in range(4)]
+    sums = [sum(bar.seconds[part] for bar in bars) for part in range(4)]
     names = ("GPU busy", "in use otherwise", "idle", "not known")
     kinds = ("busy", "used", "idle", "unknown")
     legend = [
@@ -186,11 +186,11 @@ def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     return Chart(machine_bars(bars, "Machines: what was done in their billed hours", message), legend, f"{len(bars)}")
 
 
-def _bar(one: ReportMachine, amounts: Amounts) -> MachineBar:
-    parts = one["gpu_s"], one["used_s"], one["idle_s"], one["unknown_s"]
-    name = visible(one["name"] or "")
+def _bar(machine: ReportMachine, amounts: Amounts) -> MachineBar:
+    parts = machine["gpu_s"], machine["used_s"], machine["idle_s"], machine["unknown_s"]
+    name = visible(machine["name"] or "")
     message = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, parts))
-    beside = f"{hours_text(one['billed_s'])} h · {amounts.prose(one['usd'])}"
+    beside = f"{hours_text(machine['billed_s'])} h · {amounts.prose(machine['usd'])}"
     return MachineBar(name, beside, parts, f"{name}: {message}")
 
 
@@ -202,7 +202,7 @@ def shares(projects: Sequence[ProjectSum]) -> dict[str, float]:
 
 def monthly(idle: Sequence[IdleResource]) -> tuple[str, int]:
     """Return what all that is left over costs a month, and how much of it has no price and is in no sum."""
-    prices = [one["usd_per_month"] for one in idle]
+    prices = [resource["usd_per_month"] for resource in idle]
     return _sum(prices), prices.count(None)
 
 

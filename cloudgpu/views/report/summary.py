@@ -106,7 +106,7 @@ def _missing(document: ReportDocument) -> Iterator[str]:
 
 def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     burn, projected = document["burn"], document["projected"]
-    stopped = sum(one["usd_per_month"] is None for one in document["idle_resources"])
+    stopped = sum(idle_resource["usd_per_month"] is None for idle_resource in document["idle_resources"])
     if burn["without_price"] > stopped:
         yield "Of what runs now, something has no known price."
     if not Decimal(burn["usd_per_hour"]):
@@ -118,14 +118,14 @@ def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
 
 
 def _budgets(document: ReportDocument, shown: Amounts) -> Iterator[str]:
-    for one in document["budgets"]:
-        if Decimal(one["remaining_usd"]) <= 0:
-            yield f"The budget {one['name']} of {_said(shown, one['limit_usd'])} is used up."
-        elif one["exhausted_at"] is not None:
-            at = from_iso(one["exhausted_at"])
+    for budget in document["budgets"]:
+        if Decimal(budget["remaining_usd"]) <= 0:
+            yield f"The budget {budget['name']} of {_said(shown, budget['limit_usd'])} is used up."
+        elif budget["exhausted_at"] is not None:
+            at = from_iso(budget["exhausted_at"])
             yield (
-                f"The budget {one['name']} is empty on {at:%Y-%m-%d} at this rate: "
-                f"{_said(shown, one['remaining_usd'])} of {_said(shown, one['limit_usd'])} are left."
+                f"The budget {budget['name']} is empty on {at:%Y-%m-%d} at this rate: "
+                f"{_said(shown, budget['remaining_usd'])} of {_said(shown, budget['limit_usd'])} are left."
             )
 
 
@@ -166,14 +166,14 @@ def _saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
 
 
 def _left(document: ReportDocument, shown: Amounts) -> Iterator[str]:
-    found = document["idle_resources"]
-    if not found:
+    idle_resources = document["idle_resources"]
+    if not idle_resources:
         return
-    known = [Decimal(one["usd_per_month"]) for one in found if one["usd_per_month"] is not None]
-    resources = "1 resource" if len(found) == 1 else f"{len(found)} resources"
+    known = [Decimal(one["usd_per_month"]) for one in idle_resources if one["usd_per_month"] is not None]
+    resources = "1 resource" if len(idle_resources) == 1 else f"{len(idle_resources)} resources"
     amount = f" {_said(shown, f'{sum(known):f}')} a month" if known else ""
-    without = f" ({len(found) - len(known)} without a known price)" if len(known) < len(found) else ""
-    costs = "costs" if len(found) == 1 else "cost"
+    without = f" ({len(idle_resources) - len(known)} without a known price)" if len(known) < len(idle_resources) else ""
+    costs = "costs" if len(idle_resources) == 1 else "cost"
     yield f"{resources} without a running machine {costs}{amount or ' money'}{without}."
 
 
@@ -192,9 +192,9 @@ def _hours(text: str) -> str:
 
 
 def _old(document: ReportDocument) -> Iterator[str]:
-    for one in document["prices"]:
-        if one["old"] * 2 > one["items"]:
+    for price in document["prices"]:
+        if price["old"] * 2 > price["items"]:
             yield (
-                f"Most listed prices of {one['provider']} are dated more than {OLD_AFTER.days} days ago, "
-                f"the newest {one['newest']}: cloudgpu catalog refresh --provider {one['provider']}"
+                f"Most listed prices of {price['provider']} are dated more than {OLD_AFTER.days} days ago, "
+                f"the newest {price['newest']}: cloudgpu catalog refresh --provider {price['provider']}"
             )

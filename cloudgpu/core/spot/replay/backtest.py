@@ -104,17 +104,17 @@ def starts_of(
     """
     window = job.deadline_h * 3600
     worlds = [tuple(traces)] if together else [(trace,) for trace in traces]
-    found: list[Start] = []
+    starts: list[Start] = []
     for world in worlds:
         shortest = min(world, key=lambda trace: trace.seconds)
         places = shortest.lasting(window)
         drawn = draws.fork("+".join(trace.name for trace in world))
         for _ in range(count if places else 0):
             at = drawn.below(places) * shortest.gap_s
-            found.append(Start(world, at, optimum(job, zones_of(world, job, at))))
+            starts.append(Start(world, at, optimum(job, zones_of(world, job, at))))
             if progress is not None:
-                progress(len(found))
-    return found
+                progress(len(starts))
+    return starts
 
 
 def too_short(traces: Sequence[Trace], job: SpotJob) -> tuple[str, ...]:
@@ -236,8 +236,8 @@ def _groups(starts: Sequence[Start], runs: Sequence[Run]) -> list[_Sums]:
 
 def _added(groups: Sequence[_Sums]) -> _Sums:
     total = _Sums()
-    for one in groups:
-        total.add(one)
+    for group in groups:
+        total.add(group)
     return total
 
 

@@ -52,7 +52,7 @@ def make_trace(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, bef
 
 def pick_model(draws: Draws, models: tuple[Hazards, ...] = SHIPPED) -> Hazards:
     """Return one of the models, as often as its weight says."""
-    return models[draws.weighted([one.weight for one in models])]
+    return models[draws.weighted([hazards.weight for hazards in models])]
 
 
 def fit_rates(name: str, traces: list[Trace]) -> Hazards:

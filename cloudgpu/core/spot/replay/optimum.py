@@ -162,7 +162,7 @@ class _Search:
         end = (index + 1) * self.tick
         cost, hours = price * self.tick, self.tick * on_demand
         last = end - self.work  # with less time lost, the work is done within the tick
-        ran = [(one[0], one[1] + cost, one[2] + hours, one[3], one[4]) for one in labels if one[0] > last]
+        ran = [(label[0], label[1] + cost, label[2] + hours, label[3], label[4]) for label in labels if label[0] > last]
         ended: _Label | None = None
         for lost, so_far, hours_before, *starts in labels[: len(labels) - len(ran)]:
             used = self.work + lost - end + self.tick
@@ -175,7 +175,7 @@ class _Search:
         done = self.work - index * self.tick
         for price, after in self.bounds:
             most = limit - after[state][index] - price * done
-            labels = [one for one in labels if one[1] + price * one[0] <= most]
+            labels = [label for label in labels if label[1] + price * label[0] <= most]
         return labels
 
 

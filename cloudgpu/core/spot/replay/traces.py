@@ -105,7 +105,7 @@ def trace_of_changes(name: str, changes: Iterable[tuple[float, bool]], until_s: 
 
     `changes` are (epoch seconds, whether spot was there), oldest first. None where nothing was seen before `until_s`.
     """
-    seen = [one for one in changes if one[0] < until_s]
+    seen = [change for change in changes if change[0] < until_s]
     if not seen:
         return None
     data, place = bytearray(), 0
