@@ -95,24 +95,24 @@ def unconfirmed_prices(facts: Facts) -> Iterator[str]:
             yield f"confirmations: {row['cloud']} {row['region']} {name} is {price} there and {known} in prices"
 
 
-def catalogue_errors(made: Catalogue) -> Iterator[str]:
+def catalogue_errors(catalogue: Catalogue) -> Iterator[str]:
     """Yield what is wrong with the catalogue: a type without a figure, a price without a type, a date or a source."""
-    for name, gpu in made["gpus"].items():
+    for name, gpu in catalogue["gpus"].items():
         if not gpu.get("memory_gib"):
             yield f"GPU {name} has no memory"
         yield from (f"GPU {name}: {fault}" for fault in _card_faults(gpu.get("card", {})))
-    for provider, types in made["types"].items():
+    for provider, types in catalogue["types"].items():
         for name, shape in types.items():
-            yield from (f"{provider} {name}: {fault}" for fault in _type_faults(provider, shape, made))
-        for name in [*made["networks"][provider], *made["spot_interruption"][provider]]:
+            yield from (f"{provider} {name}: {fault}" for fault in _type_faults(provider, shape, catalogue))
+        for name in [*catalogue["networks"][provider], *catalogue["spot_interruption"][provider]]:
             if name not in types:
                 yield f"{provider} {name} has a network or spot interruptions and no type"
-        for name, prices in made["prices"][provider].items():
+        for name, prices in catalogue["prices"][provider].items():
             if name not in types:
                 yield f"{provider} {name} has a price and no type"
-            yield from (f"{provider} {name}: {fault}" for fault in _prices_faults(provider, prices, made))
-    yield from _quota_faults(made)
-    yield from _storage_faults(made)
+            yield from (f"{provider} {name}: {fault}" for fault in _prices_faults(provider, prices, catalogue))
+    yield from _quota_faults(catalogue)
+    yield from _storage_faults(catalogue)
 
 
 def _card_faults(card: Catalogue) -> Iterator[str]:
@@ -133,11 +133,11 @@ def _storage_faults(made: Catalogue) -> Iterator[str]:
             yield from (f"{provider} {kind}: {fault}" for fault in _kind_faults(provider, kind, found["prices"], made))
 
 
-def _kind_faults(provider: str, kind: str, prices: list[list[Any]], made: Catalogue) -> Iterator[str]:
+def _kind_faults(provider: str, kind: str, prices: list[list[Any]], catalogue: Catalogue) -> Iterator[str]:
     regions = [region for row in prices for region in row[0].split("/")]
     yield from (f"{region} is priced twice" for region, count in Counter(regions).items() if count > 1)
     if kind in rules.PRICED_EVERYWHERE[provider] and not any(region.endswith("*") for region in regions):
-        priced = {price[0] for entries in made["prices"][provider].values() for price in entries}
+        priced = {price[0] for entries in catalogue["prices"][provider].values() for price in entries}
         yield from (f"{region} has GPU machines and no price of it" for region in sorted(priced - set(regions)))
 
 
@@ -155,8 +155,8 @@ def _counts(quota: Catalogue, provider: str, name: str, gpu: str, market: str) -
     return here and any(family in quota["families"] for family in rules.quota_families(provider, name, gpu))
 
 
-def _type_faults(provider: str, shape: Catalogue, made: Catalogue) -> Iterator[str]:
-    if shape["gpu"] not in made["gpus"]:
+def _type_faults(provider: str, shape: Catalogue, catalogue: Catalogue) -> Iterator[str]:
+    if shape["gpu"] not in catalogue["gpus"]:
         yield f"its GPU {shape['gpu']} is not known"
     for key, most in (("count", MAX_GPUS), ("gpu_memory_gib", MAX_GIB), ("vcpus", 1000), ("memory_gib", 10_000)):
         unsaid = provider in rules.UNSIZED and key in ("vcpus", "memory_gib") and shape.get(key) == 0
@@ -164,7 +164,7 @@ def _type_faults(provider: str, shape: Catalogue, made: Catalogue) -> Iterator[s
             yield f"{key} is {shape.get(key)}"
     if not 0 < shape["share"] <= 1 or (shape["share"] < 1 and shape["count"] != 1):
         yield f"a share of {shape['share']} in {shape['count']} GPUs"
-    whole = made["gpus"].get(shape["gpu"], {}).get("memory_gib")
+    whole = catalogue["gpus"].get(shape["gpu"], {}).get("memory_gib")
     if whole and not _fits_memory(shape, whole):
         yield f"{shape['gpu_memory_gib']} GiB is not a share of {shape['share']} in {whole} GiB"
 
@@ -174,7 +174,7 @@ def _fits_memory(shape: Catalogue, whole: float) -> bool:
     return bool(abs(shape["gpu_memory_gib"] / (whole * shape["share"]) - 1) < 0.1)  # noqa: PLR2004
 
 
-def _prices_faults(provider: str, prices: list[list[Any]], made: Catalogue) -> Iterator[str]:
+def _prices_faults(provider: str, prices: list[list[Any]], catalogue: Catalogue) -> Iterator[str]:
     seen = Counter((region, market) for region, market, *_ in prices)
     yield from (f"{' '.join(key)} is priced {count} times" for key, count in seen.items() if count > 1)
     on_demand = {price[0]: Decimal(price[2]) for price in prices if price[1] == "on_demand" and _is_price(price[2])}
@@ -188,7 +188,7 @@ def _prices_faults(provider: str, prices: list[list[Any]], made: Catalogue) -> I
             yield f"{where}: spot costs more than on demand"
         if rules.earliest_day(dated) is None:
             yield f"{where}: no date"
-        if not made["sources"][source] or not made["checks"][check]:
+        if not catalogue["sources"][source] or not catalogue["checks"][check]:
             yield f"{where}: no source"
 
 

@@ -176,14 +176,14 @@ def _description(shape: Catalogue, sources: _Table) -> Catalogue:
 
 def _prices(facts: Facts, provider: str, types: dict[str, Catalogue], sources: _Table, checks: _Table) -> Catalogue:
     rows = {(row["instance_type"], row["region"]): row for row in facts["prices"] if row["cloud"] == provider}
-    made: Catalogue = {}
+    catalogue: Catalogue = {}
     for (name, region), row in sorted(rows.items()):
         if name in types:
-            made.setdefault(name, []).extend(_entries(row, region, sources, checks))
+            catalogue.setdefault(name, []).extend(_entries(row, region, sources, checks))
     for name, shape in sorted(types.items()):
         if shape["host"]:
-            made[name] = [*_attached_entries(shape, rows, sources, checks)]
-    return {name: entries for name, entries in sorted(made.items()) if entries}
+            catalogue[name] = [*_attached_entries(shape, rows, sources, checks)]
+    return {name: entries for name, entries in sorted(catalogue.items()) if entries}
 
 
 def _entries(row: CsvRow, region: str, sources: _Table, checks: _Table) -> Iterator[list[Any]]:
@@ -261,15 +261,15 @@ def _disks(facts: Facts, provider: str, sources: _Table, notes: _Table) -> Catal
     """
     own = [row for row in facts["storage_regions"] if row["cloud"] == provider]
     newer = {row["type"] for row in own}
-    made: Catalogue = {}
+    catalogue: Catalogue = {}
     for row in (row for row in facts["storage_prices"] if row["cloud"] == provider):
-        found = made.setdefault(row["type"], {"unit": row["unit"], "prices": []})
+        found = catalogue.setdefault(row["type"], {"unit": row["unit"], "prices": []})
         if row["type"] not in newer:
             found["prices"].append(_storage_price(row, sources, notes))
     for row in own:
-        found = made.setdefault(row["type"], {"unit": row["unit"], "prices": []})
+        found = catalogue.setdefault(row["type"], {"unit": row["unit"], "prices": []})
         found["prices"].append(_storage_price(row, sources, notes))
-    return made
+    return catalogue
 
 
 def _storage_price(row: CsvRow, sources: _Table, notes: _Table) -> list[Any]:
@@ -336,9 +336,9 @@ def _networks(facts: Facts, provider: str, sources: _Table) -> Catalogue:
 
 def _interruptions(facts: Facts, provider: str, sources: _Table) -> Catalogue:
     """Return by type and region [least, most, source, date] of the part of its spot machines taken in a month."""
-    made: Catalogue = {}
+    catalogue: Catalogue = {}
     for row in (row for row in facts["spot_interruption"] if row["cloud"] == provider):
         low, high = rules.SPOT_LOSS[row["bucket"]]
         figures = [low, high, sources.number(rules.plain_source(row["source"])), row["as_of"]]
-        made.setdefault(row["instance_type"], {})[row["region"]] = figures
-    return made
+        catalogue.setdefault(row["instance_type"], {})[row["region"]] = figures
+    return catalogue

@@ -126,7 +126,7 @@ def offers(
 
 
 def _is_sold(offer: CatalogOffer) -> bool:
-    return not offer.type.legacy and (offer.listed.market is Market.SPOT or not offer.type.spot_only)
+    return not offer.type.legacy_reason and (offer.listed.market is Market.SPOT or not offer.type.spot_only)
 
 
 def listed_price(provider: str, name: str, region: str, market: Market) -> Price | None:
@@ -289,7 +289,7 @@ def _type(provider: str, name: str, row: dict[str, Any]) -> InstanceType:
         local_ssd_gb=row.get("local_ssd_gb"),
         arch=row["arch"],
         spot_only=row.get("spot_only", False),
-        legacy=row.get("legacy", ""),
+        legacy_reason=row.get("legacy", ""),
         recalled=tuple(row.get("recalled", ())),
         notes=row.get("notes", ""),
         source=catalogue()["sources"][row["source"]],
@@ -322,8 +322,8 @@ def driver_for(gpu: str) -> GpuDriver | None:
     """Return what drives a GPU, by its name in the catalogue; None for one whose generation is not known."""
     spec = named_gpu(gpu)
     family = "" if spec is None else spec.architecture
-    rows = catalogue()["drivers"]
-    return next((GpuDriver(**row) for row in rows if family and family.startswith(row["family"])), None)
+    drivers = catalogue()["drivers"]
+    return next((GpuDriver(**row) for row in drivers if family and family.startswith(row["family"])), None)
 
 
 def public_images(provider: str, use: str, machine: str) -> tuple[PublicImage, ...]:

@@ -69,15 +69,15 @@ def counted_price(provider: str, region: str, kind: str, price_class: PriceClass
     its class at the provider, else at any; each by gigabyte or by hour, times 1.5, with `upper_bound` and `derived`
     set. `price_class` is for a kind whose name does not tell its class (default: a disk).
     """
-    rows = _of_kind(provider, kind) if provider in PROVIDERS else []
-    larger = None if rows or provider not in PROVIDERS else _next_larger(provider, kind)
-    if larger is not None or any(covers(row.region, region) for row in rows):
+    prices = _of_kind(provider, kind) if provider in PROVIDERS else []
+    larger = None if prices or provider not in PROVIDERS else _next_larger(provider, kind)
+    if larger is not None or any(covers(row.region, region) for row in prices):
         return disk_price(provider, region, kind)
     price_class = price_class or price_class_of(kind)
-    most_expensive = max(rows, key=lambda row: row.price) if rows else _most_expensive(provider, price_class)
+    most_expensive = max(prices, key=lambda row: row.price) if prices else _most_expensive(provider, price_class)
     message = (
         "the most expensive one known of its kind"
-        if rows
+        if prices
         else f"the most expensive {price_class} known, {most_expensive.provider} {most_expensive.kind},"
     )
     return replace(

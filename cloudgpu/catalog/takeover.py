@@ -71,7 +71,7 @@ def merge_prices(before: StoredPrices, answer: PriceList, most: float, *, accept
     earlier = _earlier_held_back(before, held_back, parts, asked_now)
     renewed = {row.key for part in answer.parts if part.scope in asked_now for row in part.rows}
     return MergedPrices(
-        stored=StoredPrices(answer.provider, parts, (*earlier, *held_back)),
+        kept=StoredPrices(answer.provider, parts, (*earlier, *held_back)),
         prices=len(renewed) - len(held_back),
         moves=tuple(moves),
         refused=tuple(one for part in answer.parts for one in part.refused),

@@ -149,7 +149,7 @@ def _refused(word: str) -> InvalidRequest:
     if word in SENTENCES:
         says, way = SENTENCES[word]
         return InvalidRequest(says.format(config=_config_file(), word=word), field="verb", value=word, next=way)
-    meant = meant_by(word)
+    meant = nearest_verb(word)
     return InvalidRequest(
         f"There is no verb {word!r}" + did_you_mean(meant, "."),
         field="verb",
@@ -158,7 +158,7 @@ def _refused(word: str) -> InvalidRequest:
     )
 
 
-def meant_by(word: str) -> str | None:
+def nearest_verb(word: str) -> str | None:
     """Return the verb, or other name of one, that is meant probably; None where none is near.
 
     A verb that ends machines is meant only by its own letters and first letter: in another order, one too many, or

@@ -73,9 +73,9 @@ def _warn_overdue(session: Session) -> None:
     from cloudgpu.errors import LedgerUnavailable
 
     with suppress(LedgerUnavailable):  # a verb that needs the ledger says so itself
-        said = session.moved_away() or unguarded(session) or overdue(session)
-        if said:
-            tell(said)
+        message = session.moved_away() or unguarded(session) or overdue(session)
+        if message:
+            tell(message)
 
 
 def exit_if_unanswered(gaps: Sequence[Gap], says: Callable[[str, str], str] = unanswered_text) -> None:

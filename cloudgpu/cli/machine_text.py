@@ -52,14 +52,14 @@ def guards(value: MachineDocument, now: datetime) -> str | None:
     if value["terminated_at"] or not value["billed"]:
         return None
     found = value["guards"]
-    said = [
+    parts = [
         _said("the agent", found["agent"], _NO_AGENT.get(found["agent_is"] or "", "none"), now),
         *([] if _has_no_cloud(value) else [_said(_timer(found), found["timer"], "none", now)]),
         _said("the reaper", found["reaper"], "nothing decided", now),
     ]
     if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
-        said.append(ONLY_PASSES + (WAIVED if found["waived"] else ""))
-    return "; ".join(said)
+        parts.append(ONLY_PASSES + (WAIVED if found["waived"] else ""))
+    return "; ".join(parts)
 
 
 def _timer(found: Guards) -> str:
@@ -255,11 +255,11 @@ def _whose(value: MachineDocument) -> str | None:
 
 def _shared(value: MachineDocument) -> str | None:
     """Return whose keys were let in beside those of the launch, and from where."""
-    said = []
+    parts = []
     for one in value["shared"]:
         place = f" from {one['from'].removesuffix('/32')}" if one["from"] else ""
-        said.append(f"{one['label'] or one['key']}{place}")
-    return ", ".join(said) or None
+        parts.append(f"{one['label'] or one['key']}{place}")
+    return ", ".join(parts) or None
 
 
 def _taken(value: MachineDocument, now: datetime) -> str | None:

@@ -20,8 +20,8 @@ def tell(sentence: str) -> None:
     """Say what is going on, on stderr."""
     for told in steps:
         told(sentence)
-    said = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
-    sys.stderr.write(f"{shown(said, sys.stderr)}\n")
+    text = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
+    sys.stderr.write(f"{shown(text, sys.stderr)}\n")
     sys.stderr.flush()
 
 

@@ -143,8 +143,8 @@ def _counted() -> str:
         return ""
     from cloudgpu.parallel import counts
 
-    said = [f"{done} of {total} {what}" for what, (done, total) in counts().items() if total > 1]
-    return f": {', '.join(said)}" if said else ""
+    parts = [f"{done} of {total} {what}" for what, (done, total) in counts().items() if total > 1]
+    return f": {', '.join(parts)}" if parts else ""
 
 
 class _Told:

@@ -98,9 +98,9 @@ def fitted(rows: list[list[str]], headings: Sequence[str], where: int) -> list[l
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
     """Return `label  text` lines, wrapped under the text; pairs without a text are left out."""
-    said = [(label, text) for label, text in pairs if text]
-    width = max((len(label) for label, _ in said), default=0) + 4
-    return "\n".join(wrapped(text, f"  {label}".ljust(width), " " * width) for label, text in said)
+    kept_pairs = [(label, text) for label, text in pairs if text]
+    width = max((len(label) for label, _ in kept_pairs), default=0) + 4
+    return "\n".join(wrapped(text, f"  {label}".ljust(width), " " * width) for label, text in kept_pairs)
 
 
 def paragraph(text: str) -> str:

@@ -36,7 +36,7 @@ AGES = "seconds"  # the unit of every other signal: how long ago it showed life
 
 
 def why_value(
-    seen: MachineView,
+    view: MachineView,
     decision: Decision,
     now: datetime,
     *,
@@ -51,8 +51,8 @@ def why_value(
     kept here, or `none`. `judged` has the signals where those are too old to decide by; `over` is why one that does
     not run was asked to stop. Times are UTC text, spans seconds.
     """
-    machine = seen.machine
-    found = activity_evidence(seen, now) if runs_on(machine) else Evidence(UNKNOWN, _rests(machine, over), asked=False)
+    machine = view.machine
+    found = activity_evidence(view, now) if runs_on(machine) else Evidence(UNKNOWN, _rests(machine, over), asked=False)
     return {
         "machine": machine.id,
         "name": machine.name,
@@ -62,17 +62,17 @@ def why_value(
         "source": {
             "how": how,
             "at": None if at is None else iso(at),
-            "error": seen.judged_fault,
+            "error": view.judged_fault,
             "signals_at": None if at is None else iso(at),
         },
-        "signals": signal_values(judged or seen.judged),
-        "last_active_at": None if seen.last_active is None else iso(seen.last_active),
+        "signals": signal_values(judged or view.judged),
+        "last_active_at": None if view.last_active is None else iso(view.last_active),
         "up_since": iso(up_since(machine)),
-        "scratch": [{"path": path, "bytes": size} for path, size in seen.scratch],
-        "policy": _policy(seen),
+        "scratch": [{"path": path, "bytes": size} for path, size in view.scratch],
+        "policy": _policy(view),
         "decision": decision_value(decision),
         "warnings": _warnings(machine),
-        "ends": _ends(seen, now, found.activity, found.quiet),
+        "ends": _ends(view, now, found.activity, found.quiet),
     }
 
 
@@ -113,30 +113,30 @@ def decision_value(decision: Decision) -> ReapVerdict:
     }
 
 
-def _policy(seen: MachineView) -> ActivityPolicy:
-    policy = seen.policy
+def _policy(view: MachineView) -> ActivityPolicy:
+    policy = view.policy
     if policy is None:
-        return {"name": seen.machine.policy, "why": seen.why_policy, "idle": None}
+        return {"name": view.machine.policy, "why": view.why_policy, "idle": None}
     idle = policy.idle
     after_s, grace_s = idle.after.total_seconds(), idle.grace.total_seconds()
     return {
         "name": policy.name,
-        "why": seen.why_policy,
+        "why": view.why_policy,
         "idle": {"do": str(idle.do), "after_s": after_s, "grace_s": grace_s},
     }
 
 
 def _warnings(machine: Machine) -> list[GivenWarning]:
-    given = machine.warnings
-    return [{"rule": rule, "at": one.at, "due": one.due, "count": one.times} for rule, one in given.items()]
+    warnings = machine.warnings
+    return [{"rule": rule, "at": one.at, "due": one.due, "count": one.times} for rule, one in warnings.items()]
 
 
-def _ends(seen: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
+def _ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things are; null where it would not."""
-    row, policy = seen.machine, seen.policy
+    row, policy = view.machine, view.policy
     off = None if policy is None else next_off(policy.schedules, now)
     return {
-        "idle": _idle_end(seen, now, activity, quiet),
+        "idle": _idle_end(view, now, activity, quiet),
         "lease": row.expires,
         "renew_until": row.renew_until,
         "schedule": None if off is None else iso(off),
@@ -144,13 +144,13 @@ def _ends(seen: MachineView, now: datetime, activity: str, quiet: timedelta | No
     }
 
 
-def _idle_end(seen: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> str | None:
+def _idle_end(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> str | None:
     """Return the earliest moment at which idle time could end it, were it used no more from now on."""
-    policy = seen.policy
+    policy = view.policy
     if policy is None or policy.idle.do != "stop" or activity == UNKNOWN:
         return None
     limits = policy.idle
     idle_at = now if activity == "IDLE" else now - (quiet or timedelta(0)) + limits.after
-    given = seen.machine.warnings.get("idle")
-    warned_at = from_iso(given.at) if given and given.due else max(idle_at, now)
+    idle = view.machine.warnings.get("idle")
+    warned_at = from_iso(idle.at) if idle and idle.due else max(idle_at, now)
     return iso(max(warned_at + limits.grace, now))

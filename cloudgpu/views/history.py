@@ -127,8 +127,8 @@ def _decided(body: Body) -> str:
     do = _DONE.get(body["do"], f"decided to {body['do']} it")
     rule = "" if body["rule"] == "none" else f" ({body['rule']})"
     so = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
-    told = body["do"] == "warn" and rule  # and so says itself when it ends
-    at = f"; ends {minute(body['at'])} if {so}" if body.get("at") and body["do"] in _DONE and not told else ""
+    has_warned = body["do"] == "warn" and rule  # and so says itself when it ends
+    at = f"; ends {minute(body['at'])} if {so}" if body.get("at") and body["do"] in _DONE and not has_warned else ""
     return f"{do}{rule}: {body['why']}{at}"
 
 

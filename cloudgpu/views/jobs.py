@@ -191,14 +191,14 @@ def _waits(job: Job) -> JobWaits | None:
 
 
 def _slurm(job: Job, now: datetime) -> JobSlurm | None:
-    asked = job.in_slurm
-    if asked is None or job.slurm_id is None:
+    in_slurm = job.in_slurm
+    if in_slurm is None or job.slurm_id is None:
         return None
     tariff = tariff_cost(job, now)
     return {
         "id": job.slurm_id,
-        "cluster": asked["cluster"],
-        "nodes": asked["nodes"],
+        "cluster": in_slurm["cluster"],
+        "nodes": in_slurm["nodes"],
         "states": list(dict.fromkeys(run.state for run in job.runs)),
         "reason": _reason(job),
         "tariff_usd": None if tariff is None else usd(tariff),

@@ -70,8 +70,8 @@ def ends_itself(machine: Machine) -> bool:
 
 def activity_unknown_reason(machine: Machine) -> str | None:
     """Return why passes do not know whether a machine is used, once its people were told so; None where they do."""
-    told = machine.warnings.get(NOT_KNOWN)
-    return str(told.why) if told is not None and machine.terminated_at is None and machine.billed else None
+    warning = machine.warnings.get(NOT_KNOWN)
+    return str(warning.why) if warning is not None and machine.terminated_at is None and machine.billed else None
 
 
 def timer_of(machine: Machine) -> str | None:

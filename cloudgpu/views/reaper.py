@@ -54,8 +54,8 @@ def explained(run: Pass) -> list[WhyDocument]:
     ]
 
 
-def _decision(seen: MachineView, decision: Decision) -> MachineDecision:
-    machine = seen.machine
+def _decision(view: MachineView, decision: Decision) -> MachineDecision:
+    machine = view.machine
     return {
         "machine": decision.machine,
         "name": decision.name,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu import catalog
-from cloudgpu.core.catalog.catalog import meant_by
+from cloudgpu.core.catalog.catalog import matching_gpus
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
@@ -190,7 +190,7 @@ def test_a_derived_disk_price_is_the_dearer_of_two_ways_and_has_the_other(provid
     ],
 )
 def test_usual_spellings_are_understood(asked, names):
-    assert [spec.name for spec in meant_by(asked, catalog.gpus())] == names
+    assert [spec.name for spec in matching_gpus(asked, catalog.gpus())] == names
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_usual_spellings_are_understood(asked, names):
 )
 def test_an_unknown_gpu_is_refused_with_the_near_one(asked, near):
     with pytest.raises(InvalidRequest) as refused:
-        meant_by(asked, catalog.gpus())
+        matching_gpus(asked, catalog.gpus())
     assert refused.value.value == asked
     assert near in refused.value.next
 
@@ -206,7 +206,7 @@ def test_an_unknown_gpu_is_refused_with_the_near_one(asked, near):
 @pytest.mark.parametrize("asked", ["", "  ", "nvidia", "gb", "zzzzzz", "???"])
 def test_what_names_no_gpu_is_refused(asked):
     with pytest.raises(InvalidRequest):
-        meant_by(asked, catalog.gpus())
+        matching_gpus(asked, catalog.gpus())
 
 
 WORDS = st.sampled_from(["v100", "a100", "nvidia", "80gb", "rtx", "3090", "-", " ", "_", "pcie", "sxm4", "32g", "x"])
@@ -225,7 +225,7 @@ def test_whatever_is_typed_means_a_gpu_or_is_refused_with_a_way_out(asked):
 
 def answer(asked):
     try:
-        return meant_by(asked, catalog.gpus()), None
+        return matching_gpus(asked, catalog.gpus()), None
     except InvalidRequest as refused:
         return [], refused
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.cli.aliases import RISKY, SAME, SENTENCES, meant_by, understood
+from cloudgpu.cli.aliases import RISKY, SAME, SENTENCES, nearest_verb, understood
 from cloudgpu.cli.app import run
 from cloudgpu.cli.verbs import ACTIONS, VERBS
 from cloudgpu.errors import InvalidRequest
@@ -93,4 +93,4 @@ def test_a_harmless_word_is_never_answered_with_what_ends_machines(word):
      ("statu", "status"), ("estimte", "estimate"), ("xyzzy", None)],
 )  # fmt: skip
 def test_a_slip_of_the_fingers_is_recognised(typo, verb):
-    assert meant_by(typo) == verb
+    assert nearest_verb(typo) == verb

@@ -72,13 +72,13 @@ def _unused(value: PolicyDocument | PolicySummary) -> str | None:
 
 
 def _below(summary: PolicySummary) -> str:
-    said = [summary["error"] or summary["description"]]
-    said += list(_chosen(summary["chosen_by"]))
-    said += [] if summary["source"] in (None, "shipped") else [f"from {summary['source']}"]
+    parts = [summary["error"] or summary["description"]]
+    parts += list(_chosen(summary["chosen_by"]))
+    parts += [] if summary["source"] in (None, "shipped") else [f"from {summary['source']}"]
     unused = _unused(summary)
-    said += [unused] if unused else []
-    said += [] if summary["allowed"] else ["the limits allow no launch under it"]
-    return wrapped("; ".join(said), "  ", "  ")
+    parts += [unused] if unused else []
+    parts += [] if summary["allowed"] else ["the limits allow no launch under it"]
+    return wrapped("; ".join(parts), "  ", "  ")
 
 
 def _chosen(keys: Iterable[str]) -> Iterator[str]:
@@ -104,9 +104,9 @@ def _limits(limits: PolicyLimits | None) -> Iterable[str]:
     if limits is None:
         return
     spans = (("lease", limits["lease_s"]), ("renew-until", limits["renew_until_s"]), ("idle", limits["idle_after_s"]))
-    said = [f"{what} at most {duration_text(span)}" for what, span in spans if span is not None]
-    said += [] if limits["policies"] is None else [f"policies: {', '.join(limits['policies'])}"]
-    said += [f"stop: {limits['stop']}"] if limits["stop"] else []
-    said += [f"price_jump: {limits['price_jump']:g}"] if limits["price_jump"] else []
-    said += [f"payers: {', '.join(limits['payers'])}"] if limits["payers"] else []
-    yield paragraph(f"Limits of {' and '.join(limits['sources'])}: {'; '.join(said)}.")
+    lines = [f"{what} at most {duration_text(span)}" for what, span in spans if span is not None]
+    lines += [] if limits["policies"] is None else [f"policies: {', '.join(limits['policies'])}"]
+    lines += [f"stop: {limits['stop']}"] if limits["stop"] else []
+    lines += [f"price_jump: {limits['price_jump']:g}"] if limits["price_jump"] else []
+    lines += [f"payers: {', '.join(limits['payers'])}"] if limits["payers"] else []
+    yield paragraph(f"Limits of {' and '.join(limits['sources'])}: {'; '.join(lines)}.")

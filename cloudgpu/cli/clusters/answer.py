@@ -39,11 +39,11 @@ def partial_text(value: ClusterMachinesDocument) -> str:
     return f"{value['name']}: {node_counts_text(value, value['machines'])}."
 
 
-def exit_with_worst(faults: Sequence[CloudgpuError]) -> None:
+def exit_with_worst(errors: Sequence[CloudgpuError]) -> None:
     """Say each fault; leave with the exit code of the gravest, if there is one."""
-    for fault in faults:
-        tell(f"error: {fault.message} {fault.next or ''}".rstrip())
-    worst = gravest(faults)
+    for error in errors:
+        tell(f"error: {error.message} {error.next or ''}".rstrip())
+    worst = gravest(errors)
     if worst is not None:
         raise typer.Exit(worst.exit_code)
 

@@ -37,7 +37,7 @@ def extend(
 
     def said(_value: object) -> str:
         ends = when(done.machines[0].expires, session.clock())
-        lives = "live until" if all(row.state == "running" for row in done.machines) else "have a lease until"
+        lives = "live until" if all(machine.state == "running" for machine in done.machines) else "have a lease until"
         return f"All {len(machines)} nodes of {name} {lives} {ends}{moves}."
 
     emit_all(session, done, output, said)
@@ -50,7 +50,7 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
     name, now = command_name(machines[0]), session.clock()
     whose = others_note(session, machines[0], "hold")
     if until is None:
-        if any(row.expires and row.expires <= iso(now) for row in machines):
+        if any(machine.expires and machine.expires <= iso(now) for machine in machines):
             confirm(f"Release {name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
         released = hold_all(session, machines, None)
         emit_all(

@@ -56,8 +56,8 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
 
     check_stop_all(machines)
     until = new_lease(session, machines[0], options.lease, options.renew_until)
-    if any(row.state not in AWAKE for row in machines):
-        lives, prices = until.expires - session.clock(), [row.price for row in machines if row.price]
+    if any(machine.state not in AWAKE for machine in machines):
+        lives, prices = until.expires - session.clock(), [machine.price for machine in machines if machine.price]
         cost = sum((run_cost(Money(one.nanos_per_hour), lives) for one in prices), ZERO)
         known = dollars(usd(cost) if len(prices) == len(machines) else None)
         to_the_end = f"{known} for all nodes to the end of their new lease in {rounded(lives.total_seconds())}"
@@ -71,8 +71,8 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
 
 def _started(value: ClusterMachinesDocument) -> str:
     name = value["name"]
-    said = f"{name} is {value['state']}, all {len(value['machines'])} nodes."
+    text = f"{name} is {value['state']}, all {len(value['machines'])} nodes."
     if value["state"] != "running":
-        return f"{said} See: cloudgpu show {name} --refresh"
+        return f"{text} See: cloudgpu show {name} --refresh"
     ways = [(f"exec {name} --all-nodes -- CMD", "run a command on each"), (f"ssh {name}", "a shell on its first node")]
-    return f"{said}\n{steps([*ways, (f'down {name}', 'end it')])}"
+    return f"{text}\n{steps([*ways, (f'down {name}', 'end it')])}"

@@ -73,7 +73,7 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     on = "" if machine is None else f" on {machine.name}"
     costs = "" if planned.dearest is None else f", costs at most {planned.dearest.text(2)}"
     upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
-    said = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
+    text = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
     notes = facts(
         [
             *_data(planned),
@@ -82,7 +82,7 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
             *_notes(planned),
         ]
     )
-    return "\n".join(filter(None, [*where, wrapped(said), notes]))
+    return "\n".join(filter(None, [*where, wrapped(text), notes]))
 
 
 def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
@@ -102,15 +102,15 @@ def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, st
 def _in_slurm(slurm: SlurmRecord) -> str:
     """Return what is asked of Slurm."""
     nodes, gpus = slurm["nodes"], slurm["gpus_per_node"]
-    said = [f"{nodes} node{'s' * (nodes != 1)}", f"at most {duration_text(timedelta(minutes=slurm['minutes']))}"]
-    said += [f"{gpus} GPU{'s' * (gpus != 1)} on each"] if gpus else []
+    parts = [f"{nodes} node{'s' * (nodes != 1)}", f"at most {duration_text(timedelta(minutes=slurm['minutes']))}"]
+    parts += [f"{gpus} GPU{'s' * (gpus != 1)} on each"] if gpus else []
     options = {
         "array": slurm["array"],
         "after job": slurm["after"],
         "partition": slurm["partition"],
         "account": slurm["account"],
     }
-    return ", ".join([*said, *(f"{word} {value}" for word, value in options.items() if value)])
+    return ", ".join([*parts, *(f"{word} {value}" for word, value in options.items() if value)])
 
 
 def _tariff(slurm: SlurmRecord) -> str:
@@ -263,6 +263,6 @@ def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
         found = proposed_setup(request.workdir)
         if found is not None:
             yield "setup", f"{found[0]} is there and nothing installs it: add --setup '{found[1]}'"
-    told = [key for key in request.env if _SECRET.search(key)]
-    if told:
-        yield "note", f"the ledger keeps the value of --env {told[0]}; --secret {told[0]} is kept nowhere"
+    secrets = [key for key in request.env if _SECRET.search(key)]
+    if secrets:
+        yield "note", f"the ledger keeps the value of --env {secrets[0]}; --secret {secrets[0]} is kept nowhere"

@@ -94,7 +94,7 @@ def _head(value: SpotBacktestDocument) -> str:
 
 
 def _traces(value: SpotBacktestDocument) -> str:
-    used = [each for each in value["traces"] if each["tested"] or value["together"]]
+    used = [trace for trace in value["traces"] if trace["tested"] or value["together"]]
     shares = sorted(each["available_share"] for each in used)
     share = f"{shares[0]:.0%}" if shares[0] == shares[-1] else f"{shares[0]:.0%} to {shares[-1]:.0%}"
     runs = "run" if value["runs"] == 1 else "runs"
@@ -130,15 +130,15 @@ def _row(value: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
 
 def _reading(value: SpotBacktestDocument) -> str:
     best = min(value["policies"], key=lambda one: one["above_optimum"]["mean"])
-    said = (
+    sentence = (
         f"On demand alone costs {_cost(value, value['on_demand_only'])}; ABOVE BEST is a share of that. 95 runs in 100 "
         "stay below HIGH. ON DEMAND is in hours."
     )
     gap = best["above_optimum"]
     if gap["low"] is not None and gap["high"] is not None:
-        said += f" {best['policy']} comes closest: {gap['mean']:.1%} above the optimum, with 95% confidence "
-        said += f"{gap['low']:.1%} to {gap['high']:.1%}."
-    return said
+        sentence += f" {best['policy']} comes closest: {gap['mean']:.1%} above the optimum, with 95% confidence "
+        sentence += f"{gap['low']:.1%} to {gap['high']:.1%}."
+    return sentence
 
 
 def _cost(value: SpotBacktestDocument, amount: float) -> str:

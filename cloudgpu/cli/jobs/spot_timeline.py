@@ -132,9 +132,9 @@ def _axis(hours: float, width: int, marks: Marks) -> list[str]:
     line = "".join(marks.tick if place in places else marks.axis for place in range(width))
     labels = [" "] * (width + LABEL)
     for number, place in enumerate(places):
-        said = _hour(hours * number / TICKS)
-        begin = min(place, width - len(said))
-        labels[begin : begin + len(said)] = said
+        label = _hour(hours * number / TICKS)
+        begin = min(place, width - len(label))
+        labels[begin : begin + len(label)] = label
     return [_line("", line), _line("", "".join(labels))]
 
 

@@ -160,10 +160,10 @@ def ended_text(job: JobDocument, now: datetime) -> str:
         took = f" after {rounded((from_iso(job['ended_at']) - from_iso(job['began_at'])).total_seconds())}"
     why = f" ({job['why']})" if job["why"] else ""
     results = _came_back(job)
-    said = f"{job['name']} {_ENDED.get(job['state'], job['state'])}{took}{why}."
-    said += f" Results: {results}." if results and job["results"] and job["results"]["files"] else " No results."
+    text = f"{job['name']} {_ENDED.get(job['state'], job['state'])}{took}{why}."
+    text += f" Results: {results}." if results and job["results"] and job["results"]["files"] else " No results."
     kept = f" Its machine is kept until {when(job['kept_until'], now)}." if job["kept_until"] else ""
-    return f"{said} It cost {_money(job)}.{kept}{_how_to_get(job)}"
+    return f"{text} It cost {_money(job)}.{kept}{_how_to_get(job)}"
 
 
 def _how_to_get(job: JobDocument) -> str:

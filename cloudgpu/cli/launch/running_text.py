@@ -50,7 +50,7 @@ def stop_question(value: MachineDocument, effect: str, whose: str) -> str:
     )
 
 
-def down_question(values: Sequence[MachineDocument], named: Sequence[AttachedCost], effect: str, whose: str) -> str:
+def down_question(values: Sequence[MachineDocument], costs: Sequence[AttachedCost], effect: str, whose: str) -> str:
     """Return what an end takes away (`effect`, in whole sentences), and what of it goes on costing: `named` volumes."""
     what = (
         f"{len(values)} machines: {', '.join(one['name'] for one in values)}"
@@ -63,7 +63,7 @@ def down_question(values: Sequence[MachineDocument], named: Sequence[AttachedCos
             ("what", what),
             ("ends", _cost_text(values)),
             ("erases" if DELETED in effect else "effect", effect),
-            ("still billed", attached_costs_text(named)),
+            ("still billed", attached_costs_text(costs)),
             ("whose", whose.strip()),
         ],
     )

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_session, tell
-from cloudgpu.cli.launch.running_text import running_lines
-from cloudgpu.cli.launch.running_text import to_end as down_question
+from cloudgpu.cli.launch.running_text import down_question, running_lines
 from cloudgpu.cli.render import spent, when, without_price
 
 if TYPE_CHECKING:

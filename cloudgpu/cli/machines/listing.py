@@ -32,7 +32,7 @@ def list_machines(
         for sentence in table_faults(session.settings):
             tell(sentence)
     queues = None
-    if refresh and any(row.gang for row in session.ledger.present_machines()):
+    if refresh and any(machine.gang for machine in session.ledger.present_machines()):
         from cloudgpu.control.clusters.engine import queues_of
 
         queues = queues_of(session, session.ledger.present_machines())
@@ -135,9 +135,9 @@ def _absent(machines: list[MachineDocument]) -> list[str]:
 def _marked(machines: list[MachineDocument]) -> list[str]:
     """Return what the marks behind prices mean, of those that there are."""
     marks = {price_mark(machine) for machine in machines}
-    said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
-    said["assumed"] = "usual figures, or the most it can draw (cloudgpu show NAME -v)"
-    return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
+    meanings = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
+    meanings["assumed"] = "usual figures, or the most it can draw (cloudgpu show NAME -v)"
+    return [f"{mark} {basis}: {meanings[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
 
 
 def _billed_on(machines: list[MachineDocument]) -> list[str]:
@@ -149,10 +149,10 @@ def _billed_on(machines: list[MachineDocument]) -> list[str]:
 
 def _unjudged(machines: list[MachineDocument]) -> list[str]:
     """Return which machines nobody can tell from outside to be idle, and why."""
-    said = (
+    message = (
         (one["name"], one["activity_unknown_reason"]) for one in machines if one["activity_unknown_reason"] is not None
     )
-    return [paragraph(f"{name}: nobody can tell from outside whether it is idle: {why}.") for name, why in said]
+    return [paragraph(f"{name}: nobody can tell from outside whether it is idle: {why}.") for name, why in message]
 
 
 def _gpus_now(machines: list[MachineDocument]) -> list[str]:

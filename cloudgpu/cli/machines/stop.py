@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_session, tell
-from cloudgpu.cli.launch.running_text import running_lines
-from cloudgpu.cli.launch.running_text import to_stop as stop_question
+from cloudgpu.cli.launch.running_text import running_lines, stop_question
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import MachineDocument

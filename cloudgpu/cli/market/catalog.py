@@ -66,13 +66,13 @@ def _check(action: Action, name: str | None, region: str | None, **given: Any) -
     """Refuse what does not belong to the action, so that nothing is silently left out."""
     belongs = {"TYPE": "show", "--region": "show", "--history": "show", "--last": "diff"}
     belongs |= {"--accept": "refresh", "--account": "refresh"}
-    said = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in given.items()}}
+    fields = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in given.items()}}
     for option, owner in belongs.items():
-        if said[option] and action != owner:
+        if fields[option] and action != owner:
             message = f"{option} belongs to cloudgpu catalog {owner}, not to cloudgpu catalog {action}."
             raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu catalog {owner} --help")
     for option in ("--region", "--history"):
-        if said[option] and not name:
+        if fields[option] and not name:
             message = f"{option} needs the type that it is about."
             raise InvalidRequest(message, field="TYPE", value=None, next="Run: cloudgpu catalog show g5.xlarge")
 

@@ -108,19 +108,19 @@ def command(
     )
 
 
-def _answer(asked: EstimateOptions, output: Format, *, verbose: bool, sources: bool) -> None:
+def _answer(options: EstimateOptions, output: Format, *, verbose: bool, sources: bool) -> None:
     from datetime import UTC, datetime
 
     from cloudgpu.cli.market.estimate_text import estimate_text
     from cloudgpu.control.advice.estimate import estimate_document, estimate_without_ledger
     from cloudgpu.control.advice.estimate_request import parse_estimate
 
-    if asked.get("like") is None and not _needs_history(asked):
-        document, request = estimate_without_ledger(os.environ, datetime.now(UTC), asked)
+    if options.get("like") is None and not _needs_history(options):
+        document, request = estimate_without_ledger(os.environ, datetime.now(UTC), options)
     else:
         session = open_session()
-        request = parse_estimate(session.settings, session.clock(), **asked)
-        document = estimate_document(session, request, session.ledger.machines() if _needs_history(asked) else ())
+        request = parse_estimate(session.settings, session.clock(), **options)
+        document = estimate_document(session, request, session.ledger.machines() if _needs_history(options) else ())
     emit(
         output,
         document,
@@ -128,6 +128,6 @@ def _answer(asked: EstimateOptions, output: Format, *, verbose: bool, sources: b
     )
 
 
-def _needs_history(asked: EstimateOptions) -> bool:
+def _needs_history(options: EstimateOptions) -> bool:
     """Say whether the ledger may know how often such machines are taken."""
-    return asked.get("nodes") is not None and asked.get("spot_loss") is None and bool(asked.get("spot"))
+    return options.get("nodes") is not None and options.get("spot_loss") is None and bool(options.get("spot"))

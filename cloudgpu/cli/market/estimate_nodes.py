@@ -38,13 +38,13 @@ def own_nodes(document: NodesDocument, nothing: str) -> str:
     """Return the answer for machines that nobody rents out; where no GPU was named, only what `nothing` says."""
     if not document["worth"]:
         return nothing
-    said = "\n".join(paragraph(f"{one['gpu']}: {one['says']}") for one in document["worth"])
+    text = "\n".join(paragraph(f"{one['gpu']}: {one['says']}") for one in document["worth"])
     price = paragraph(
         "No price: nobody in the catalogue rents it out. COST is that of each result, as times one machine's."
     )
     known = [one for one in document["worth"] if one["verdict"]]
     tables = [_table(document, known), _seconds(known)] if known else []
-    return "\n\n".join((said, *tables, "\n".join(paragraph(one) for one in document["assumptions"]), price))
+    return "\n\n".join((text, *tables, "\n".join(paragraph(one) for one in document["assumptions"]), price))
 
 
 def _table(document: NodesDocument, rows: Sequence[NodesWorth]) -> str:
@@ -63,9 +63,9 @@ def _cells(worth: NodesWorth) -> list[str]:
     ]
 
 
-def _seconds(rows: Sequence[NodesWorth]) -> str:
+def _seconds(worths: Sequence[NodesWorth]) -> str:
     """Return how long a step computes and sends, of each type of which that is known."""
-    pairs = [(_name(worth), worth["compute_s"], worth["traffic_s"]) for worth in rows]
+    pairs = [(_name(worth), worth["compute_s"], worth["traffic_s"]) for worth in worths]
     cells = [[name, f"{figure(work)} s", f"{figure(sent)} s"] for name, work, sent in pairs if work and sent]
     return table(cells, ["A STEP OF", "COMPUTES", "SENDS"], right=(1, 2)) if cells else ""
 
@@ -74,21 +74,21 @@ def _name(worth: NodesWorth) -> str:
     return (worth["instance_type"] or worth["gpu"]).removeprefix("Standard_")
 
 
-def _notes(document: NodesDocument, rows: Sequence[NodesWorth]) -> Iterator[str]:
+def _notes(document: NodesDocument, worths: Sequence[NodesWorth]) -> Iterator[str]:
     yield (
         "SPEED-UP and COST (of each result): as times one machine. HIDDEN AT: Gbit/s from which on computing hides the "
         f"traffic. Poor: below 0.8 times {document['nodes']}."
     )
-    unlisted = [_name(worth) for worth in rows if worth["network_gbit_per_s"] is None]
+    unlisted = [_name(worth) for worth in worths if worth["network_gbit_per_s"] is None]
     if unlisted:
         yield f"The network of {', '.join(dict.fromkeys(unlisted))} is in no list. Give it: --network 10 (Gbit/s)."
-    bursts = [f"{_name(one)} {one['network_up_to_gbit_per_s']:g}" for one in rows if one["network_up_to_gbit_per_s"]]
+    bursts = [f"{_name(one)} {one['network_up_to_gbit_per_s']:g}" for one in worths if one["network_up_to_gbit_per_s"]]
     if bursts:
         yield f"Counted with the Gbit/s that last; for a while they are up to: {', '.join(bursts)}."
-    for worth in rows:
+    for worth in worths:
         if worth["network_note"]:
             yield f"{_name(worth)}, {worth['network_fabric']}: {worth['network_note']}."
-    others = (worth for worth in rows[1:] if worth["spot_loss"] not in (None, rows[0]["spot_loss"]))
+    others = (worth for worth in worths[1:] if worth["spot_loss"] not in (None, worths[0]["spot_loss"]))
     yield from (f"{_name(one)}: {_chance(document, one)}" for one in others)
 
 

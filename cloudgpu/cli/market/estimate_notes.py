@@ -37,32 +37,32 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
 
-def brief(document: EstimateDocument, shown: Rounded, rows: Sequence[Estimate]) -> str:
+def brief(document: EstimateDocument, shown: Rounded, estimates: Sequence[Estimate]) -> str:
     """Return what has to be known beside the short table: doubts, marks, what the name means, free hours, and fees."""
-    said = [
-        *_doubts(rows),
-        _short_marks(rows),
+    lines = [
+        *_doubts(estimates),
+        _short_marks(estimates),
         *document["marketplaces"],
-        *_derived(rows),
+        *_derived(estimates),
         *_meant(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
-    said += [one for one in (rate_text(document["currency"]), _fees(document, shown)) if one]
-    return "\n".join(paragraph(one) for one in said if one)
+    lines += [one for one in (rate_text(document["currency"]), _fees(document, shown)) if one]
+    return "\n".join(paragraph(one) for one in lines if one)
 
 
-def _doubts(rows: Sequence[Estimate]) -> Iterator[str]:
+def _doubts(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Yield why spot prices stand after others, each reason once."""
-    reasons = dict.fromkeys(f"{one['provider']}: {one['uncertain']}" for one in rows if one["uncertain"])
+    reasons = dict.fromkeys(f"{one['provider']}: {one['uncertain']}" for one in estimates if one["uncertain"])
     if reasons:
         yield f"Last: spot prices that may not hold ({', '.join(reasons)})."
 
 
-def _short_marks(rows: Sequence[Estimate]) -> str:
-    every = "".join(map(marks, rows))
-    said = [f"{mark} {what}" for mark, what in _MEANS.items() if mark in every]
-    said += ["* hardly launched any more"] if any(one["legacy"] for one in rows) else []
-    return f"Marks: {', '.join(said)}." if said else ""
+def _short_marks(estimates: Sequence[Estimate]) -> str:
+    every = "".join(map(marks, estimates))
+    parts = [f"{mark} {what}" for mark, what in _MEANS.items() if mark in every]
+    parts += ["* hardly launched any more"] if any(one["legacy"] for one in estimates) else []
+    return f"Marks: {', '.join(parts)}." if parts else ""
 
 
 _MEANS = {
@@ -75,10 +75,10 @@ _MEANS = {
 }
 
 
-def price_sources(rows: Sequence[Estimate]) -> str:
+def price_sources(estimates: Sequence[Estimate]) -> str:
     """Return where the prices of these rows are from: of each machine, its disk and its address."""
     lines = []
-    for one in rows:
+    for one in estimates:
         price = one["price"]
         lines.append(f"{short(one)} ({one['provider']}): {_from(price['source'], price['as_of'], price['basis'])}")
         lines += [
@@ -105,9 +105,9 @@ def _dates(document: EstimateDocument) -> str:
     found = document["estimates"]
     days = sorted(one["price"]["as_of"][:10] for one in found)
     span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
-    asked = document["request"]
-    where = f"in {asked['region']}" if asked["region"] else "where each is cheapest"
-    market = "Spot" if asked["market"] == "spot" else "On-demand"
+    request = document["request"]
+    where = f"in {request['region']}" if request["region"] else "where each is cheapest"
+    market = "Spot" if request["market"] == "spot" else "On-demand"
     return (
         f"{market} list prices {span}, {where}{_dates_beside(found)}; -o json has the source of each. `up` shows what "
         "it will pay."
@@ -116,7 +116,7 @@ def _dates(document: EstimateDocument) -> str:
 
 def _dates_beside(found: Sequence[Estimate]) -> str:
     """Return of which days the prices of disks and addresses are."""
-    days = sorted(one["as_of"][:10] for each in found for one in each["attached_costs"] if one["as_of"])
+    days = sorted(one["as_of"][:10] for estimate in found for one in estimate["attached_costs"] if one["as_of"])
     if not days:
         return ""
     return f"; of disks and addresses of {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "")

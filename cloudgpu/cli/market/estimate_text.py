@@ -42,17 +42,17 @@ def estimate_text(
     if not document["estimates"]:
         return nothing(document) if document["nodes"] is None else own_nodes(document["nodes"], nothing(document))
     shown = Rounded(currency)
-    rows = document["estimates"] if verbose or every else document["estimates"][:FIRST]
-    more = [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, rows)]
+    estimates = document["estimates"] if verbose or every else document["estimates"][:FIRST]
+    more = [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, estimates)]
     of_nodes = document["nodes"]
     blocks = [
         "" if of_nodes is None else paragraph(nodes_answer(of_nodes, spot=document["request"]["market"] == "spot")),
         paragraph(_answer(document, shown)),
-        _costs(document, rows, shown),
-        *([] if of_nodes is None else nodes_blocks(of_nodes, len(rows), verbose=verbose, sources=sources)),
+        _costs(document, estimates, shown),
+        *([] if of_nodes is None else nodes_blocks(of_nodes, len(estimates), verbose=verbose, sources=sources)),
         *more,
     ]
-    blocks += [price_sources(rows)] if sources else []
+    blocks += [price_sources(estimates)] if sources else []
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 
 

@@ -26,8 +26,8 @@ def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> s
     """Return the answer with the first machines and desktops; `verbose` with every step, `sources` with those."""
     parts = [paragraph(value["sentence"])]
     if not verbose:
-        said = [*value["warnings"], *(value["notes"][:1] if value["currency"] else [])]
-        parts += ["\n".join(paragraph(one) for one in said)] if said else []
+        lines = [*value["warnings"], *(value["notes"][:1] if value["currency"] else [])]
+        parts += ["\n".join(paragraph(one) for one in lines)] if lines else []
     if value["machines"]:
         parts.append(_machines(value) if verbose else _few_machines(value))
     if value["desktops"]:
@@ -67,13 +67,13 @@ def _machine(machine: RentableMachine) -> list[str]:
 
 
 def _marks(machines: list[RentableMachine]) -> str:
-    said = ["WORK/$: hours of an H100's work that a dollar buys"]
+    lines = ["WORK/$: hours of an H100's work that a dollar buys"]
     bases = {machine["speed"]["basis"] for machine in machines if machine["speed"]}
-    said += [f"{mark}: by {basis}, not measured" for basis, mark in STAND_INS.items() if basis in bases]
+    lines += [f"{mark}: by {basis}, not measured" for basis, mark in STAND_INS.items() if basis in bases]
     if any(machine["speed"] is None for machine in machines):
-        said.append("? in its place: not known")
+        lines.append("? in its place: not known")
     prices = _price_marks(machines)
-    return paragraph("; ".join([*said, prices] if prices else said) + ".")
+    return paragraph("; ".join([*lines, prices] if prices else lines) + ".")
 
 
 def _price_marks(machines: list[RentableMachine]) -> str:
@@ -118,8 +118,8 @@ def _after(even: DesktopBreakEven | None, value: RecommendDocument) -> str:
 
 
 def _step(number: int, step: Step, *, says: bool, sources: bool) -> str:
-    said = [f"{number}. {step['title']}", *([_inner(step["text"])] if says else [])]
-    return "\n".join([*said, *(_sources(step["sources"]) if sources else [])])
+    lines = [f"{number}. {step['title']}", *([_inner(step["text"])] if says else [])]
+    return "\n".join([*lines, *(_sources(step["sources"]) if sources else [])])
 
 
 def _sources(sources: list[Source]) -> Iterator[str]:

@@ -50,8 +50,8 @@ def command(
 def _text(document: RegionsDocument, question: RegionsQuery) -> str:
     from cloudgpu.control.catalog.regions import sources
 
-    rows = [row for row in document["regions"] if question.gpu is None or row["price"]]
-    elsewhere = [row["region"] for row in document["regions"] if row not in rows]
+    rows = [region for region in document["regions"] if question.gpu is None or region["price"]]
+    elsewhere = [region["region"] for region in document["regions"] if region not in rows]
     columns = [("REGION", [row["region"] for row in rows])]
     if question.pings:
         columns.append(("PING", [_ping(row) for row in rows]))
@@ -72,15 +72,15 @@ def _text(document: RegionsDocument, question: RegionsQuery) -> str:
         _one_address(document) if question.pings else "",
         "PING is the median of three TCP connections, in ms; - did not answer." if question.pings else "",
     ]
-    said = [paragraph(note) for note in notes if note]
-    return "\n".join([table(cells, headings, right=right), *([""] if said else []), *said])
+    lines = [paragraph(note) for note in notes if note]
+    return "\n".join([table(cells, headings, right=right), *([""] if lines else []), *lines])
 
 
 def _asked_prices(document: RegionsDocument) -> str:
     """Return what the prices are, where they are not what the cloud lists, or not its answer."""
     from cloudgpu.core.catalog.catalog import MARKETPLACES
 
-    if not any(row["price"] for row in document["regions"]):
+    if not any(region["price"] for region in document["regions"]):
         return ""
     market, live = document["provider"] in MARKETPLACES, document["live"]
     old = "" if live else "These prices are the dated catalogue's, which does not know what is in stock. "
@@ -95,9 +95,9 @@ def _one_address(document: RegionsDocument) -> str:
     return "One address answers for all of these regions: PING says nothing of how far each is." if one else ""
 
 
-def _ping(row: Region) -> str:
-    return "-" if row["ping_ms"] is None else f"{row['ping_ms']:.0f}"
+def _ping(region: Region) -> str:
+    return "-" if region["ping_ms"] is None else f"{region['ping_ms']:.0f}"
 
 
-def _price(row: Region) -> str:
-    return dollars(row["price"] and row["price"]["usd_per_hour"], 4)
+def _price(region: Region) -> str:
+    return dollars(region["price"] and region["price"]["usd_per_hour"], 4)

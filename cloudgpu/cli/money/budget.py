@@ -65,7 +65,7 @@ def command(
     _check(action, name, set_alone)
     session = open_session()
     if action == "set":
-        asked = _asked(
+        options = _asked(
             name,
             amount,
             period,
@@ -79,7 +79,7 @@ def command(
             tz=tz,
             allow_override=allow_override,
         )
-        _set(session, asked, output, anew=replace)
+        _set(session, options, output, anew=replace)
     elif action == "ls":
         _ls(session, output)
     elif action == "rm":
@@ -117,10 +117,10 @@ def _asked(name: str | None, amount: str | None, period: str | None, **words: An
     return BudgetOptions(str(name), str(amount), str(period), **words)
 
 
-def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) -> None:
+def _set(session: Session, options: BudgetOptions, output: Format, *, anew: bool) -> None:
     from cloudgpu.control.budgets.commands import set_value
 
-    value = set_value(session, asked, anew=anew)
+    value = set_value(session, options, anew=anew)
     if value["warning"]:
         tell(value["warning"])
     emit(output, value, set_text(value))

@@ -99,7 +99,7 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
             lines.append(paragraph(f"{budget['name']} is exceeded by {over}."))
         if "stop" in budget["actions"] and not budget["exhausted"]:
             lines.append(paragraph(_overshoot(budget, every)))
-    lines += [paragraph(said) for said in stop_sentences(value["stops"])]
+    lines += [paragraph(stop_sentence) for stop_sentence in stop_sentences(value["stops"])]
     if value["deadman"] is not None:
         lines.append(paragraph(f"The dead-man's address did not get this run's report: it {value['deadman']}."))
     return "\n".join([*lines, *_told(value["alerts"])])

@@ -286,7 +286,7 @@ def _even(answer: Outcomes) -> str:
     if one["break_even_days"] < 0.05:  # noqa: PLR2004  (the hour from which both are looked at)
         return "from the first hour on"
     bounds = [answer["high"]["break_even_days"], answer["low"]["break_even_days"]]
-    texts = ["never" if each is None else f"{each:,.0f}" for each in bounds]
+    texts = ["never" if bound is None else f"{bound:,.0f}" for bound in bounds]
     between = "" if texts[0] == texts[1] else f" ({texts[0]} to {texts[1]})"
     return f"{_days(one['break_even_days'])}{between}"
 
@@ -327,10 +327,10 @@ def _after(days: float) -> str:
 
 
 def _beside(document: CalculatedDocument) -> str:
-    beside = document["with_known_speeds"]
-    if beside is None:
+    with_known_speeds = document["with_known_speeds"]
+    if with_known_speeds is None:
         return ""
-    every, speed = beside["answers"], beside["speed"]
+    every, speed = with_known_speeds["answers"], with_known_speeds["speed"]
     parts = [_even(one) if len(every) == 1 else f"{_even(one)} at {one['utilization_percent']:g}%" for one in every]
     fast = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
     return f"With {fast}: {'; '.join(parts)}."

@@ -124,14 +124,14 @@ def _hours(document: CompareDocument, shown: Amounts) -> str:
         (cloud["unknown_hours"], "not known"),
     )
     each = [f"{Decimal(text):,.1f} {what}" for text, what in parts if Decimal(text)]
-    said = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(each)}."]
+    notes = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(each)}."]
     if even["paid_usd_per_hour"] is not None:
-        said.append(
+        notes.append(
             f"What an hour of this desktop does came to {shown.with_code(even['paid_usd_per_hour'])} on the cloud. "
             f"Used as much as so far, the desktop is the cheaper one over its life above "
             f"{shown.with_code(even['price_usd_per_hour'])}."
         )
-    return "\n".join(paragraph(one) for one in said)
+    return "\n".join(paragraph(one) for one in notes)
 
 
 def _speeds(document: CompareDocument) -> str:
@@ -170,16 +170,16 @@ def _own(document: CompareDocument, shown: Amounts) -> str:
         for one in document["own_machines"]
     ]
     heads = ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"]
-    said = [table(rows, heads, right=range(2, 6))]
-    said += [paragraph(_offer(one, offer, shown)) for one in document["own_machines"] if (offer := one["offer"])]
+    notes = [table(rows, heads, right=range(2, 6))]
+    notes += [paragraph(_offer(one, offer, shown)) for one in document["own_machines"] if (offer := one["offer"])]
     sentence = document["own_machines_sentence"]
     if sentence is not None and sentence != document["sentence"] and document["owned"]:
-        said.append(paragraph(sentence))
+        notes.append(paragraph(sentence))
     if document["paid_usd"] is not None and document["owned"]:
         least = "at least " if document["cloud"]["unpriced"] else ""
         paid = f"{least}{shown.with_code(document['paid_usd'])}"
-        said.append(paragraph(f"Paid in all, the cloud and your own electricity: {paid}."))
-    return "\n".join(said)
+        notes.append(paragraph(f"Paid in all, the cloud and your own electricity: {paid}."))
+    return "\n".join(notes)
 
 
 def _offer(machine: OwnMachine, offer: Counterpart, shown: Amounts) -> str:

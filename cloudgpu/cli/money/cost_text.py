@@ -105,13 +105,13 @@ def _nothing(document: CostDocument) -> str:
 
 def _table(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
     groups = document["groups"] if verbose or document["by"] in CALENDAR else _most_expensive(document["groups"])
-    every: tuple[CostSum, ...] = (*groups, document["total"])
+    sums: tuple[CostSum, ...] = (*groups, document["total"])
     heads = ["HOURS", f"COST{shown.code}"]
-    columns = [[f"{Decimal(one['hours']):,.2f}" for one in every], _marked(every, shown)]
+    columns = [[f"{Decimal(one['hours']):,.2f}" for one in sums], _marked(sums, shown)]
     if document["total"]["on_demand_usd"] is not None:
         heads += ["ON DEMAND", "SAVED"]
-        columns.append(_known((one["on_demand_usd"] for one in every), shown))
-        columns.append(_known((one["savings_usd"] for one in every), shown))
+        columns.append(_known((one["on_demand_usd"] for one in sums), shown))
+        columns.append(_known((one["savings_usd"] for one in sums), shown))
     while _space(heads, columns) < NARROWEST and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
         heads.pop()
         columns.pop()
@@ -161,7 +161,7 @@ def _space(heads: list[str], columns: list[list[str]]) -> int:
     return WIDTH - sum(2 + one for one in widest)
 
 
-def _marked(every: Sequence[CostSum], shown: Amounts) -> list[str]:
+def _marked(sums: Sequence[CostSum], shown: Amounts) -> list[str]:
     """Return what each costs, with one mark behind the last digit: of what says most against the amount.
 
     What is not shown on a line is told below the table, as all marks are.
@@ -170,10 +170,10 @@ def _marked(every: Sequence[CostSum], shown: Amounts) -> list[str]:
         ("+" if one["without_price"] and one["usd"] is not None else "")
         or ("" if one["low_usd"] == one["high_usd"] else "*")
         or next((mark for mark in "?~^!" if mark in one["marks"]), "")
-        for one in every
+        for one in sums
     ]
     width = max(map(len, marks))
-    return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(every, marks, strict=True)]
+    return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(sums, marks, strict=True)]
 
 
 def _known(amounts: Iterable[str | None], shown: Amounts) -> list[str]:

@@ -56,8 +56,8 @@ def _text(value: ReconcileDocument) -> str:
     ]
     total = ["total", dollars(value["ledger_usd"]), dollars(value["bill_usd"]), _signed(value["discrepancy_usd"]), ""]
     shown = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
-    said = [paragraph(sentence) for sentence in (*_reasons(value), *_rest(value))]
-    return "\n".join([_head(value), "", shown, "", *said])
+    lines = [paragraph(sentence) for sentence in (*_reasons(value), *_rest(value))]
+    return "\n".join([_head(value), "", shown, "", *lines])
 
 
 def _head(value: ReconcileDocument) -> str:
@@ -82,14 +82,14 @@ def _reasons(value: ReconcileDocument) -> list[str]:
 
 
 def _rest(value: ReconcileDocument) -> list[str]:
-    said = []
+    notes = []
     if value["unmatched"]["rows"]:
         parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in value["unmatched"]["parts"].items())
-        said.append(f"{_rows(value['unmatched'])} of nothing in this ledger: {parts}.")
+        notes.append(f"{_rows(value['unmatched'])} of nothing in this ledger: {parts}.")
     if value["other_ledgers"]["rows"]:
         other = value["other_ledgers"]
-        said.append(f"{_rows(other)} of another ledger of cloudgpu: {dollars(other['usd'])}.")
-    return said
+        notes.append(f"{_rows(other)} of another ledger of cloudgpu: {dollars(other['usd'])}.")
+    return notes
 
 
 def _rows(value: OtherLedgers) -> str:

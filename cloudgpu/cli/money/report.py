@@ -55,11 +55,11 @@ def command(
     from cloudgpu.control.cost.report import ReportOptions, parse_report, report_document
     from cloudgpu.control.cost.report_files import ReportFormat, parse_report_format
 
-    wanted = parse_report_format(form)
+    report_format = parse_report_format(form)
     if send:
-        _check_sent(wanted, to)
+        _check_sent(report_format, to)
     else:
-        _check_one_answer(wanted, to, output)
+        _check_one_answer(report_format, to, output)
     session = open_session()
     document = report_document(
         session, parse_report(session, **{name: asked[name] for name in ReportOptions.__annotations__})
@@ -67,8 +67,8 @@ def command(
     if send:
         _send(session, document, output)
         return
-    file = _written(document, wanted, to, output)
-    if file is None and (output is not Format.JSON or wanted is ReportFormat.JSON):
+    file = _written(document, report_format, to, output)
+    if file is None and (output is not Format.JSON or report_format is ReportFormat.JSON):
         return
     emit(output, document, _said(document, file))
 

@@ -56,9 +56,9 @@ def prepare(
         changes = [_named_part(made, part) for part in made.present] + ["budget"] * (made.budget_there is not None)
         _show(made, "takes away", changes)
     else:
-        wanted = _budget(*budget)
+        alert = _budget(*budget)
         made = cloud_init.prepared(
-            found, cloud, account=account, named=keys, regions=regions, budget=wanted, ssh_from=ssh_from
+            found, cloud, account=account, named=keys, regions=regions, budget=alert, ssh_from=ssh_from
         )
         changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
         changes += ["SSH rules"] * made.sets_ssh + ["SSH key cloudgpu"] * made.registers
@@ -81,9 +81,9 @@ def _named_keys(cloud: str, named: Mapping[str, str | None]) -> dict[str, str]:
     return given
 
 
-def _named_part(made: Preparation, part: RolePart) -> str:
+def _named_part(preparation: Preparation, part: RolePart) -> str:
     """Return what a part is, with its name where it is not one of the machines' role."""
-    return part.what if made.role and part in made.role.parts else f"{part.what} {part.name}"
+    return part.what if preparation.role and part in preparation.role.parts else f"{part.what} {part.name}"
 
 
 def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
@@ -115,9 +115,9 @@ def _budget_line(made: Preparation, verb: str) -> str:
     )
 
 
-def _ssh_line(made: Preparation) -> str:
+def _ssh_line(preparation: Preparation) -> str:
     """Return what becomes of the account's rules about SSH."""
-    now, then = ", ".join(made.ssh_now) or "nobody", ", ".join(made.ssh_from)
+    now, then = ", ".join(preparation.ssh_now) or "nobody", ", ".join(preparation.ssh_from)
     return (
         f"opens SSH on every machine of the account, those that run too, to {then} alone; now it is open to {now}. "
         "Whoever connects from elsewhere is shut out."
@@ -151,18 +151,18 @@ def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
     sys.stderr.write("".join(f"  {line}\n" for line in [f"{made.draft.found.home.config_file}:", *shown] if shown))
 
 
-def _show_credit(made: Preparation) -> None:
+def _show_credit(preparation: Preparation) -> None:
     """Say what is left in an account that is paid in advance, or that it is not known."""
-    if isinstance(made.credit, CloudgpuError):
-        tell(f"what is left of its credit is not known: {made.credit.message}")
-    elif made.credit is not None:
-        tell(f"credit: {made.credit.left.text()} left. Pay in at {made.credit.page}")
+    if isinstance(preparation.credit, CloudgpuError):
+        tell(f"what is left of its credit is not known: {preparation.credit.message}")
+    elif preparation.credit is not None:
+        tell(f"credit: {preparation.credit.left.text()} left. Pay in at {preparation.credit.page}")
 
 
-def _nothing_to_do(made: Preparation, verb: str) -> str:
-    if made.role is None:
+def _nothing_to_do(preparation: Preparation, verb: str) -> str:
+    if preparation.role is None:
         return "nothing is made there: machines of this cloud need no role to say when they were last in use"
-    return f"nothing to do there: {_roles(made)} {'there' if verb == 'makes' else 'not there'}"
+    return f"nothing to do there: {_roles(preparation)} {'there' if verb == 'makes' else 'not there'}"
 
 
 def _show_uses(made: Preparation, name: str) -> None:
@@ -185,8 +185,8 @@ def _show_uses(made: Preparation, name: str) -> None:
         tell(f"What a launch has to be allowed: {document(made.kind)} (docs/permissions.md).")
 
 
-def _roles(made: Preparation) -> str:
-    role, timer = (one.parts[0].name if one else None for one in (made.role, made.timer))
+def _roles(preparation: Preparation) -> str:
+    role, timer = (one.parts[0].name if one else None for one in (preparation.role, preparation.timer))
     return _both(role, timer)
 
 
@@ -195,31 +195,31 @@ def _both(role: str | None, timer: str | None) -> str:
     return f"{role} is" if timer is None else f"{role} and {timer} are"
 
 
-def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
+def _value(preparation: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
     return {
-        "cloud": made.kind,
-        "account": made.account,
-        "where": made.where,
-        "role": made.role.parts[0].name if made.role else None,
-        "timer_role": made.timer.parts[0].name if made.timer else None,
+        "cloud": preparation.kind,
+        "account": preparation.account,
+        "where": preparation.where,
+        "role": preparation.role.parts[0].name if preparation.role else None,
+        "timer_role": preparation.timer.parts[0].name if preparation.timer else None,
         "created": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
-        "budget": None if removed or made.budget is None else _budget_value(made.budget),
+        "budget": None if removed or preparation.budget is None else _budget_value(preparation.budget),
         "findings": [
             {"what": one.what, "ok": one.good, "message": one.says, "next": one.next, "needed": one.needed}
-            for one in made.findings
+            for one in preparation.findings
         ],
-        "file": str(made.draft.found.home.config_file),
-        "written": made.draft.changed,
-        "credit": _credit_value(made),
+        "file": str(preparation.draft.found.home.config_file),
+        "written": preparation.draft.changed,
+        "credit": _credit_value(preparation),
     }
 
 
-def _credit_value(made: Preparation) -> AccountCredit | None:
-    if made.credit is None or isinstance(made.credit, CloudgpuError):
+def _credit_value(preparation: Preparation) -> AccountCredit | None:
+    if preparation.credit is None or isinstance(preparation.credit, CloudgpuError):
         return None
-    left = made.credit
-    return {"left_usd": usd(left.left), "as_of": iso(left.as_of), "page": left.page}
+    credit = preparation.credit
+    return {"left_usd": usd(credit.left), "as_of": iso(credit.as_of), "page": credit.page}
 
 
 def _budget_value(budget: BudgetAlert) -> AccountBudget:

@@ -92,14 +92,14 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
 def _moved(value: LedgerMoveDocument) -> list[str]:
     where = f"{value['to']}: {value['lines']} lines"
     if value["followed"]:
-        said = [f"The ledger is at {where}."]
+        parts = [f"The ledger is at {where}."]
     else:
-        said = [f"The ledger has moved to {where}, every hash right.", f"Read-only from now on: {value['from']}"]
+        parts = [f"The ledger has moved to {where}, every hash right.", f"Read-only from now on: {value['from']}"]
     if value["config"]:
-        said.append(f"{value['config']} names the new place.")
+        parts.append(f"{value['config']} names the new place.")
     if not value["followed"]:
-        said.append("In every other home, run once: cloudgpu ledger move --follow")
-    return [*said, *value["notes"]]
+        parts.append("In every other home, run once: cloudgpu ledger move --follow")
+    return [*parts, *value["notes"]]
 
 
 def _back_up(session: Session, file: str, output: Format) -> None:
@@ -118,10 +118,10 @@ def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, out
 
 
 def _said(value: RestoreDocument) -> list[str]:
-    said = [f"The ledger has {value['lines']} lines again, up to {value['recorded_at']}."]
+    parts = [f"The ledger has {value['lines']} lines again, up to {value['recorded_at']}."]
     if value["previous_ledger"]:
-        said.append(f"The one before is set aside: {value['previous_ledger']}")
+        parts.append(f"The one before is set aside: {value['previous_ledger']}")
     if value["integrity_problem"]:
         why = value["integrity_problem"]
-        said.append(f"Launches are refused until it is repaired: {why}\n  Run: cloudgpu cost --verify --yes")
-    return said
+        parts.append(f"Launches are refused until it is repaired: {why}\n  Run: cloudgpu cost --verify --yes")
+    return parts

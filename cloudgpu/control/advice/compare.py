@@ -78,14 +78,14 @@ def compare_with_desktop(
     return compare_value(_story(session, request, known), request.tz, request.currency, request.changed)
 
 
-def _story(session: Session, asked: CompareRequest, costs: PeriodCosts) -> Story:
-    now, desktop = session.clock(), asked.desktop
-    its, goes_on = gpu_named(desktop.gpu), asked.until is None or asked.until > now
+def _story(session: Session, request: CompareRequest, costs: PeriodCosts) -> Story:
+    now, desktop = session.clock(), request.desktop
+    its, goes_on = gpu_named(desktop.gpu), request.until is None or request.until > now
     counted, rehearsed = clouds_of(costs.rows)
     last = _ahead(session, now)
-    within, known = asked, costs
+    within, known = request, costs
     if last is not None:  # what is still to come did not happen yet
-        within, known = replace(asked, until=min(now, asked.until or now)), replace(costs, cost=None)
+        within, known = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
     history, unpriced = _history(session, within, known, counted, now)
     ran, ids = [machine for machine in costs.rows if machine.id in costs.hours], {machine.id for machine in counted}
     worth_of = sold_by_age(desktop)
@@ -96,13 +96,13 @@ def _story(session: Session, asked: CompareRequest, costs: PeriodCosts) -> Story
         now=now,
         desktop=desktop,
         desktop_memory=None if its is None else its.memory_gib,
-        work=asked.work or Work.TRAINING,
+        work=request.work or Work.TRAINING,
         history=history,
         sides=sides,
-        own=_own(session, asked, costs),
+        own=_own(session, request, costs),
         unpriced=unpriced,
-        since=asked.since,
-        until=asked.until,
+        since=request.since,
+        until=request.until,
         goes_on=goes_on,
         worth=ZERO if history is None else ownership_cost(worth_of, history.elapsed, NOTHING, number).worth,
         worth_by=worth_of.depreciation,
@@ -114,7 +114,7 @@ def _story(session: Session, asked: CompareRequest, costs: PeriodCosts) -> Story
 
 
 def _history(
-    session: Session, asked: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine], now: datetime
+    session: Session, request: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
     ids, of_all = {machine.id for machine in counted}, len(counted) == len(costs.rows)
@@ -122,23 +122,23 @@ def _history(
     begins = [use.begin for _, use in ended] + [use.begin for machine in counted for use in machine.open_usage]
     cost = costs.cost if of_all else None
     if cost is None:
-        cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
+        cost = daily(counted, ended, now, request.zone, since=request.since, until=request.until)
     if not begins or not (cost.days or cost.without_price or ids & costs.hours.keys()):
         return None, ()
-    begin = max(filter(None, (from_iso(min(begins)), asked.since)))
-    end = now if asked.until is None else min(now, asked.until)
+    begin = max(filter(None, (from_iso(min(begins)), request.since)))
+    end = now if request.until is None else min(now, request.until)
     by_days = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
-    machines = _machines(session, asked, costs, counted)
-    return History(begin, max(begin, end), asked.zone, by_days, machines), cost.without_price
+    machines = _machines(session, request, costs, counted)
+    return History(begin, max(begin, end), request.zone, by_days, machines), cost.without_price
 
 
 def _machines(
-    session: Session, asked: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine]
+    session: Session, request: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine]
 ) -> list[RentedMachine]:
     ran = [machine for machine in counted if machine.id in costs.hours]
     begins = {one.at for machine in ran for one in costs.hours[machine.id]}
-    days = {at: at.astimezone(asked.zone).date() for at in begins}  # an hour is of the day on which it begins
-    speed = speeds(asked.desktop, asked.work or Work.TRAINING)
+    days = {at: at.astimezone(request.zone).date() for at in begins}  # an hour is of the day on which it begins
+    speed = speeds(request.desktop, request.work or Work.TRAINING)
     return [_machine(session, machine, costs.hours[machine.id], days, speed) for machine in ran]
 
 
@@ -183,10 +183,10 @@ def _own(session: Session, asked: CompareRequest, found: PeriodCosts) -> list[Ow
     return [of(one) for one in mine]
 
 
-def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, asked: CompareRequest) -> Money | None:
+def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
     """Return what one machine cost in the period: the very figure of `cost`. None where a part has no price."""
     its = [one for one in ended if one[0] == machine.id]
-    found = daily([machine], its, now, asked.zone, since=asked.since, until=asked.until)
+    found = daily([machine], its, now, request.zone, since=request.since, until=request.until)
     return None if found.without_price else money(found.total.amount)
 
 

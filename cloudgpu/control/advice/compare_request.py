@@ -129,15 +129,15 @@ def parse_compare(session: Session, **given: Unpack[CompareOptions]) -> CompareR
     )
 
 
-def _is_calculator(given: CompareOptions) -> bool:
-    return any(given.get(name) is not None for name in _RENTED)
+def _is_calculator(options: CompareOptions) -> bool:
+    return any(options.get(name) is not None for name in _RENTED)
 
 
-def _check_texts(given: CompareOptions) -> None:
+def _check_texts(options: CompareOptions) -> None:
     """Refuse a program's value of a wrong type; numbers, GPUs and desktops are looked at where they are read."""
     moments = dict.fromkeys(("since", "until"), "2026-11-20")
     for name, example in {**_TEXTS, **moments}.items():
-        value = given.get(name)
+        value = options.get(name)
         if value is None or isinstance(value, str | date | timedelta if name in moments else str):
             continue
         option = f"--{name}"
@@ -149,15 +149,15 @@ def _check_texts(given: CompareOptions) -> None:
         )
 
 
-def _check_mode(given: CompareOptions) -> None:
+def _check_mode(options: CompareOptions) -> None:
     """Refuse an option that the other way to compare would leave out silently."""
-    calculator = _is_calculator(given)
+    calculator = _is_calculator(options)
     for name in _LEDGER if calculator else _CALCULATOR:
-        value = given.get(name)
+        value = options.get(name)
         if value is None or value is False:
             continue
         option = f"--{name.replace('_', '-')}"
-        command = command_text("compare", {**given, "hours_per_day": 3})
+        command = command_text("compare", {**options, "hours_per_day": 3})
         again = f"Add --utilization 15%, or leave it out. Run: {command}"
         way = "Leave it out, or --price and --utilization." if calculator else again
         says = f"{option} needs --price or --utilization."
@@ -166,30 +166,30 @@ def _check_mode(given: CompareOptions) -> None:
         raise InvalidRequest(says, field=option, value=str(value), next=way)
 
 
-def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: RateLookup) -> Rented:
-    gpu, price = given.get("gpu"), given.get("price")
+def _rented(options: CompareOptions, desktop: Desktop, work: Work | None, rates: RateLookup) -> Rented:
+    gpu, price = options.get("gpu"), options.get("price")
     if gpu is None and price is None:
         raise _missing("--gpu", "Neither a GPU nor a price was given.", "Add --gpu v100, or --price 2.14, or both.")
     if work is not None and gpu is None:
         raise _missing("--gpu", f"How fast a GPU is at {work} depends on which one it is.", "Add --gpu v100.")
-    if price is not None and given.get("spot"):
+    if price is not None and options.get("spot"):
         message = "--spot asks the catalogue for a spot price, and --price says one."
         raise InvalidRequest(message, field="--spot", value=None, next="Keep one of the two.")
     model, count = parse_gpu(gpu)
-    span = given.get("years")
+    span = options.get("years")
     return Rented(
         model=model,
         count=count or 1,
         price=None if price is None else parse_money(price, "--price", most=MAX_PRICE, above_zero=True, rates=rates),
-        spot=bool(given.get("spot")),
-        use=parse_utilization(given.get("utilization"), given.get("hours_per_day")),
-        terms=_terms(given),
+        spot=bool(options.get("spot")),
+        use=parse_utilization(options.get("utilization"), options.get("hours_per_day")),
+        terms=_terms(options),
         horizon=desktop.life if span is None else years(parse_number(span, "--years", least="0.1", most=MAX_YEARS)),
     )
 
 
-def _terms(given: CompareOptions) -> Terms:
-    interest, drift, vat = given.get("interest"), given.get("price_drift"), given.get("vat")
+def _terms(options: CompareOptions) -> Terms:
+    interest, drift, vat = options.get("interest"), options.get("price_drift"), options.get("vat")
     return Terms(
         interest=Fraction(0) if interest is None else parse_share(interest, "--interest"),
         drift=Fraction(0) if drift is None else parse_yearly_change(drift, "--price-drift"),

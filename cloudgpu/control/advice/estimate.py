@@ -59,7 +59,7 @@ from cloudgpu.core.catalog.catalog import (
     CatalogOffer,
     GpuSpec,
     marketplace_notes,
-    meant_by,
+    matching_gpus,
     spot_uncertainty,
 )
 from cloudgpu.core.catalog.gpus import speed_ratio
@@ -131,7 +131,7 @@ def estimate(
     if request.filters.gpu_count is not None:
         found = whole_gpus_first(found)
     whole = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in found]
-    named = request.filters.gpu
+    gpu = request.filters.gpu
     return {
         "as_of": iso(now),
         "request": _asked(request),
@@ -140,7 +140,7 @@ def estimate(
         "estimates": estimates_value(whole, DisplayOptions(now, request.currency, _factor(settings)), speeds),
         "nodes": None if request.nodes is None else nodes_value(request, request.nodes, whole, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
-        "matching_gpus": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
+        "matching_gpus": [] if gpu is None else [spec.name for spec in matching_gpus(gpu, catalog.gpus())],
         "without": [] if offers else obstacles_value(relaxations(request)),
         "precisions": [] if whole or request.flops is None else precisions(offers),
         "marketplaces": marketplace_notes(one.buy.offer for one in whole),
@@ -264,16 +264,16 @@ def _of_past(
 
 
 def _asked(request: EstimateQuery) -> EstimateRequest:
-    it = request.filters
+    filters = request.filters
     flops = request.flops
     return {
-        "gpu": it.gpu,
-        "gpu_count": it.gpu_count,
+        "gpu": filters.gpu,
+        "gpu_count": filters.gpu_count,
         "type": request.type,
         "number": request.number,
-        "market": str(it.market),
-        "provider": it.provider,
-        "region": it.region,
+        "market": str(filters.market),
+        "provider": filters.provider,
+        "region": filters.region,
         "disk_gb": request.disk_gb,
         "address": str(request.address),
         "committed": request.committed.text if request.committed else None,
@@ -333,8 +333,8 @@ def _of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]
 
 def _of_own(request: EstimateQuery, query: NodesQuery) -> Iterator[NodesWorth]:
     """Yield the GPUs that were named, as machines of the user's own."""
-    named = request.filters.gpu
-    for spec in meant_by(named, catalog.gpus()) if named else ():
+    gpu = request.filters.gpu
+    for spec in matching_gpus(gpu, catalog.gpus()) if gpu else ():
         yield _worth(query, spec.name, spec.tensor_tflops, None, None)
 
 

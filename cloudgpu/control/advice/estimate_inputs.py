@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.catalog.disktypes import disk_type, takes, tier
+from cloudgpu.catalog.disktypes import accepts_disk, disk_type, tier
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import PriceClass, price_class_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
@@ -20,7 +20,7 @@ from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
 from cloudgpu.control.pricing.attached_costs import address_kind, rate
 from cloudgpu.control.session.session import Session, find_any, one_of
 from cloudgpu.core.advice.estimate import AttachedCostEstimate, PaidWhen, Precision, WorkHours, peak_tflops
-from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, meant_by
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Trust
@@ -99,7 +99,7 @@ def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
     if shape.provider != "gcp":
         return name or _DEFAULT.get(shape.provider, "")
     machine = shape.name.partition("+")[0]
-    return name if name and takes(machine, name) else disk_type(machine)
+    return name if name and accepts_disk(machine, name) else disk_type(machine)
 
 
 def attached_costs(
@@ -218,7 +218,7 @@ def _spec(gpu: MachineGpus) -> GpuSpec | None:
     if known is not None:
         return known
     try:
-        meant = meant_by(gpu.name, catalog.gpus())
+        meant = matching_gpus(gpu.name, catalog.gpus())
     except InvalidRequest:
         return None
     alike = [spec for spec in meant if gpu.memory_gib in (None, spec.memory_gib)]

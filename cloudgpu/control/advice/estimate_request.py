@@ -144,16 +144,16 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
     )
 
 
-def _check_together(given: EstimateOptions) -> None:
+def _check_together(options: EstimateOptions) -> None:
     """Refuse two options of which one would be silently left out, and one that is about another that is not there."""
-    there = {name for name, value in given.items() if value is not None and value is not False}
-    there -= {"number"} if str(given.get("number")) == "1" else set()  # which the command line always has
+    there = {name for name, value in options.items() if value is not None and value is not False}
+    there -= {"number"} if str(options.get("number")) == "1" else set()  # which the command line always has
     for one, other, says, way in _MUTUALLY_EXCLUSIVE:
         if {one, other} <= there:
-            raise _fault(given, one, says, way)
+            raise _fault(options, one, says, way)
     for one, others, says, way in _REQUIRES:
         if one in there and not there & {*others.split()}:
-            raise _fault(given, one, says, way)
+            raise _fault(options, one, says, way)
 
 
 _OR_NOT = "Leave out one of them."
@@ -199,8 +199,8 @@ _REQUIRES = (
 )
 
 
-def _fault(given: EstimateOptions, name: str, says: str, way: str) -> InvalidRequest:
-    value = {str(key): value for key, value in given.items()}[name]
+def _fault(options: EstimateOptions, name: str, says: str, way: str) -> InvalidRequest:
+    value = {str(key): value for key, value in options.items()}[name]
     return InvalidRequest(says, field=f"--{name.replace('_', '-')}", value=str(value), next=way)
 
 
@@ -212,22 +212,22 @@ def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
-def _hours(given: EstimateOptions) -> WeeklyHours:
-    a_day = _number(_or(given.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
-    days = _number(_or(given.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
+def _hours(options: EstimateOptions) -> WeeklyHours:
+    a_day = _number(_or(options.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
+    days = _number(_or(options.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
     return WeeklyHours(Fraction(a_day), Fraction(days))
 
 
-def _nodes(given: EstimateOptions) -> NodesQuery | None:
-    number, network, loss = (given.get("nodes"), given.get("network"), given.get("spot_loss"))
+def _nodes(options: EstimateOptions) -> NodesQuery | None:
+    number, network, loss = (options.get("nodes"), options.get("network"), options.get("spot_loss"))
     if number is None:
         return None
     nodes = int(_whole(number, "--nodes", 2, MAX_NODES))
-    parameters = _count(_or(given.get("params"), 0), "--params", 10**6, 10**13, "7B")
-    trainable = given.get("trainable")
+    parameters = _count(_or(options.get("params"), 0), "--params", 10**6, 10**13, "7B")
+    trainable = options.get("trainable")
     trained = parameters if trainable is None else _count(trainable, "--trainable", 1000, parameters, "40M")
-    tokens = _count(_or(given.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
-    part = given.get("efficiency")
+    tokens = _count(_or(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
+    part = options.get("efficiency")
     return NodesQuery(
         nodes,
         Training(parameters, trained, tokens),
@@ -252,13 +252,13 @@ def _count(value: Number, field: str, least: int, most: int, example: str) -> in
     )
 
 
-def _flops(given: EstimateOptions) -> Flops | None:
-    number = given.get("flops")
+def _flops(options: EstimateOptions) -> Flops | None:
+    number = options.get("flops")
     if number is None:
         return None
     found = _number(number, "--flops", "1e9", "1e30", "3.1e20")
-    precision = Precision(_one_of(given.get("precision"), "--precision", [*Precision], Precision.FP16))
-    efficiency = given.get("efficiency")
+    precision = Precision(_one_of(options.get("precision"), "--precision", [*Precision], Precision.FP16))
+    efficiency = options.get("efficiency")
     if efficiency is None:
         return Flops(Fraction(found), precision, EFFICIENCY)
     fraction = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_part=True))

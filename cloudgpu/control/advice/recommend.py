@@ -121,8 +121,8 @@ def _memory(rules: Rules, request: RecommendRequest) -> Memory:
     return memory_ruled(request.kind.memory_gib or Fraction(0), request.kind.source)
 
 
-def _supply(made: list[Build], base: Desktop, figures: Figures) -> PowerSupply | None:
-    return power_supply(made[0].cards, made[0].desktop.gpu_power, base.rest_power, figures) if made else None
+def _supply(builds: list[Build], base: Desktop, figures: Figures) -> PowerSupply | None:
+    return power_supply(builds[0].cards, builds[0].desktop.gpu_power, base.rest_power, figures) if builds else None
 
 
 def _unpriced(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> Iterable[str]:

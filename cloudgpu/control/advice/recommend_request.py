@@ -16,7 +16,7 @@ from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
 from cloudgpu.core.advice.numbers import RateLookup, parse_money, parse_number
 from cloudgpu.core.advice.recommendation import Bounds, Model
 from cloudgpu.core.advice.workloads import Kind, Rules, Source, SourceQuality
-from cloudgpu.core.catalog.catalog import meant_by
+from cloudgpu.core.catalog.catalog import matching_gpus
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
@@ -128,7 +128,7 @@ def _cards_priced(given: str | Sequence[str] | None, rates: RateLookup | None) -
                 value=str(text),
                 next="Write it like --card-price 3090=650",
             )
-        spec = meant_by(name.strip(), catalog.gpus())[0]
+        spec = matching_gpus(name.strip(), catalog.gpus())[0]
         found[spec.name] = parse_money(amount.strip(), "--card-price", rates=rates)
     return found
 

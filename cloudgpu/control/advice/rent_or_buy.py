@@ -13,7 +13,7 @@ from cloudgpu.catalog.read import gpu_named
 from cloudgpu.control.advice.desktop_choice import all_desktops, desktop_named, requested_desktop
 from cloudgpu.core.advice.desktop import Desktop, multiply_desktop, with_terms
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
-from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, meant_by, spot_uncertainty
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus, spot_uncertainty
 from cloudgpu.core.catalog.gpus import EQUAL, Work, speed_ratio
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
@@ -74,14 +74,14 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
     )
 
 
-def _with_its_card(session: Session, request: CompareRequest, wanted: GpuSpec) -> Desktop:
+def _with_its_card(session: Session, request: CompareRequest, spec: GpuSpec) -> Desktop:
     """Return the shipped desktop with the card that was named; the usual one where there is none, or it has it."""
     own = gpu_named(request.desktop.gpu)
-    if own is None or own.name == wanted.name:
+    if own is None or own.name == spec.name:
         return request.desktop
     for one in all_desktops(session):
         its = gpu_named(one.gpu)
-        if one.gpus == 1 and its is not None and its.name == wanted.name:
+        if one.gpus == 1 and its is not None and its.name == spec.name:
             return requested_desktop(session, request.currency, {**request.typed, "desktop": one.name})[0]
     return request.desktop
 
@@ -122,7 +122,7 @@ def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
 
 
 def _rent(rented: Rented, work: Work, now: datetime) -> Rent:
-    meant = [] if rented.model is None else meant_by(rented.model, catalog.gpus())
+    meant = [] if rented.model is None else matching_gpus(rented.model, catalog.gpus())
     means = tuple(each.name for each in meant)
     if rented.price is not None:
         measured = [each for each in meant if each.trains_vs_h100 is not None]

@@ -144,7 +144,7 @@ def _held_back(session: Session) -> Iterator[Finding]:
 
     for provider in PROVIDERS:
         with suppress(InvalidRequest):  # a damaged list is said by `catalog`, and prices nothing
-            held = stored(provider).held
+            held = stored(provider).held_back
             if held:
                 names = [f"{one.key.item} in {one.key.region}" for one in held]
                 yield found_at_home(session, withheld_prices_finding(provider, names))
@@ -237,10 +237,10 @@ def note_one(session: Session, key: str, finding: Finding | None) -> bool:
 
     For what one watcher alone can find: of all other keys it says nothing. A later `deliver` sends it.
     """
-    known = _told(session)
-    lasts = known.lasting.get(key)
+    state = _told(session)
+    lasts = state.lasting.get(key)
     if finding is not None and lasts is None:
-        session.ledger.append([raised_line(finding, known, _audience(session).of(finding), session.clock())])
+        session.ledger.append([raised_line(finding, state, _audience(session).of(finding), session.clock())])
         return True
     if finding is None and lasts is not None:
         session.ledger.append([alert_cleared(*lasts.id, session.clock())])
@@ -315,10 +315,10 @@ def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
     """Try every receiver that something is waiting for, once, and write down who took it; in the words of `found`."""
     try:
         with session.lock(LOCK, wait=False):
-            known = _told(session)  # as it is under the lock: another command may have sent all of it
+            state = _told(session)  # as it is under the lock: another command may have sent all of it
             heard = _audience(session)
             addresses = everybody(session.settings.alerts, session.home)
-            waiting = {one: as_now(known.waiting(label_of(one), heard), found) for one in addresses}
+            waiting = {one: as_now(state.waiting(label_of(one), heard), found) for one in addresses}
             outcomes = _tried(session, {address: news for address, news in waiting.items() if news})
             return (*outcomes, *_tried(session, _instead(session, heard, found, outcomes)))
     except LedgerUnavailable:

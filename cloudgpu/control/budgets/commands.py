@@ -83,15 +83,15 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     tz = options.tz or session.settings.tz
     scope = words.scope_of(options.scope, "--scope")
     _check_known(session, scope)
-    usual = Budget(options.name, Money(0), words.span_of(options.period, "--period"))
-    said = options.thresholds
+    default = Budget(options.name, Money(0), words.span_of(options.period, "--period"))
+    percents = options.thresholds
     return replace(
-        usual,
+        default,
         limit=words.limit_of(amount, paid_in, "--amount"),
         scope=scope,
-        thresholds=usual.thresholds if said is None else words.thresholds_of(said.split(","), "--thresholds"),
-        forecast=_forecast(options.forecast, usual.forecast),
-        actions=usual.actions if options.action is None else words.actions_of(options.action.split(","), "--action"),
+        thresholds=default.thresholds if percents is None else words.thresholds_of(percents.split(","), "--thresholds"),
+        forecast=_forecast(options.forecast, default.forecast),
+        actions=default.actions if options.action is None else words.actions_of(options.action.split(","), "--action"),
         tz=tz,
         zone=zone_of(tz),
         allow_override=options.allow_override,
@@ -115,24 +115,24 @@ def _forecast(text: str | None, usual: int | None) -> int | None:
     return None if text == "none" else words.percent_of(text, "--forecast")
 
 
-def _paid_in(session: Session, asked: BudgetOptions, amount: Decimal) -> PaidIn | None:
+def _paid_in(session: Session, options: BudgetOptions, amount: Decimal) -> PaidIn | None:
     """Return the currency with the rate that is recorded: the typed one as of its day, else that of config.toml."""
-    code = (asked.currency or "USD").upper()
-    if asked.rate is None:
-        if asked.rate_date is not None:
+    code = (options.currency or "USD").upper()
+    if options.rate is None:
+        if options.rate_date is not None:
             says, way = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
-            raise InvalidRequest(says, field="--rate-date", value=asked.rate_date, next=way)
+            raise InvalidRequest(says, field="--rate-date", value=options.rate_date, next=way)
         found = rate_of(session.settings.currencies, code)
         return None if found.code == "USD" else PaidIn(amount, found)
     if code == "USD":
         raise InvalidRequest(
             "A rate needs the currency that it is for.",
             field="--rate",
-            value=asked.rate,
+            value=options.rate,
             next="Add --currency, for example --currency KRW --rate 1385.2, or leave --rate out.",
         )
-    today = session.clock().astimezone(zone_of(asked.tz or session.settings.tz)).date()
-    found = typed_rate(code, asked.rate, asked.rate_date or today)
+    today = session.clock().astimezone(zone_of(options.tz or session.settings.tz)).date()
+    found = typed_rate(code, options.rate, options.rate_date or today)
     check_past(found, session.clock())
     return PaidIn(amount, found)
 
@@ -227,8 +227,8 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = EVER
         with suppress(CloudgpuError):  # what ended the run is what the user hears of
             ping(session, ok=False)
         raise
-    told = document["alerts"]
-    return {**document, "deadman": ping(session, ok=told is None or not told["failed"])}
+    alerts = document["alerts"]
+    return {**document, "deadman": ping(session, ok=alerts is None or not alerts["failed"])}
 
 
 def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudgement:
@@ -238,14 +238,14 @@ def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudge
     sync_before_admission(session, {}, lambda budget: budget in found)
     now, judged = session.clock(), standings(session, found)
     news = list(budget_findings(session, judged))
-    told = deliver(session, news).value() if name is None else None
+    delivery = deliver(session, news).value() if name is None else None
     if name is not None:
         note(session, news, judged=())
     doing = budget_stops(judged, session.ledger.machines(), {}, now)
     return {
         "budgets": [status_value(one, every) for one in judged],
         "stops": [stop_value(one) for one in doing],
-        "alerts": told,
+        "alerts": delivery,
         "exhausted": [one.budget.name for one in judged if one.passed],
     }
 

@@ -52,7 +52,7 @@ def fit_in(
     session: Session,
     view: View,
     credit: Credit,
-    wanted: Sequence[Machine | BudgetSubject],
+    machines: Sequence[Machine | BudgetSubject],
     scope: str,
     lease: timedelta,
 ) -> CreditFit:
@@ -60,26 +60,26 @@ def fit_in(
 
     `scope` is the subject of looks at that account; what is wanted is not counted twice.
     """
-    own = {machine.id for machine in wanted}
+    own = {machine.id for machine in machines}
     there = (row for row in view.present_machines() if row.id not in own and scope_of_row(row) == scope)
     others = hourly_spend(credit, there)
-    return credit_fit(wanted[0].account, credit, others, hourly_of(wanted), lease, session.clock())
+    return credit_fit(machines[0].account, credit, others, hourly_of(machines), lease, session.clock())
 
 
 def check_credit(
     session: Session,
     view: View,
     credit: Credit | CloudgpuError | None,
-    wanted: Sequence[Machine | BudgetSubject],
+    machines: Sequence[Machine | BudgetSubject],
     scope: str,
     lease: timedelta,
 ) -> None:
     """Raise BudgetRefused where the credit of an account does not carry these machines to their lease's end."""
     if credit is None or isinstance(credit, CloudgpuError):
         return
-    fit = fit_in(session, view, credit, wanted, scope, lease)
+    fit = fit_in(session, view, credit, machines, scope, lease)
     if not fit.fits:
-        raise credit_refusal(fit, wanted[0].name if len(wanted) == 1 else f"{len(wanted)} machines", lease)
+        raise credit_refusal(fit, machines[0].name if len(machines) == 1 else f"{len(machines)} machines", lease)
 
 
 def credit_of(session: Session, machine: Machine) -> Credit | None:
@@ -111,7 +111,7 @@ def check_longer(
     if credit is None or span <= timedelta():
         return
     scope = scope_of_row(machines[0])
-    hourly = hourly_spend(credit, (row for row in view.present_machines() if scope_of_row(row) == scope))
+    hourly = hourly_spend(credit, (machine for machine in view.present_machines() if scope_of_row(machine) == scope))
     fit = credit_fit(machines[0].account, credit, hourly, Money(0), span, session.clock())
     if not fit.fits:
         raise credit_refusal(fit, command_name(machines[0]), span, what, less)
@@ -133,18 +133,18 @@ def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: d
 
 
 def planned_credit(
-    session: Session, provider: Provider, wanted: Sequence[BudgetSubject], lease: timedelta
+    session: Session, provider: Provider, subjects: Sequence[BudgetSubject], lease: timedelta
 ) -> CreditFit | CloudgpuError | None:
     """Return how a plan fits the credit of its account, or why that is not known; None where none is paid in."""
     credit = read_credit(provider)
     if credit is None or isinstance(credit, CloudgpuError):
         return credit
     try:
-        identity = identity_of(session, provider.account, wanted[0].region)
+        identity = identity_of(session, provider.account, subjects[0].region)
     except CloudgpuError as error:
         return error
     scope = scope_of(provider.kind, identity.id)
-    return session.ledger.read(lambda view: fit_in(session, view, credit, wanted, scope, lease))
+    return session.ledger.read(lambda view: fit_in(session, view, credit, subjects, scope, lease))
 
 
 def _unread(account: str) -> str:
@@ -164,12 +164,12 @@ def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterato
     """Yield the credit of each of these accounts that is paid in advance; one that cannot be read is told of."""
     for account in queried:
         try:
-            known = _known(session, account)
+            credit = _known(session, account)
         except CloudgpuError as error:
             session.report(f"the credit of account {account.account} could not be read: {error.message}")
             continue
-        if known is not None:
-            yield known
+        if credit is not None:
+            yield credit
 
 
 def _known(session: Session, account: QueriedAccount) -> KnownCredit | None:
@@ -181,7 +181,7 @@ def _known(session: Session, account: QueriedAccount) -> KnownCredit | None:
     if credit is None:
         return None
     scope = scope_of(account.provider, identity_of(session, account.account, None).id)
-    rows = [row for row in session.ledger.present_machines() if scope_of_row(row) == scope]
+    rows = [machine for machine in session.ledger.present_machines() if scope_of_row(machine) == scope]
     hourly = hourly_spend(credit, rows)
     return KnownCredit(scope, account.account, account.provider, credit, hourly, hourly - hourly_of(rows))
 
@@ -189,23 +189,23 @@ def _known(session: Session, account: QueriedAccount) -> KnownCredit | None:
 def credit_checks(session: Session, account: str) -> Iterator[Check]:
     """Yield what is left in an account that is paid in advance; nothing for another one. One read."""
     try:
-        known = _known(session, QueriedAccount(account, session.provider(account).kind))
+        credit = _known(session, QueriedAccount(account, session.provider(account).kind))
     except CloudgpuError as error:
         yield failed(f"credit {account}", error)
     else:
-        if known is not None:
-            yield _credit_check(known, session.clock())
+        if credit is not None:
+            yield _credit_check(credit, session.clock())
 
 
-def _credit_check(known: KnownCredit, now: datetime) -> Check:
-    name, left = f"credit {known.account}", known.credit.left.text()
-    rest = left_at(known.credit, known.hourly, now)
-    lasts = lasts_for(rest, known.hourly)
+def _credit_check(credit: KnownCredit, now: datetime) -> Check:
+    name, left = f"credit {credit.account}", credit.credit.left.text()
+    rest = left_at(credit.credit, credit.hourly, now)
+    lasts = lasts_for(rest, credit.hourly)
     if not rest:
-        return Check(name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {known.credit.page}")
+        return Check(name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {credit.credit.page}")
     if lasts is None:
         return Check(name, Verdict.OK, f"{left} left; nothing is spent now")
-    said = f"{left} left, for {duration_text(lasts)} at {known.hourly.text(4)} an hour"
+    text = f"{left} left, for {duration_text(lasts)} at {credit.hourly.text(4)} an hour"
     if lasts > SOON:
-        return Check(name, Verdict.OK, said)
-    return Check(name, Verdict.WARN, f"{said}; at zero its data is deleted.", f"Pay in at {known.credit.page}")
+        return Check(name, Verdict.OK, text)
+    return Check(name, Verdict.WARN, f"{text}; at zero its data is deleted.", f"Pay in at {credit.credit.page}")

@@ -21,7 +21,7 @@ from cloudgpu.core.catalog.catalog import (
     by_speed_per_dollar,
     cheapest_per_type,
     marketplace_notes,
-    meant_by,
+    matching_gpus,
     speed,
 )
 from cloudgpu.core.launch.trust import parse_trust
@@ -127,7 +127,7 @@ def market_value(filters: Filters, order: Order, now: datetime) -> GpusDocument:
     """
     found = matching(filters)
     in_order = by_price(found) if order is Order.PRICE else by_speed_per_dollar(found, speed_of)
-    meant = [] if filters.gpu is None else [spec.name for spec in meant_by(filters.gpu, catalog.gpus())]
+    meant = [] if filters.gpu is None else [spec.name for spec in matching_gpus(filters.gpu, catalog.gpus())]
     return {
         "offers": [offer_value(offer, speed_of(offer), now) for offer in in_order],
         "matching_gpus": meant,

@@ -14,7 +14,7 @@ from cloudgpu.catalog import gpus, quotas_of, types
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, meant_by
+from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, matching_gpus
 from cloudgpu.core.catalog.matching import same_gpu
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
@@ -138,7 +138,7 @@ def needs_of(kind: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
     Raises InvalidRequest for an unknown GPU, NoCapacity for one that this provider does not sell so many of.
     """
     model, number = parse_gpu(gpu)
-    meant_by(model or "", gpus())  # raises for one that nobody has
+    matching_gpus(model or "", gpus())  # raises for one that nobody has
     fitting = [
         one
         for one in types(kind)

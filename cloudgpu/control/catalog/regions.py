@@ -18,7 +18,7 @@ from cloudgpu.catalog.rules import BY_REGION, LISTED
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
+from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, matching_gpus
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.launch.trust import parse_trust
 from cloudgpu.core.model.account import Region
@@ -130,7 +130,7 @@ def regions_value(
     one = provider_with(session, HasRegions, "regions", account=account, provider=provider)
     model, count = parse_gpu(question.gpu)
     if model is not None:
-        meant_by(model, gpus())  # raises for one that nobody has
+        matching_gpus(model, gpus())  # raises for one that nobody has
     want = Requirements(gpu=model, gpu_count=count or 1, market=question.market, trust=question.trust)
     try:
         regions: list[Region] = list(one.regions())

@@ -186,11 +186,11 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
 
 
 def _desktop(
-    session: Session, machines: list[Machine], ended: Sequence[Ended], wanted: CostRequest, now: datetime
+    session: Session, machines: list[Machine], ended: Sequence[Ended], request: CostRequest, now: datetime
 ) -> DesktopLine | None:
     """Return what a desktop would have cost; what was spent is said all the same where the desktop cannot be read."""
     try:
-        return desktop_line(session, machines, ended, wanted.asked, now, wanted.currency)
+        return desktop_line(session, machines, ended, request.asked, now, request.currency)
     except InvalidRequest as error:
         session.report(f"what a desktop would have cost is not known: {error.message}")
         return None
@@ -313,16 +313,16 @@ def _this_month(read: _Read, last: CostQuery, now: datetime) -> str | None:
     return usd(money(grouped(read.rows, read.recent, now, of_month).total.amount))
 
 
-def _head(wanted: CostRequest, now: datetime) -> CostHead:
-    asked = wanted.asked
+def _head(request: CostRequest, now: datetime) -> CostHead:
+    asked = request.asked
     return {
         "by": str(asked.by),
         "owner": asked.owner,
         "since": None if asked.since is None else iso(asked.since),
         "until": None if asked.until is None else iso(asked.until),
-        "tz": wanted.tz,
+        "tz": request.tz,
         "as_of": iso(now),
-        "currency": None if wanted.currency is None else wanted.currency.value(),
+        "currency": None if request.currency is None else request.currency.value(),
     }
 
 

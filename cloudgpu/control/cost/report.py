@@ -88,8 +88,8 @@ def parse_report(session: Session, **given: Unpack[ReportOptions]) -> ReportRequ
     return ReportRequest(request if month is None else replace(request, since=None), request.since)
 
 
-def _check_alone(month: str, given: ReportOptions) -> None:
-    for option, value in (("--since", given.get("since")), ("--until", given.get("until"))):
+def _check_alone(month: str, options: ReportOptions) -> None:
+    for option, value in (("--since", options.get("since")), ("--until", options.get("until"))):
         if value is not None:
             raise InvalidRequest(
                 f"--month {month} is a whole period, and {option} is given too.",

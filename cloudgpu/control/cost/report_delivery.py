@@ -70,10 +70,10 @@ def message_of(document: ReportDocument) -> Message:
     from cloudgpu.views.report.html import letter, to_html
     from cloudgpu.views.report.markdown import to_markdown
 
-    said = letter(document, zone_of(document["tz"]))
+    text = letter(document, zone_of(document["tz"]))
     whole = to_markdown(document).partition("\n")[2].replace("\\$", "$")  # the mark of a file; what GitHub alone needs
-    page = Attached(said.file, "text/html", to_html(document).encode(), said.alone, whole.strip())
-    return Message(said.subject, said.text, urgent=False, attached=page)
+    page = Attached(text.file, "text/html", to_html(document).encode(), text.alone, whole.strip())
+    return Message(text.subject, text.text, urgent=False, attached=page)
 
 
 def report_due(session: Session) -> datetime:

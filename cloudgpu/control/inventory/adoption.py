@@ -58,7 +58,7 @@ def adoption_events(session: Session, instance: Instance, found: ResourceListing
         price,
         now,
         on_demand=on_demand,
-        beside=list(map(beside_entry, beside)),
+        costs=list(map(beside_entry, beside)),
         able=able,
         identity=identity,
         unknown=unknown,

@@ -84,7 +84,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
                 prepared.fingerprint,
                 stop_means(attempt.request, attempt.offer),
                 session.clock(),
-                beside=each[attempt.offer].beside,
+                costs=each[attempt.offer].beside,
                 on_demand=each[attempt.offer].on_demand,
                 licence=each[attempt.offer].resolved.licence,
                 identity=each[attempt.offer].identity,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cloudgpu import catalog
 from cloudgpu.catalog.rules import BY_REGION, PARTLY, PROVIDERS
-from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, meant_by
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, matching_gpus
 from cloudgpu.core.catalog.gpus import nearest
 from cloudgpu.core.catalog.matching import fits, same_gpu
 from cloudgpu.core.model.machine import HERE
@@ -243,7 +243,7 @@ def _contradiction(provider: Provider, want: Requirements, items: Sequence[Avail
     """Return the fault of a GPU that no type has, that the named type has not, or not so many of."""
     if want.gpu is None:
         return None
-    meant = meant_by(want.gpu, catalog.gpus())  # raises for an unknown one, with the near one
+    meant = matching_gpus(want.gpu, catalog.gpus())  # raises for an unknown one, with the near one
     if not any(same_gpu(spec.name, want.gpu) for spec in meant):
         names = " or ".join(spec.name.lower() for spec in meant)
         return InvalidRequest(
@@ -366,7 +366,7 @@ def _no_gpu(provider: Provider, want: Requirements, has: Sequence[Available]) ->
     if want.gpu is None or any(same_gpu(name, want.gpu) for name in own):
         return None
     try:
-        meant_by(want.gpu, catalog.gpus())
+        matching_gpus(want.gpu, catalog.gpus())
     except InvalidRequest as error:
         meant = near(want.gpu, own)
         return _fault(provider, "--gpu", "GPU", want.gpu, meant, ()) if meant else error

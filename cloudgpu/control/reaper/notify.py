@@ -21,7 +21,7 @@ from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import TOPIC as CREDIT
 from cloudgpu.core.budgets.credit import credit_finding
-from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
 from cloudgpu.core.launch.plan import Lease
@@ -165,7 +165,7 @@ def _given_warning(one: Decision, warned: Warned, *, alerted: bool, terminals: i
 
 
 def _time(session: Session, machine: str) -> datetime:
-    return not_before_said(session.ledger.machine(machine), session.clock())
+    return not_before_last(session.ledger.machine(machine), session.clock())
 
 
 def _given_line(one: GivenWarning, now: datetime) -> Draft:

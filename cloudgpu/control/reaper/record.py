@@ -15,7 +15,7 @@ from cloudgpu.control.session.guarding import own_home, scheduled_records
 from cloudgpu.control.session.last_run import carried, last_pass
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import KnownCredit, latest_credits
-from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.general_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made
@@ -65,7 +65,7 @@ def record_decisions(session: Session, decisions: Iterable[Decision], machines: 
     now = session.clock()
     news = [(one, machines[one.machine]) for one in decisions if one.ends or _is_news(machines[one.machine], one)]
     if news:
-        session.ledger.append([_line(one, not_before_said(row, now)) for one, row in news])
+        session.ledger.append([_line(one, not_before_last(row, now)) for one, row in news])
 
 
 def _is_news(machine: Machine, one: Decision) -> bool:

@@ -54,33 +54,33 @@ def unknown_status(fault: str, answer: Mapping[str, Any] | None = None) -> Agent
 def parse_agent_status(text: bytes) -> AgentStatus:
     """Return what an agent's `status` answered, checked; never raises for what it says."""
     try:
-        said = json.loads(text, parse_constant=_no_number)
+        status = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
         return unknown_status("its agent does not answer in JSON")
-    if not isinstance(said, dict):
+    if not isinstance(status, dict):
         return unknown_status("its agent does not answer with a JSON object")
-    answer = _cut({name: value for name, value in said.items() if name != "samples"}, _DEEPEST)
-    if "samples" not in said:
+    answer = _cut({name: value for name, value in status.items() if name != "samples"}, _DEEPEST)
+    if "samples" not in status:
         return unknown_status(EARLIER, answer)
-    if said.get("heartbeat", 0) is None:
+    if status.get("heartbeat", 0) is None:
         return unknown_status("its agent has seen nothing yet", answer)
     try:
-        return _checked(said, answer)
+        return _checked(status, answer)
     except Unusable as error:
         return unknown_status(f"what its agent says cannot be used: {error}", answer)
 
 
-def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
-    now = _number(said, "now", 1e11)
-    up_since = _number(said, "up_since", now + AHEAD)
-    listed = said["samples"]
+def _checked(status: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
+    now = _number(status, "now", 1e11)
+    up_since = _number(status, "up_since", now + AHEAD)
+    listed = status["samples"]
     if not isinstance(listed, list) or len(listed) > MAX_SAMPLES:
         raise Unusable(f"samples is not a list of at most {MAX_SAMPLES}")
     found = [_sample(one, number) for number, one in enumerate(listed)]
     if any(one["t"] > now + AHEAD for one in found):
         raise Unusable("its samples are of a time to come, so its clock was set back")
     kept = {one["t"]: one for one in found if one["t"] > now - RING}
-    return AgentStatus(answer, tuple(kept[at] for at in sorted(kept)), now, up_since, _scratch(said.get("scratch")))
+    return AgentStatus(answer, tuple(kept[at] for at in sorted(kept)), now, up_since, _scratch(status.get("scratch")))
 
 
 def _sample(one: Any, number: int) -> Sample:

@@ -247,10 +247,10 @@ def _within(spans: Sequence[UsageSpan], begin: float, end: float) -> Sequence[Us
     return spans[first : bisect_left(spans, end, key=lambda one: one.begin)]
 
 
-def _said(known: Sequence[UsageSpan], word: Word, begin: float, end: float) -> Iterator[UsageSpan]:
+def _said(spans: Sequence[UsageSpan], word: Word, begin: float, end: float) -> Iterator[UsageSpan]:
     """Yield, as idle, what lies between the spans of a run from the word's use on."""
     reach, until = ceil(max(begin, word.active)), int(min(word.at - SAID_EVERY, end))
-    for span in known:
+    for span in spans:
         if reach < min(span.begin, until):
             yield UsageSpan(reach, min(span.begin, until), IDLE)
         reach = max(reach, span.end)

@@ -146,7 +146,7 @@ def alert_state(lines: Iterable[Event]) -> AlertState:
 
 
 def due(
-    findings: Iterable[Finding], known: AlertState, judged: Collection[str] | None = None, spared: Collection[str] = ()
+    findings: Iterable[Finding], state: AlertState, judged: Collection[str] | None = None, spared: Collection[str] = ()
 ) -> tuple[tuple[Finding, ...], tuple[RaisedAlert, ...]]:
     """Return (what to raise, what to clear).
 
@@ -155,7 +155,7 @@ def due(
     at budgets says nothing about them. What begins with one of `spared` is not cleared: it was not looked at.
     """
     now = {finding.key: finding for finding in reversed(tuple(findings))}  # of two with one key, the first counts
-    lasting = known.lasting
+    lasting = state.lasting
     raised = tuple(one for key, one in now.items() if key not in lasting)
     gone = (one for key, one in lasting.items() if key not in now and not key.startswith(tuple(spared)))
     return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
@@ -174,11 +174,11 @@ def as_now(news: Iterable[RaisedAlert], findings: Iterable[Finding]) -> tuple[Ra
     )
 
 
-def raised_line(finding: Finding, known: AlertState, receivers: Collection[str], now: datetime) -> Draft:
+def raised_line(finding: Finding, state: AlertState, receivers: Collection[str], now: datetime) -> Draft:
     """Return the line that raises it; two runs that find the same at once write it once."""
     alert: AlertRaised = {
         "key": finding.key,
-        "number": known.numbers.get(finding.key, 0) + 1,
+        "number": state.numbers.get(finding.key, 0) + 1,
         "kind": finding.kind,
         "title": finding.title,
         "text": finding.text,

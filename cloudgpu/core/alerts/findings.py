@@ -336,15 +336,15 @@ def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findin
         cluster = not_none(nodes[0].cluster)
         lost = lost_nodes(nodes)
         if lost and cluster.nodes > 1:
-            yield _nodes_lost(cluster, lost, [row for row in nodes if row.billed and row not in lost])
-        elif not any(row.billed for row in nodes) and all(row.unrequested_stop for row in nodes):
+            yield _nodes_lost(cluster, lost, [node for node in nodes if node.billed and node not in lost])
+        elif not any(node.billed for node in nodes) and all(node.unrequested_stop for node in nodes):
             at = _last(nodes)
             if now - from_iso(at) <= ENDED_FOR:
                 yield _cluster_ended(cluster, nodes, at)
 
 
 def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Machine]) -> Finding:
-    names, at = first_few([row.name for row in lost], FEW), _last(lost)
+    names, at = first_few([machine.name for machine in lost], FEW), _last(lost)
     hourly = _hourly_sum(rest)
     others = "The other machine costs" if len(rest) == 1 else f"The other {len(rest)} machines cost"
     if cluster.on_node_loss == "stop":
@@ -363,7 +363,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
 
 
 def _cluster_ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> Finding:
-    over = "ended" if all(row.terminated_at for row in nodes) else "stopped"
+    over = "ended" if all(machine.terminated_at for machine in nodes) else "stopped"
     why = nodes[0].state_reason
     return Finding(
         key=f"{ENDED}:{cluster.id}:{at}",
@@ -376,16 +376,16 @@ def _cluster_ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> F
 
 def _last(nodes: Sequence[Machine]) -> str:
     """Return when the latest of these nodes was seen to be lost."""
-    return max(not_none(row.unrequested_stop).at for row in nodes)
+    return max(not_none(machine.unrequested_stop).at for machine in nodes)
 
 
 def _hourly_sum(nodes: Sequence[Machine]) -> str:
-    known = [row.price.nanos_per_hour for row in nodes if row.price is not None]
+    known = [machine.price.nanos_per_hour for machine in nodes if machine.price is not None]
     unknown = "" if len(known) == len(nodes) else "at least "
     return f"{unknown}{Money(sum(known)).text(4)}/h"
 
 
 def _cluster_facts(cluster: ClusterNode, nodes: Sequence[Machine]) -> dict[str, str]:
     first = nodes[0]
-    said = {"machine": cluster.name, "account": first.account, "owner": first.owner}
-    return {name: value for name, value in said.items() if value}
+    fields = {"machine": cluster.name, "account": first.account, "owner": first.owner}
+    return {name: value for name, value in fields.items() if value}

@@ -185,12 +185,12 @@ def with_full_names(machines: list[Machine], by: By) -> list[Machine]:
         meant.setdefault(tag_value(name), []).append(name)
     whole = {tag: [name for name in names if name != tag] for tag, names in meant.items()}
     tagged = (machine for machine in machines if machine.is_named_resource or not machine.template)
-    said = {
+    full = {
         machine.id: whole[_tag_of(machine, by)][0]
         for machine in tagged
         if len(whole.get(_tag_of(machine, by), ())) == 1
     }
-    return [_tagged(machine, by, said[machine.id]) if machine.id in said else machine for machine in machines]
+    return [_tagged(machine, by, full[machine.id]) if machine.id in full else machine for machine in machines]
 
 
 def _tag_of(machine: Machine, by: By) -> str:

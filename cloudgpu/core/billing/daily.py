@@ -161,8 +161,8 @@ def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
 
 def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
     """Return what a price a month comes to, by each reading of how long a month is."""
-    whole = rule.month_hours
-    months = list(in_months(begin, end)) if whole is None else [(begin, end, whole)]
+    month_hours = rule.month_hours
+    months = list(in_months(begin, end)) if month_hours is None else [(begin, end, month_hours)]
     amount = [(first, last, nanos * (PARTS // hours)) for first, last, hours in months]
     if not rule.maybe_month_hours:
         return CostTimeline(begin, end, amount, amount, amount)

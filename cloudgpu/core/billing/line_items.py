@@ -85,7 +85,7 @@ def _charge(usage: Usage, now: datetime, begin: datetime, end: datetime) -> Char
 
 
 def _pieces(
-    usage: Usage, now: datetime, since: datetime | None, until: datetime | None, there: Sequence[Assignment]
+    usage: Usage, now: datetime, since: datetime | None, until: datetime | None, assignments: Sequence[Assignment]
 ) -> Iterator[tuple[datetime, datetime]]:
     """Cut a usage, within a period, at the midnights of UTC, where its price changed and where the job changed."""
     begin, end = billed_span(usage, now)
@@ -96,7 +96,7 @@ def _pieces(
         return
     begin, end = max(begin, since or begin), min(end, until or end)
     changes = (from_iso(segment.at) for segment in usage.segments[1:])
-    cuts = {moment for moment in (*changes, *cuts_of(there), *_midnights(begin, end)) if begin < moment < end}
+    cuts = {moment for moment in (*changes, *cuts_of(assignments), *_midnights(begin, end)) if begin < moment < end}
     edges = [begin, *sorted(cuts), end]
     yield from ((first, last) for first, last in pairwise(edges) if first < last)
 

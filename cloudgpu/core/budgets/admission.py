@@ -177,8 +177,8 @@ class AdmissionRequest:
     def _admission(self, rows: Sequence[Budgeted]) -> Admission:
         found = [commitments_of(row, to_us(self.now), self.prices, self.volumes) for row in rows]
         items = tuple(chain.from_iterable(one.items for one in found))
-        whole = Commitments(items, any(one.unpriced for one in found))
-        return Admission(tuple(_verdict(account, rows[0], whole, self.now) for account in self.accounts))
+        commitments = Commitments(items, any(one.unpriced for one in found))
+        return Admission(tuple(_verdict(account, rows[0], commitments, self.now) for account in self.accounts))
 
 
 def admission_request(
@@ -287,18 +287,18 @@ def _settle(covered: Sequence[Account], row: Budgeted | Exposure) -> None:
         account.settled += settled
 
 
-def _expose(covered: Sequence[Account], row: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
+def _expose(covered: Sequence[Account], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
     """Take an exposure into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
-    items = row.items if row.today is None or not prices.today else row.today
-    until = row.until(now, passes=prices.passes) if ahead and items else None
+    items = exposure.items if exposure.today is None or not prices.today else exposure.today
+    until = exposure.until(now, passes=prices.passes) if ahead and items else None
     for account in covered:
         flows, coming, since = account.flows, account.coming, account.since
-        for nanos, begin, end, unit in row.flows(now):
+        for nanos, begin, end, unit in exposure.flows(now):
             if end > since:
                 flow = unit, max(begin, since), end
                 flows[flow] = flows.get(flow, 0) + nanos
         for nanos, unit, behind, own in items if ahead else ():
-            to_come = unit, row.sent if own else None, None if behind is None or until is None else until + behind
+            to_come = unit, exposure.sent if own else None, None if behind is None or until is None else until + behind
             coming[to_come] = coming.get(to_come, 0) + nanos
 
 
@@ -372,11 +372,11 @@ def _assumed(row: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:
     return dict.fromkeys(f"{row.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
-def _verdict(account: Account, row: Budgeted, wanted: Commitments, now: datetime) -> Verdict:
-    unpriced = [*account.unpriced, *([row.name] if wanted.unpriced else [])]
-    assumed = account.assumed | _assumed(row, wanted.items)
-    free = not wanted.unpriced and not any(one.nanos for one in wanted.items)
-    found = tuple(shares(account, wanted.items, now))
+def _verdict(account: Account, row: Budgeted, commitments: Commitments, now: datetime) -> Verdict:
+    unpriced = [*account.unpriced, *([row.name] if commitments.unpriced else [])]
+    assumed = account.assumed | _assumed(row, commitments.items)
+    free = not commitments.unpriced and not any(one.nanos for one in commitments.items)
+    found = tuple(shares(account, commitments.items, now))
     return Verdict(account.budget, found, () if free else tuple(unpriced), tuple(assumed))
 
 
@@ -404,7 +404,7 @@ def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Ite
 
 def _share(
     account: Account,
-    wanted: Sequence[Commitment],
+    commitments: Sequence[Commitment],
     within: Period,
     now: int,
     *,
@@ -420,7 +420,7 @@ def _share(
     ahead = horizon or end
     spent = account.settled + account.spent_within(begin, _EVER if endless else end)
     running = account.comes_within(begin, end, now, ahead)
-    more = sum(intervals_cost(commitment.intervals(now, ahead), begin, end) for commitment in wanted)
+    more = sum(intervals_cost(commitment.intervals(now, ahead), begin, end) for commitment in commitments)
     fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
     since = None if endless else within.begin
     return Share(since, within.end, money(spent), money(running), money(more), fits)

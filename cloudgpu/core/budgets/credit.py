@@ -85,13 +85,13 @@ def _hourly(machine: Machine | BudgetSubject) -> int:
 
 def hourly_spend(credit: Credit, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour: the larger of the provider's word and of what the ledger knows."""
-    known = hourly_of(machines)
-    return known if credit.hourly is None else max(known, credit.hourly)
+    hourly = hourly_of(machines)
+    return hourly if credit.hourly is None else max(hourly, credit.hourly)
 
 
-def hourly_now(known: KnownCredit, machines: Iterable[Machine]) -> Money:
+def hourly_now(credit: KnownCredit, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour by what the ledger has there at this moment."""
-    return hourly_of(machine for machine in machines if scope_of_row(machine) == known.scope) + known.elsewhere
+    return hourly_of(machine for machine in machines if scope_of_row(machine) == credit.scope) + credit.elsewhere
 
 
 def left_at(credit: Credit, hourly: Money, now: datetime) -> Money:
@@ -165,18 +165,18 @@ def credit_refusal(
     )
 
 
-def credit_finding(known: KnownCredit, now: datetime) -> Finding | None:
+def credit_finding(credit: KnownCredit, now: datetime) -> Finding | None:
     """Return that an account's data is about to be deleted, where its credit ends within a day; None otherwise."""
-    lasts = lasts_for(left_at(known.credit, known.hourly, now), known.hourly)
+    lasts = lasts_for(left_at(credit.credit, credit.hourly, now), credit.hourly)
     if lasts is None or lasts > SOON:
         return None
     return Finding(
-        key=f"{TOPIC}:{known.scope}",
+        key=f"{TOPIC}:{credit.scope}",
         kind="credit ends",
-        title=f"The credit of {known.account} ends in {duration_text(lasts)}",
-        text=f"At zero {known.provider} deletes the data of this account: {duration_text(lasts)} left at "
-        f"{known.hourly.text(4)} an hour. Pay in at {known.credit.page}",
-        facts={"account": known.account, "amount": known.credit.left.text()},
+        title=f"The credit of {credit.account} ends in {duration_text(lasts)}",
+        text=f"At zero {credit.provider} deletes the data of this account: {duration_text(lasts)} left at "
+        f"{credit.hourly.text(4)} an hour. Pay in at {credit.credit.page}",
+        facts={"account": credit.account, "amount": credit.credit.left.text()},
         urgent=True,
     )
 

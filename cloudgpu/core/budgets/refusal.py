@@ -91,13 +91,13 @@ def period_text(budget: Budget, share: Share) -> str:
     if share.since is None:
         return "in all"
     begins = share.since.astimezone(budget.zone)
-    said = {
+    texts = {
         "month": f"in {begins:%Y-%m}",
         "week": f"in the week from {begins:%Y-%m-%d}",
         "day": f"on {begins:%Y-%m-%d}",
     }
     zone = "" if budget.tz == "UTC" else f" ({budget.tz})"
-    return said[budget.span.kind] + zone
+    return texts[budget.span.kind] + zone
 
 
 def limit_text(budget: Budget) -> str:

@@ -292,14 +292,14 @@ def matching_gpus(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
     return found
 
 
-def _begun(begin: str, known: list[GpuSpec]) -> list[GpuSpec]:
+def _begun(begin: str, specs: list[GpuSpec]) -> list[GpuSpec]:
     """Return the one GPU whose name begins so, with or without its RTX, and its own forms; none where several do.
 
     `a100-80` is an A100-80GB, `3090` an RTX3090. A number is never cut: `h10` and `rtx40` are none.
     """
     for start in (begin, f"rtx{begin}"):
-        names = {spec.name: _squeezed(spec.name) for spec in known}
-        found = [spec for spec in known if re.match(rf"{start}(?!\d)", names[spec.name])]
+        names = {spec.name: _squeezed(spec.name) for spec in specs}
+        found = [spec for spec in specs if re.match(rf"{start}(?!\d)", names[spec.name])]
         found.sort(key=lambda one: len(one.name))
         if len(begin) > 2 and found and all(spec.name.startswith(found[0].name) for spec in found):  # noqa: PLR2004
             exact = _squeezed(found[0].name) == start
@@ -325,8 +325,8 @@ def _squeezed(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _unknown_gpu(asked: str, known: list[GpuSpec]) -> InvalidRequest:
-    names = {spec.name.lower(): spec.name.lower() for spec in known}
+def _unknown_gpu(asked: str, specs: list[GpuSpec]) -> InvalidRequest:
+    names = {spec.name.lower(): spec.name.lower() for spec in specs}
     names |= {name.partition("-")[0]: name.partition("-")[0] for name in names}
     return unknown_word(
         f"The catalogue has no GPU {asked!r}",

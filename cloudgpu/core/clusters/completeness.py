@@ -17,9 +17,9 @@ def by_cluster(machines: Iterable[Machine]) -> dict[str, list[Machine]]:
     A cluster that was launched again under the same key has the machines of its latest launch alone.
     """
     found: dict[str, list[Machine]] = {}
-    for row in machines:
-        if row.cluster is not None:
-            found.setdefault(row.cluster.id, []).append(row)
+    for machine in machines:
+        if machine.cluster is not None:
+            found.setdefault(machine.cluster.id, []).append(machine)
     return {one: sorted(latest_launch(some), key=node_of) for one, some in found.items()}
 
 
@@ -30,9 +30,9 @@ def latest_launch(machines: Sequence[Machine]) -> list[Machine]:
         return []
     nodes, begun = not_none(latest.cluster).nodes, latest.intended_at
     return [
-        row
-        for row in machines
-        if not_none(row.cluster).nodes == nodes and not (row.terminated_at and row.terminated_at < begun)
+        machine
+        for machine in machines
+        if not_none(machine.cluster).nodes == nodes and not (machine.terminated_at and machine.terminated_at < begun)
     ]
 
 
@@ -49,14 +49,14 @@ def why_part(machines: Sequence[Machine], now: datetime) -> str:
     launch or an end may still be on its way: for GRACE after the latest one. A command that still works on it holds its
     lock, which the caller checks. A node that was lost makes no part: `is_lost` says that.
     """
-    if not any(node_exists(row) for row in machines):
+    if not any(node_exists(machine) for machine in machines):
         return ""
     machines = latest_launch(machines)
-    absent = {row.name: _why_absent(row) for row in machines if _why_absent(row)}
+    absent = {machine.name: _why_absent(machine) for machine in machines if _why_absent(machine)}
     if not absent:
         return ""
-    ended = [at for row in machines if row.name in absent and (at := row.terminated_at)]
-    if now - from_iso(max([row.intended_at for row in machines] + ended)) < GRACE:
+    ended = [at for machine in machines if machine.name in absent and (at := machine.terminated_at)]
+    if now - from_iso(max([machine.intended_at for machine in machines] + ended)) < GRACE:
         return ""
     name, why = next(iter(absent.items()))
     return f"{name} {why}" + (f", and {len(absent) - 1} more" if len(absent) > 1 else "")
@@ -81,7 +81,7 @@ def is_lost(machine: Machine) -> bool:
 def lost_nodes(machines: Iterable[Machine]) -> list[Machine]:
     """Return the nodes of one cluster that were lost, where others of it still live and are not stopped."""
     nodes = list(machines)
-    return [row for row in nodes if is_lost(row)] if any(row.billed and not is_lost(row) for row in nodes) else []
+    return [node for node in nodes if is_lost(node)] if any(node.billed and not is_lost(node) for node in nodes) else []
 
 
 def has_run_before(machine: Machine) -> bool:

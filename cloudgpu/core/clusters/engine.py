@@ -81,8 +81,8 @@ def read_engine(text: str) -> EngineSaid:
 def _fault(status: str, lines: Sequence[str]) -> str:
     if status == "124":
         return f"the engine did not answer within {WITHIN_S} s"
-    said = lines[-1].strip()[:120] if lines else f"status {status}"
-    return f"the engine did not answer ({said})"
+    answer = lines[-1].strip()[:120] if lines else f"status {status}"
+    return f"the engine did not answer ({answer})"
 
 
 def queue_sentence(queue: Queue) -> str:

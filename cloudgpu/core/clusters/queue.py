@@ -91,13 +91,13 @@ MAX_NODES = 65_536
 def waits_text(reasons: Iterable[str]) -> str:
     """Return for what a job waits in Slurm's queue, in words, by Slurm's reasons: each once, with what it means."""
     known = dict.fromkeys(reason for reason in reasons if reason and reason != "None")
-    said = ", ".join(f"{one}{_meaning(one)}" for one in known)
-    return f"waits in Slurm's queue{': ' * bool(said)}{said}"
+    text = ", ".join(f"{one}{_meaning(one)}" for one in known)
+    return f"waits in Slurm's queue{': ' * bool(text)}{text}"
 
 
 def _meaning(reason: str) -> str:
-    said = reason.lower().replace("_", " ").strip("()")
-    found = [one for one in _IN_WORDS if said.startswith(one)]
+    text = reason.lower().replace("_", " ").strip("()")
+    found = [one for one in _IN_WORDS if text.startswith(one)]
     return f" ({_IN_WORDS[max(found, key=len)]})" if found else ""
 
 
@@ -120,12 +120,12 @@ class QueuedJob(NamedTuple):
     @property
     def hopeless(self) -> str:
         """Why it never runs unless somebody does something: `held` or `impossible`; empty if it may."""
-        said = self.reason.lower().replace("_", " ").strip("()")
-        if self.state in _HELD_STATES or (self.state == _PENDING and any(one in said for one in _HELD)):
+        text = self.reason.lower().replace("_", " ").strip("()")
+        if self.state in _HELD_STATES or (self.state == _PENDING and any(one in text for one in _HELD)):
             return "held"
         if self.state != _PENDING:
             return ""
-        return "impossible" if any(one in said for one in _IMPOSSIBLE) else ""
+        return "impossible" if any(one in text for one in _IMPOSSIBLE) else ""
 
     @property
     def is_active(self) -> bool:

@@ -88,15 +88,15 @@ def _rows(text: str) -> Iterable[tuple[str, str, str]]:
 def missing_nodes(names: Sequence[str], nodes: Sequence[NodeState]) -> tuple[str, ...]:
     """Return the nodes of these names that cannot run jobs, each with its state, for a sentence."""
     by_name = {one.name: one for one in nodes}
-    said = []
+    missing = []
     for name in names:
         one = by_name.get(name)
         if one is None:
-            said.append(f"{name} (unknown to Slurm)")
+            missing.append(f"{name} (unknown to Slurm)")
         elif not one.is_usable:
             state = one.state if one.responds else f"{one.state}, does not answer"
-            said.append(f"{name} ({state}{f': {one.reason}' if one.reason else ''})")
-    return tuple(said)
+            missing.append(f"{name} ({state}{f': {one.reason}' if one.reason else ''})")
+    return tuple(missing)
 
 
 def to_resume(nodes: Sequence[NodeState]) -> tuple[str, ...]:

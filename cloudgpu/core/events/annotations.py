@@ -15,110 +15,110 @@ from cloudgpu.core.values.times import from_iso
 Record = dict[str, Any]
 
 
-def forget_run(row: Record) -> None:
+def forget_run(record: Record) -> None:
     """Forget all of it: what was said of one life of a machine is not true of the next."""
     for name in ("warnings", "decision", "timer", "shared", "unrequested_stop"):
-        row.pop(name, None)
+        record.pop(name, None)
 
 
-def forget_warnings(row: Record) -> None:
+def forget_warnings(record: Record) -> None:
     """Forget what people were warned of: it has happened, or is out of date."""
-    row.pop("warnings", None)
+    record.pop("warnings", None)
 
 
-def chosen(row: Record, line: Line) -> None:
+def chosen(record: Record, line: Line) -> None:
     """Take who chose the policy of a launch, and what that policy said; of an adopted machine nobody knows either."""
-    row.pop("policy_by", None)
+    record.pop("policy_by", None)
     if line.body.get("policy_by"):
-        row["policy_by"] = line.body["policy_by"]
-    row.pop("terms", None)
-    terms_set(row, line)
+        record["policy_by"] = line.body["policy_by"]
+    record.pop("terms", None)
+    terms_set(record, line)
 
 
-def terms_set(row: Record, line: Line) -> None:
+def terms_set(record: Record, line: Line) -> None:
     """Take the texts of the policy and limits that a machine is under."""
     if line.body.get("terms"):
-        row["terms"] = line.body["terms"]
+        record["terms"] = line.body["terms"]
 
 
-def decided(row: Record, line: Line) -> None:
+def decided(record: Record, line: Line) -> None:
     """Take what a run decided; `since` is when it began to be that for that reason, `activity_since` that use."""
     body, at = line.body, line.occurred_at
-    said = {name: body[name] for name in ("do", "rule", "why", "activity", "at")} | {"since": at, "activity_since": at}
-    before = row.get("decision")
-    if before is not None and before["activity"] == said["activity"]:
-        said["activity_since"] = before["activity_since"]
-        if (before["do"], before["rule"]) == (said["do"], said["rule"]):
-            said["since"] = before["since"]
-    row["decision"] = said
+    now = {name: body[name] for name in ("do", "rule", "why", "activity", "at")} | {"since": at, "activity_since": at}
+    before = record.get("decision")
+    if before is not None and before["activity"] == now["activity"]:
+        now["activity_since"] = before["activity_since"]
+        if (before["do"], before["rule"]) == (now["do"], now["rule"]):
+            now["since"] = before["since"]
+    record["decision"] = now
 
 
-def warned(row: Record, line: Line) -> None:
+def warned(record: Record, line: Line) -> None:
     """Take a warning; one of another end is the first of that."""
     rule, due, at = line.body["rule"], line.body["due"], line.occurred_at
-    before = row.get("warnings", {}).get(rule)
+    before = record.get("warnings", {}).get(rule)
     if before is None or before["due"] != due:
         before = {"at": at, "count": 0}
-    said = {"at": before["at"], "last": at, "due": due, "count": before["count"] + 1, "why": line.body.get("why")}
-    row["warnings"] = row.get("warnings", {}) | {rule: said}
+    fields = {"at": before["at"], "last": at, "due": due, "count": before["count"] + 1, "why": line.body.get("why")}
+    record["warnings"] = record.get("warnings", {}) | {rule: fields}
 
 
-def lifted(row: Record, line: Line) -> None:
+def lifted(record: Record, line: Line) -> None:
     """Take that a warning holds no more."""
-    left = {rule: said for rule, said in row.get("warnings", {}).items() if rule != line.body["rule"]}
-    row["warnings"] = left
+    left = {rule: said for rule, said in record.get("warnings", {}).items() if rule != line.body["rule"]}
+    record["warnings"] = left
     if not left:
-        forget_warnings(row)
+        forget_warnings(record)
 
 
-def timed(row: Record, line: Line) -> None:
+def timed(record: Record, line: Line) -> None:
     """Take when the cloud ends it by itself."""
-    row["timer"] = line.body["at"]
-    if row["timer"] is None:
-        del row["timer"]
+    record["timer"] = line.body["at"]
+    if record["timer"] is None:
+        del record["timer"]
 
 
-def stopped_unrequested(row: Record, line: Line, *, over: bool, ran: object) -> None:
+def stopped_unrequested(record: Record, line: Line, *, over: bool, ran: object) -> None:
     """Take that a machine runs no more though nobody had asked for it, or that it runs again.
 
     A spot interruption that is being rehearsed was asked for, too.
     """
     if not over:
-        row.pop("unrequested_stop", None)
-    elif ran and row["terminated_at"] is None and row["pending_action"] is None and "taken_at" not in row:
-        row["unrequested_stop"] = {"at": line.occurred_at, "seq": line.seq}
+        record.pop("unrequested_stop", None)
+    elif ran and record["terminated_at"] is None and record["pending_action"] is None and "taken_at" not in record:
+        record["unrequested_stop"] = {"at": line.occurred_at, "seq": line.seq}
 
 
-def requested(row: Record, line: Line) -> None:
+def requested(record: Record, line: Line) -> None:
     """Take that a stop was asked for before its effect was written, by a clock that is ahead of the one that saw it."""
-    if "unrequested_stop" in row and line.seq < row["unrequested_stop"]["seq"]:
-        del row["unrequested_stop"]
+    if "unrequested_stop" in record and line.seq < record["unrequested_stop"]["seq"]:
+        del record["unrequested_stop"]
 
 
-def interrupted(row: Record, line: Line) -> None:
+def interrupted(record: Record, line: Line) -> None:
     """Take that its interruption is written down."""
-    row["interrupted_at"] = line.occurred_at
+    record["interrupted_at"] = line.occurred_at
 
 
-def shared(row: Record, line: Line) -> None:
+def shared(record: Record, line: Line) -> None:
     """Take whose key was let in, and the host key that came with it."""
-    said = {name: line.body[name] for name in ("label", "from", "host_key")} | {"at": line.occurred_at}
-    row["shared"] = row.get("shared", {}) | {line.body["key"]: said}
+    text = {name: line.body[name] for name in ("label", "from", "host_key")} | {"at": line.occurred_at}
+    record["shared"] = record.get("shared", {}) | {line.body["key"]: text}
 
 
-def unshared(row: Record, line: Line) -> None:
+def unshared(record: Record, line: Line) -> None:
     """Take that a key, or every shared one, was taken out."""
     key = line.body["key"]
-    left = {one: said for one, said in row.pop("shared", {}).items() if key is not None and one != key}
+    left = {one: said for one, said in record.pop("shared", {}).items() if key is not None and one != key}
     if left:
-        row["shared"] = left
+        record["shared"] = left
 
 
-def not_before_said(machine: Machine | None, now: datetime) -> datetime:
+def not_before_last(machine: Machine | None, now: datetime) -> datetime:
     """Return `now`, or when a run last said something of this machine where this clock is behind that.
 
     Lines are folded by their time: what a clock that was set back takes back would else count as said before.
     """
-    said = [] if machine is None else [warning.last for warning in machine.warnings.values()]
-    said += [machine.decision.since] if machine is not None and machine.decision else []
-    return max([now, *map(from_iso, said)])
+    times = [] if machine is None else [warning.last for warning in machine.warnings.values()]
+    times += [machine.decision.since] if machine is not None and machine.decision else []
+    return max([now, *map(from_iso, times)])

@@ -60,13 +60,13 @@ def unsummed_usages(state: Meter) -> list[Made]:
     return [*state["waiting"], *state["open"].values()]
 
 
-def meter(state: Meter, row: Record, line: Line, before: Before) -> list[Made]:
+def meter(state: Meter, record: Record, line: Line, before: Before) -> list[Made]:
     """Take a line into the meter and return the usages that it ended.
 
     `row` is the row with that line; `before` has `ended`, `seen_at`, `asked`, `billed` and `state` as they were before.
     """
     step = _STEPS.get(line.kind)
-    return [] if step is None else list(step(state, row, line, before))
+    return [] if step is None else list(step(state, record, line, before))
 
 
 def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
@@ -79,20 +79,20 @@ def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
     return found
 
 
-def is_unpriced(row: Record) -> bool:
+def is_unpriced(record: Record) -> bool:
     """Say whether the machine itself has run, or runs, without a known price; or never had one."""
-    if row["is_named_resource"]:
-        return any(not use["segments"] for use in row["open_usage"])
-    if row["price"] is None or row["usage_totals"].get("instance", _EMPTY)[5]:
+    if record["is_named_resource"]:
+        return any(not use["segments"] for use in record["open_usage"])
+    if record["price"] is None or record["usage_totals"].get("instance", _EMPTY)[5]:
         return True
-    for use in row["open_usage"]:  # noqa: SIM110  (a loop is faster, and this is asked at every line)
+    for use in record["open_usage"]:  # noqa: SIM110  (a loop is faster, and this is asked at every line)
         if use["resource"] == "instance" and not use["segments"]:
             return True
     return False
 
 
-def _intended(state: Meter, row: Record, line: Line, _before: Before) -> Iterator[Made]:
-    if line.body["attempt"] < row["attempt_number"]:
+def _intended(state: Meter, record: Record, line: Line, _before: Before) -> Iterator[Made]:
+    if line.body["attempt"] < record["attempt_number"]:
         return  # a late word about an earlier attempt
     if "instance" not in state["open"]:
         yield from state["waiting"]  # their price was never known, and is not that of the next launch
@@ -127,18 +127,18 @@ def _note_price(state: Meter, line: Line) -> Iterator[Made]:
     state["waiting"] = []
 
 
-def _observed(state: Meter, row: Record, line: Line, before: Before) -> Iterator[Made]:
+def _observed(state: Meter, record: Record, line: Line, before: Before) -> Iterator[Made]:
     body, maybe = line.body, None
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
-        yield from _doubted(state, row, line, before)
+        yield from _doubted(state, record, line, before)
         return
-    _waited(state, row, body.get("pending_at"))
+    _waited(state, record, body.get("pending_at"))
     if body["billed"]:
         yield from _back(state, line, at)
     else:
         at, maybe = _ended(line, before)
-        _begin_unseen(state, row, line, before, at)
+        _begin_unseen(state, record, line, before, at)
     if body["state"] == "terminated":
         yield from _all_ended(state, at, body.get("reason"), maybe)
         return
@@ -149,19 +149,19 @@ def _observed(state: Meter, row: Record, line: Line, before: Before) -> Iterator
     since = _changed_since(state, line)
     if body.get("resized"):
         yield from _resized(state, line, at, since)
-    began, sure = _began(state, row, line, before, at) if since is None else (line.occurred_at, None)
-    yield from _rested(state, row, body, began, at)
+    began, sure = _began(state, record, line, before, at) if since is None else (line.occurred_at, None)
+    yield from _rested(state, record, body, began, at)
     already = set(state["open"])
-    _begin(state, row, body.get("launched_at"), began, sure, billed=body["billed"])
+    _begin(state, record, body.get("launched_at"), began, sure, billed=body["billed"])
     if since is not None:
         _doubt_the_price_before(state, since)
-    if body["billed"] and _from_running(row):
+    if body["billed"] and _from_running(record):
         _say_when_it_ran(state, line, set(state["open"]) - already)
         if body["state"] == "pending":
-            _waited(state, row, line.occurred_at)
+            _waited(state, record, line.occurred_at)
 
 
-def _doubted(state: Meter, row: Record, line: Line, before: Before) -> Iterator[Made]:
+def _doubted(state: Meter, record: Record, line: Line, before: Before) -> Iterator[Made]:
     """End what is sure of a run whose state nobody knows and which is not billed: its host is offline, say.
 
     It goes on as what may cost nothing, since it may be back unseen. Where it is billed, it goes on as before.
@@ -170,7 +170,7 @@ def _doubted(state: Meter, row: Record, line: Line, before: Before) -> Iterator[
         return
     at, _ = _ended(line, before)
     if before["state"] == "pending":
-        _waited(state, row, at)
+        _waited(state, record, at)
     runs = {key: use for key, use in state["open"].items() if _only_runs(key) and use["at_most"] != _DOUBTED}
     yield from end_uses(state, list(runs), at, None)
     for key, use in runs.items():
@@ -227,27 +227,27 @@ def _ended(line: Line, before: Before) -> tuple[str, str | None]:
     than the one that we asked for, the machine may have been billed until we asked.
     """
     body, now = line.body, line.occurred_at
-    said = body.get("since")
-    if said is None:
+    since = body.get("since")
+    if since is None:
         alive = max(filter(None, (body.get("alive_at"), before["seen_at"])), default=now)
         return (min(alive, now), now) if body.get("alive_at") else (now, None)
     seen = max(filter(None, (body.get("billed_at"), before["seen_at"] if _was_billed(before) else None)), default="")
-    if said[:_SECOND] < seen[:_SECOND]:
+    if since[:_SECOND] < seen[:_SECOND]:
         return min(seen, now), now
-    asked = body.get("asked_at")
-    return said, min(asked, now) if asked and said[:_SECOND] < asked[:_SECOND] else None
+    asked_at = body.get("asked_at")
+    return since, min(asked_at, now) if asked_at and since[:_SECOND] < asked_at[:_SECOND] else None
 
 
 def _was_billed(before: Before) -> bool:
     return bool(before["billed"]) and before["state"] != "pending"
 
 
-def _from_running(row: Record) -> bool:
-    return _rule(row).from_running
+def _from_running(record: Record) -> bool:
+    return _rule(record).from_running
 
 
-def _rule(row: Record) -> Rule:
-    return rule_of(row["provider"] or "", row["market"] or "on_demand", Resource.INSTANCE)
+def _rule(record: Record) -> Rule:
+    return rule_of(record["provider"] or "", record["market"] or "on_demand", Resource.INSTANCE)
 
 
 def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
@@ -290,7 +290,7 @@ def _waited(state: Meter, row: Record, seen: str | None) -> None:
             use["begin"] = max(use["begin"], seen)
 
 
-def _began(state: Meter, row: Record, line: Line, before: Before, at: str) -> tuple[str, str | None]:
+def _began(state: Meter, record: Record, line: Line, before: Before, at: str) -> tuple[str, str | None]:
     """Return when what was just seen began, and since when that is sure (None: since then).
 
     A cloud that does not say since when a machine runs would else bill nothing for the time in which nobody looked:
@@ -300,13 +300,13 @@ def _began(state: Meter, row: Record, line: Line, before: Before, at: str) -> tu
     if body.get("since") or not body["billed"] or state["runs"] or state["adopted"]:
         return at, None
     launched = body.get("launched_at")
-    began = launched or _not_before(row, before) or at
+    began = launched or _not_before(record, before) or at
     return (at, None) if from_iso(at) - from_iso(began) <= STARTS_WITHIN else (began, at)
 
 
-def _not_before(row: Record, before: Before) -> str | None:
+def _not_before(record: Record, before: Before) -> str | None:
     """Return the ledger's own time before which the present launch was not billed: its call, or a sync since."""
-    return max(filter(None, (row["intended_at"], before["seen_at"])), default=None)
+    return max(filter(None, (record["intended_at"], before["seen_at"])), default=None)
 
 
 def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:
@@ -314,16 +314,16 @@ def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> 
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
 
-def _begin_unseen(state: Meter, row: Record, line: Line, before: Before, at: str) -> None:
+def _begin_unseen(state: Meter, record: Record, line: Line, before: Before, at: str) -> None:
     """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same.
 
     Where nobody says when that was, it may have run since the call, and may not have run at all.
     """
     launched = line.body.get("launched_at")
-    began = launched or (None if line.body["state"] == "pending" else _not_before(row, before))
+    began = launched or (None if line.body["state"] == "pending" else _not_before(record, before))
     if state["runs"] or "instance" in state["open"] or not began or began >= at:
         return
-    _begin(state, row, launched, began, billed=True)
+    _begin(state, record, launched, began, billed=True)
     if state["adopted"] or not launched:
         state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
 
@@ -346,17 +346,17 @@ def _begin(state: Meter, row: Record, launched: str | None, at: str, sure: str |
             open_use(state, key, _beside(row, entry, begin))
 
 
-def _rested(state: Meter, row: Record, body: Before, began: str, at: str) -> Iterator[Made]:
+def _rested(state: Meter, record: Record, body: Before, began: str, at: str) -> Iterator[Made]:
     """End or open what is billed only while a machine is stopped: a disk that costs more then, say."""
     if body["billed"]:
         yield from end_uses(state, [key for key in state["open"] if key.startswith(_STOPPED)], began, None, None)
         return
-    if body["state"] not in _SHUT_DOWN or row.get("stoppable") is False:
+    if body["state"] not in _SHUT_DOWN or record.get("stoppable") is False:
         return
-    for number, entry in enumerate(row["attached_costs"] or ()):
+    for number, entry in enumerate(record["attached_costs"] or ()):
         key = f"{_STOPPED}{number}"
         if entry["kept"] and not entry.get("running", True) and key not in state["open"]:
-            open_use(state, key, _beside(row, entry, at))
+            open_use(state, key, _beside(record, entry, at))
 
 
 def _forget_prices(state: Meter) -> None:
@@ -372,30 +372,30 @@ def _only_runs(key: str) -> bool:
     return key == "instance" or key.startswith("runs:")
 
 
-def _run(state: Meter, row: Record, begin: str, sure: str | None) -> Made:
-    own = row.get("on_demand") or (row["price"] if row["market"] == "on_demand" else None)
+def _run(state: Meter, record: Record, begin: str, sure: str | None) -> Made:
+    own = record.get("on_demand") or (record["price"] if record["market"] == "on_demand" else None)
     prices = state["prices"]
     known = [number for number, segment in enumerate(prices) if segment["at"] <= begin]
     return use_of(
-        row,
+        record,
         resource="instance",
-        id=row["provider_id"] or "",
-        what=f"{row['instance_type']} {'spot' if row['market'] == 'spot' else 'on demand'}",
-        kind=row["instance_type"] or "",
+        id=record["provider_id"] or "",
+        what=f"{record['instance_type']} {'spot' if record['market'] == 'spot' else 'on demand'}",
+        kind=record["instance_type"] or "",
         per="hour",
         begin=begin,
         segments=prices[known[-1] if known else 0 :],
         on_demand=own and own["nanos_per_hour"],
         first=not state["runs"] and not state["adopted"],
-        licence=row.get("licence") or "",
+        licence=record.get("licence") or "",
         sure_from=sure if sure is not None and sure > begin else None,
     )
 
 
-def _beside(row: Record, entry: Before, begin: str) -> Made:
+def _beside(record: Record, entry: Before, begin: str) -> Made:
     priced = entry.get("nanos") is not None
     return use_of(
-        row,
+        record,
         resource=entry.get("resource", "disk"),
         what=entry["what"],
         kind=entry.get("stored_as", ""),
@@ -407,22 +407,22 @@ def _beside(row: Record, entry: Before, begin: str) -> Made:
     )
 
 
-def _vanished(state: Meter, row: Record, line: Line, before: Before) -> Iterator[Made]:
+def _vanished(state: Meter, record: Record, line: Line, before: Before) -> Iterator[Made]:
     """End everything: at the cloud's word, else when it was last known to be there.
 
     Where we have asked for its end and `alive_at` is not told, it went while we looked on.
     """
-    said = line.body.get("ended_at")
-    if said is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):
-        said = line.occurred_at
+    ended_at = line.body.get("ended_at")
+    if ended_at is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):
+        ended_at = line.occurred_at
     alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
-    at = said or min(alive, line.occurred_at)
-    _waited(state, row, line.body.get("alive_at"))
-    yield from _all_ended(state, at, row.get("state_reason"), maybe_until=None if said else line.occurred_at)
+    at = ended_at or min(alive, line.occurred_at)
+    _waited(state, record, line.body.get("alive_at"))
+    yield from _all_ended(state, at, record.get("state_reason"), maybe_until=None if ended_at else line.occurred_at)
 
 
-def _settled(state: Meter, row: Record, line: Line, _before: Before) -> Iterator[Made]:
-    if row["launch_status"] in ("refused", "void") and row["token"] == line.body["token"]:
+def _settled(state: Meter, record: Record, line: Line, _before: Before) -> Iterator[Made]:
+    if record["launch_status"] in ("refused", "void") and record["token"] == line.body["token"]:
         yield from _all_ended(state, line.occurred_at, None)
 
 

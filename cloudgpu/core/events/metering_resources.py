@@ -21,12 +21,12 @@ def segment_of(price: Mapping[str, Any], at: str) -> Made:
     return {"at": at, "maybe_from": None, **known}
 
 
-def use_of(row: Record, **facts: Any) -> Made:
+def use_of(record: Record, **facts: Any) -> Made:
     """Return a usage with what is common to most; `market` is that of the machine, so that its rule is found."""
     usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
     usual |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": "", "continues": None}
     usual["maybe_since"] = None
-    return usual | {"provider": row["provider"] or "", "market": row["market"] or "on_demand"} | facts
+    return usual | {"provider": record["provider"] or "", "market": record["market"] or "on_demand"} | facts
 
 
 def open_use(state: Meter, key: str, use: Made) -> None:
@@ -53,7 +53,7 @@ def end_uses(
 _GREW = "when it was made larger is not known"
 
 
-def resources_retained(state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def resources_retained(state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Open what stays without the machine, end what does not any more.
 
     Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that
@@ -68,10 +68,10 @@ def resources_retained(state: Meter, row: Record, line: Line, _before: Mapping[s
         if key not in state["open"]:
             begin = _since(state, entry, line.occurred_at)
             same = entry["kind"] == "disk" and begin == state.get("over")
-            made = _thing(row, entry, begin) | {"continues": state["disk_since"] if same else None}
+            made = _thing(record, entry, begin) | {"continues": state["disk_since"] if same else None}
             open_use(state, key, made | _gone_on_with(made, ended))
         else:
-            yield from _changed(state, row, key, entry, line, None)
+            yield from _changed(state, record, key, entry, line, None)
 
 
 def _gone_on_with(image: Made, ended: list[Made]) -> Made:
@@ -90,10 +90,10 @@ def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
 
 
 def _changed(
-    state: Meter, row: Record, key: str, entry: Mapping[str, Any], line: Line, since: str | None
+    state: Meter, record: Record, key: str, entry: Mapping[str, Any], line: Line, since: str | None
 ) -> Iterator[Made]:
     """Take up another size or price of something that is billed; `since` is when it last was as before."""
-    use, now = state["open"][key], _thing(row, entry, line.occurred_at)
+    use, now = state["open"][key], _thing(record, entry, line.occurred_at)
     if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last sync
         yield from end_uses(state, [key], line.occurred_at, None)
         more = now["quantity"] - use["quantity"]
@@ -106,11 +106,11 @@ def _changed(
         use["segments"] += [segment | {"maybe_from": since} for segment in now["segments"]]
 
 
-def _thing(row: Record, entry: Mapping[str, Any], begin: str) -> Made:
+def _thing(record: Record, entry: Mapping[str, Any], begin: str) -> Made:
     resource = "disk" if entry["kind"] == "volume" else entry["kind"]
     priced = entry.get("nanos") is not None
     return use_of(
-        row,
+        record,
         resource=resource,
         id=entry["id"],
         what=f"{entry['kind']} of {entry['size_gb']} GB",
@@ -123,40 +123,40 @@ def _thing(row: Record, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def resource_observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def resource_observed(state: Meter, record: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """Open a volume or image that is kept by name, since it was made, or take up its new size or price."""
     key, body = f"resource:{line.body['id']}", line.body
     if key in state["open"]:
-        yield from _changed(state, row, key, body, line, body.get("alive_at") or before["seen_at"])
+        yield from _changed(state, record, key, body, line, body.get("alive_at") or before["seen_at"])
     else:
-        open_use(state, key, _thing(row, body, body["made_at"] or line.occurred_at))
+        open_use(state, key, _thing(record, body, body["made_at"] or line.occurred_at))
 
 
 def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """End it at the cloud's word, else when it was last seen; then it may have been billed until it was missed."""
-    said = line.body.get("ended_at")
-    at = said or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
-    yield from end_uses(state, list(state["open"]), at, None, None if said else line.occurred_at)
+    ended_at = line.body.get("ended_at")
+    at = ended_at or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
+    yield from end_uses(state, list(state["open"]), at, None, None if ended_at else line.occurred_at)
 
 
-def traffic_counted(_state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def traffic_counted(_state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Yield the bytes that were counted, as a usage that has ended: no machine is billed for all of them."""
     received = line.body.get("received")
     if line.body["bytes_out"] or not received:
-        yield _bytes(row, line, "bytes out", line.body["bytes_out"])
+        yield _bytes(record, line, "bytes out", line.body["bytes_out"])
     if received:
-        yield _bytes(row, line, "bytes in", received["bytes_in"])
+        yield _bytes(record, line, "bytes in", received["bytes_in"])
 
 
-def _bytes(row: Record, line: Line, what: str, number: int) -> Made:
+def _bytes(record: Record, line: Line, what: str, number: int) -> Made:
     """Return so many bytes of one direction as a usage; only an offer's own price is sure to be of all of them."""
     body = line.body
     rate = body["received"] if what == "bytes in" else body
-    own = bool(row.get("traffic_prices"))
+    own = bool(record.get("traffic_prices"))
     return use_of(
-        row,
+        record,
         resource="traffic",
-        id=row["provider_id"] or "",
+        id=record["provider_id"] or "",
         what=what,
         kind=rate.get("stored_as", ""),
         quantity=number,

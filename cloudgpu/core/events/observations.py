@@ -171,8 +171,8 @@ def traffic_observed(
 
     `received` is what it received meanwhile, where that costs.
     """
-    said = {"bytes_out": sent, "since": since, "until": until, "counted": counted, "stored_as": stored_as, **rate}
-    body = cast("bodies.TrafficObserved", said)
+    fields = {"bytes_out": sent, "since": since, "until": until, "counted": counted, "stored_as": stored_as, **rate}
+    body = cast("bodies.TrafficObserved", fields)
     if received is not None:
         body["received"] = received
     return Draft("traffic_observed", machine, body, now, f"traffic:{machine}:{counted}:{until}", MACHINE)
@@ -201,7 +201,7 @@ def _text(at: datetime | None) -> str | None:
 
 
 def resource_observed(
-    resource: ProviderResource, retained: Retained, identity: AccountIdentity, known: Machine | None, now: datetime
+    resource: ProviderResource, retained: Retained, identity: AccountIdentity, machine: Machine | None, now: datetime
 ) -> Draft:
     """Return the line that says how a volume or an image is now, that is kept by name. `known` is its row.
 
@@ -212,7 +212,7 @@ def resource_observed(
         **retained.record(),
         "name": resource.name or resource.id,
         "provider": resource.provider,
-        "account": resource.account if known is None else known.account,
+        "account": resource.account if machine is None else machine.account,
         "identity": identity.to_json(),
         "owner": resource.tags.get(TAG_OWNER, ""),
         "project": resource.tags.get(TAG_PROJECT, ""),
@@ -295,11 +295,11 @@ def _time(text: str | None) -> datetime | None:
     return from_iso(text) if text is not None else None
 
 
-def has_moved_on(known: datetime | None, said: datetime | None) -> bool:
+def has_moved_on(known: datetime | None, time: datetime | None) -> bool:
     """Say whether a machine was active again since it was last written down: every quarter of an hour is news."""
-    if said is None or known is None:
-        return said is not None
-    return said - known >= NEWS_OF_ACTIVITY
+    if time is None or known is None:
+        return time is not None
+    return time - known >= NEWS_OF_ACTIVITY
 
 
 def _is_another(known: str | None, tags: Mapping[str, str], key: str) -> bool:
@@ -307,8 +307,8 @@ def _is_another(known: str | None, tags: Mapping[str, str], key: str) -> bool:
     text = tags.get(key, "")
     if not text or (known is not None and text.isdecimal() and from_iso(known).timestamp() == int(text)):
         return False
-    said = tag_time(tags, key)
-    return said is not None and said != known
+    tagged = tag_time(tags, key)
+    return tagged is not None and tagged != known
 
 
 @dataclass(frozen=True, slots=True)

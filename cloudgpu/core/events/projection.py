@@ -84,14 +84,14 @@ def packed(state: State) -> State:
     return {"last": state["last"], "meter": meter | kept}
 
 
-def unpacked(row: Record, rest: State) -> State:
+def unpacked(record: Record, rest: State) -> State:
     """Return the state that was packed as `rest`, with its row."""
-    meter, uses = rest["meter"], row["open_usage"]
+    meter, uses = rest["meter"], record["open_usage"]
     waiting = meter["waiting"]
     meter |= {"waiting": uses[:waiting], "open": dict(zip(meter["open"], uses[waiting:], strict=True))}
     if meter.pop("in_row"):
         meter["prices"] += meter["open"]["instance"]["segments"]
-    return {"row": row, **rest}
+    return {"row": record, **rest}
 
 
 def machine_of(events: Iterable[Line]) -> Machine | None:
@@ -105,9 +105,9 @@ def project_event(machine: Machine, line: Draft) -> Machine:
     step = _STEPS.get(line.kind)
     if step is None:
         return machine
-    row = record_of(machine)
-    step(row, EventSummary(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
-    return Machine.of(row)
+    record = record_of(machine)
+    step(record, EventSummary(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
+    return Machine.of(record)
 
 
 def _order(line: Line) -> tuple[str, int]:
@@ -186,10 +186,10 @@ def _adopted(row: Record, line: Line) -> None:
         _of_cluster(row, line)
 
 
-def _of_cluster(row: Record, line: Line) -> None:
-    row.pop("cluster", None)
+def _of_cluster(record: Record, line: Line) -> None:
+    record.pop("cluster", None)
     if line.body.get("cluster"):
-        row["cluster"] = line.body["cluster"]
+        record["cluster"] = line.body["cluster"]
 
 
 def _settled(row: Record, line: Line) -> None:
@@ -255,16 +255,16 @@ def _requested(row: Record, line: Line) -> None:
         row |= {"parked": what == "park", "discard": what == "terminate"}
 
 
-def _guard_anew(row: Record, *, waived: bool) -> None:
+def _guard_anew(record: Record, *, waived: bool) -> None:
     """Note whether this start does without a run from outside; what was agreed to before counts no more."""
-    guards = row.get("guards")
+    guards = record.get("guards")
     if guards is not None and waived != guards.get("waived", False):
         plain = {name: value for name, value in guards.items() if name != "waived"}
-        row["guards"] = {**plain, "waived": True} if waived else plain
+        record["guards"] = {**plain, "waived": True} if waived else plain
 
 
-def _start_refused(row: Record, _line: Line) -> None:
-    row["pending_action"] = None if row["pending_action"] == "start" else row["pending_action"]
+def _start_refused(record: Record, _line: Line) -> None:
+    record["pending_action"] = None if record["pending_action"] == "start" else record["pending_action"]
 
 
 def _refused(row: Record, line: Line) -> None:
@@ -272,35 +272,35 @@ def _refused(row: Record, line: Line) -> None:
         row |= {"pending_action": None, "parked": False, "discard": False, "refused_action": dict(line.body)}
 
 
-def _kept(row: Record, line: Line) -> None:
-    row["retained"] = line.body["retained"]
-    row["parked"] = row["parked"] and (bool(row["retained"]) or row["terminated_at"] is None)
+def _kept(record: Record, line: Line) -> None:
+    record["retained"] = line.body["retained"]
+    record["parked"] = record["parked"] and (bool(record["retained"]) or record["terminated_at"] is None)
 
 
-def _priced(row: Record, line: Line) -> None:
+def _priced(record: Record, line: Line) -> None:
     if line.body["price"] is not None:
-        row["price"] = line.body["price"]
+        record["price"] = line.body["price"]
     if line.body.get("on_demand") is not None:
-        row["on_demand"] = line.body["on_demand"]
+        record["on_demand"] = line.body["on_demand"]
 
 
-def _counted(row: Record, line: Line) -> None:
-    row["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
+def _counted(record: Record, line: Line) -> None:
+    record["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
     if line.body.get("received"):
-        row["traffic"]["received"] = line.body["received"]["counted"]
+        record["traffic"]["received"] = line.body["received"]["counted"]
 
 
-def _interruption(row: Record, line: Line) -> None:
-    if row["terminated_at"] is None:
-        row["taken_at"] = line.body["at"]
+def _interruption(record: Record, line: Line) -> None:
+    if record["terminated_at"] is None:
+        record["taken_at"] = line.body["at"]
 
 
 def _leased(row: Record, line: Line) -> None:
     row |= {"expires": line.body["expires"], "renew_until": line.body["renew_until"]}
 
 
-def _held(row: Record, line: Line) -> None:
-    row["hold_until"] = line.body["until"]
+def _held(record: Record, line: Line) -> None:
+    record["hold_until"] = line.body["until"]
 
 
 def _thing(row: Record, line: Line) -> None:

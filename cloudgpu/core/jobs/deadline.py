@@ -135,13 +135,13 @@ class Choice:
     moves: bool = False
 
 
-def choose(job: Job, policy: Policy, seen: SpotHistory, margins: Margins, now: datetime, at: Position) -> Choice:
+def choose(job: Job, policy: Policy, history: SpotHistory, margins: Margins, now: datetime, at: Position) -> Choice:
     """Return what a job with a deadline is to run now; `policy` was made for it and is told of its past first."""
     terms = _terms(job)
     policy.reset(facts_of(job, margins))
-    for state in past_states(job, seen, margins, now):
+    for state in past_states(job, history, margins, now):
         policy.decide(state)
-    state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode, margins.start_s))
+    state = state_of(at, spot=at.mode == "spot" or history.may_be_tried(now, at.mode, margins.start_s))
     net = net_of(job, margins, at)
     return _within_net(resolve_wait(policy.decide(state), state, net), state, net, at, terms["policy"])
 
@@ -215,7 +215,7 @@ def state_of(at: Position, *, spot: bool) -> State:
     }
 
 
-def past_states(job: Job, seen: SpotHistory, margins: Margins, now: datetime) -> Iterator[State]:
+def past_states(job: Job, history: SpotHistory, margins: Margins, now: datetime) -> Iterator[State]:
     """Yield what was so at each tick before `now`, as a policy would have been told it."""
     deadline = from_iso(_terms(job)["at"])
     for number in count():
@@ -224,7 +224,7 @@ def past_states(job: Job, seen: SpotHistory, margins: Margins, now: datetime) ->
             return
         attempt = _open_at(job, moment)
         at = position_of(job, moment, attempt=attempt, running_at=moment, margins=Margins())
-        up = at.mode == "spot" or seen.was_up(moment, at.mode, margins.start_s)
+        up = at.mode == "spot" or history.was_up(moment, at.mode, margins.start_s)
         yield state_of(at, spot=up)
 
 

@@ -283,7 +283,7 @@ def _recorded(line: Line) -> Job:
     body = line.body
     one, user = body["task"], body["user"]
     run, at = _run(one), from_iso(line.occurred_at)
-    asked: SlurmRecord = {
+    slurm: SlurmRecord = {
         "cluster": body["cluster"],
         "members": body["members"],
         "name": body["name"],
@@ -303,7 +303,7 @@ def _recorded(line: Line) -> Job:
         None,
         "",
         user,
-        {**_NOTHING, "slurm": asked, "owner": user},
+        {**_NOTHING, "slurm": slurm, "owner": user},
         run.begin or at,
         outcome=outcome,
         status=body["status"],
@@ -321,8 +321,8 @@ def _run(body: Body) -> SlurmRun:
 
 def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
     over = {run.id for run in job.runs if run.end is not None}  # a sync that is written late starts none of them again
-    told = map(_run, body["tasks"])
-    new = tuple(one for one in told if one.end is not None or one.id not in over)
+    tasks = map(_run, body["tasks"])
+    new = tuple(one for one in tasks if one.end is not None or one.id not in over)
     known = {one.id for one in new}
     runs = (*(run for run in job.runs if run.id not in known), *new)
     return replace(job, slurm_id=body["id"], runs=runs, slurm_at=at)
@@ -380,9 +380,9 @@ def _progressed(job: Job, body: Body, at: datetime) -> Job:
 
 
 def _try_ended(job: Job, body: Body, at: datetime) -> Job:
-    said = {"interrupted": body["interrupted"], "status": body["status"], "why": body["why"]}
-    said["moved"] = bool(body.get("moved"))
-    return _changed(job, body, lambda one: replace(one, ended_at=at, **said))
+    fields = {"interrupted": body["interrupted"], "status": body["status"], "why": body["why"]}
+    fields["moved"] = bool(body.get("moved"))
+    return _changed(job, body, lambda one: replace(one, ended_at=at, **fields))
 
 
 def _ended(job: Job, body: Body, at: datetime) -> Job:
@@ -390,8 +390,8 @@ def _ended(job: Job, body: Body, at: datetime) -> Job:
         return job
     job = _changed(job, body, lambda one: replace(one, ended_at=at, status=body["status"]))
     outcome = State(body["outcome"])
-    said = {"status": body["status"], "signal": body["signal"], "why": body["why"]}
-    return replace(job, outcome=outcome, ended_at=at, **said)
+    fields = {"status": body["status"], "signal": body["signal"], "why": body["why"]}
+    return replace(job, outcome=outcome, ended_at=at, **fields)
 
 
 def _cancel(job: Job, body: Body, at: datetime) -> Job:
@@ -401,8 +401,8 @@ def _cancel(job: Job, body: Body, at: datetime) -> Job:
 def _fetched(job: Job, body: Body, at: datetime) -> Job:
     if job.fetched is not None and job.fetched.whole:
         return job
-    said = {name: value for name, value in body.items() if name != "job"}
-    return replace(job, fetched=Fetched(at=at, **said))
+    fields = {name: value for name, value in body.items() if name != "job"}
+    return replace(job, fetched=Fetched(at=at, **fields))
 
 
 def _resumed(job: Job, _body: Body, _at: datetime) -> Job:

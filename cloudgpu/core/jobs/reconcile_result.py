@@ -53,14 +53,14 @@ def data_text(remote: RemoteState) -> str:
 
 def sentences(jobs: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
     """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
-    said = []
+    lines = []
     for before, carried in jobs:
         job = carried.job
         if job.state is not before.state or job.is_living is not before.is_living:
-            said.append(f"job {job.name}: {_word(job)}")
+            lines.append(f"job {job.name}: {_word(job)}")
         elif carried.error is not None:
-            said.append(f"job {job.name}: {carried.error.message}")
-    return said
+            lines.append(f"job {job.name}: {carried.error.message}")
+    return lines
 
 
 def _word(job: Job) -> str:

@@ -89,8 +89,8 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
     return money(exact + sum(_of(job, use, guest[where], now) for where, use in ended if where in guest))
 
 
-def _of(job: str, usage: Usage, there: Sequence[Assignment], now: datetime) -> int:
-    theirs = [assignment for assignment in there if assignment.key == job]
+def _of(job: str, usage: Usage, assignments: Sequence[Assignment], now: datetime) -> int:
+    theirs = [assignment for assignment in assignments if assignment.key == job]
     return sum(one.amount for one in charges_by_key(usage, now, theirs).values())
 
 
@@ -147,8 +147,8 @@ def row_id(job: Job) -> str:
 
 def has_tariff(job: Job) -> bool:
     """Say whether somebody else's Slurm asks something for a job."""
-    asked = job.in_slurm
-    return asked is not None and asked["cluster"] is None and asked.get("usd_per_gpu_hour") is not None
+    in_slurm = job.in_slurm
+    return in_slurm is not None and in_slurm["cluster"] is None and in_slurm.get("usd_per_gpu_hour") is not None
 
 
 def tariff_cost(job: Job, now: datetime) -> Money | None:
@@ -163,9 +163,9 @@ def tariff_cost(job: Job, now: datetime) -> Money | None:
 
 def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:
     """Return what is billed for a job: its GPUs, each time that Slurm had it run, by Slurm's own times."""
-    asked = job.in_slurm
-    price = None if asked is None else asked.get("usd_per_gpu_hour")
-    gpus = 0 if asked is None else asked["nodes"] * (asked["gpus_per_node"] or 0)
+    in_slurm = job.in_slurm
+    price = None if in_slurm is None else in_slurm.get("usd_per_gpu_hour")
+    gpus = 0 if in_slurm is None else in_slurm["nodes"] * (in_slurm["gpus_per_node"] or 0)
     found = []
     for run in job.runs if price is not None and gpus else ():
         end = run.end or job.ended_at  # whose end nobody saw

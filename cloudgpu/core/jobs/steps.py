@@ -154,35 +154,35 @@ def _place(choice: Choice | None) -> Step:
     return Step(JobAction.WAIT if choice.mode == "wait" else JobAction.PLACE, choice.why, mode=choice.mode)
 
 
-def _launch(job: Job, attempt: Attempt, seen: ObservedState) -> Step:
+def _launch(job: Job, attempt: Attempt, state: ObservedState) -> Step:
     """Return what becomes of an attempt without a machine: a job with a deadline may want another one by now.
 
     A cancelled one is launched, too: only its launch settles whether there is a machine.
     """
-    choice = seen.choice
-    if choice is None or seen.sent or job.cancel is not None or choice.mode == attempt.market:
+    choice = state.choice
+    if choice is None or state.sent or job.cancel is not None or choice.mode == attempt.market:
         return Step(JobAction.LAUNCH)
     return _place(choice)
 
 
-def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: ObservedState, now: datetime) -> Step:
-    if attempt.move is not None and not _ended_by_itself(seen.remote):
-        return _moving(job, attempt, attempt.move, machine, seen)
-    return _without_a_node(job, machine, seen) or _on_a_machine(job, attempt, machine, seen, now)
+def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedState, now: datetime) -> Step:
+    if attempt.move is not None and not _ended_by_itself(state.remote):
+        return _moving(job, attempt, attempt.move, machine, state)
+    return _without_a_node(job, machine, state) or _on_a_machine(job, attempt, machine, state, now)
 
 
-def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: ObservedState, now: datetime) -> Step:
+def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedState, now: datetime) -> Step:
     stopped = _is_asleep(machine)
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
-        known = _by_its_bucket(job, attempt, seen)
+        known = _by_its_bucket(job, attempt, state)
         if stopped:
-            return known or _taken(job, machine) or _machine_stopped(job, machine, seen)
+            return known or _taken(job, machine) or _machine_stopped(job, machine, state)
         return known or _cancelled(job) or _machine_gone(job, machine)
-    if seen.remote is None:
-        if not seen.silent:
+    if state.remote is None:
+        if not state.silent:
             return Step(JobAction.LOOK)
-        return _elsewhere(job, attempt, seen.choice) or _silent(job, attempt, seen.silent, now)
-    return _by_what_runs(job, attempt, seen.remote, seen)
+        return _elsewhere(job, attempt, state.choice) or _silent(job, attempt, state.silent, now)
+    return _by_what_runs(job, attempt, state.remote, state)
 
 
 def _ended_by_itself(remote: RemoteState | None) -> bool:
@@ -190,15 +190,15 @@ def _ended_by_itself(remote: RemoteState | None) -> bool:
     return remote is not None and remote.exit is not None and remote.exit.reason != MOVED
 
 
-def _moving(job: Job, attempt: Attempt, move: JobMove, machine: Machine, seen: ObservedState) -> Step:
+def _moving(job: Job, attempt: Attempt, move: JobMove, machine: Machine, state: ObservedState) -> Step:
     """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed.
 
     Its command may have ended by itself on a machine that did not answer: its bucket tells.
     """
-    if any(one.terminated_at is None or one.parked for one in (machine, *seen.others)):
+    if any(one.terminated_at is None or one.parked for one in (machine, *state.others)):
         return Step(JobAction.MOVE, move.why, mode=move.to or "wait")
     return (
-        _by_its_bucket(job, attempt, seen)
+        _by_its_bucket(job, attempt, state)
         or _cancelled(job)
         or Step(JobAction.AGAIN, move.why, interrupted=move.interrupted)
     )
@@ -222,14 +222,14 @@ def _taken(job: Job, machine: Machine) -> Step | None:
     return Step(JobAction.MOVE, f"{machine.name} was taken by its provider", interrupted=True)
 
 
-def _by_its_bucket(job: Job, attempt: Attempt, seen: ObservedState) -> Step | None:
+def _by_its_bucket(job: Job, attempt: Attempt, state: ObservedState) -> Step | None:
     """Return what follows where the bucket of a job tells how a command ended whose machine does not run any more.
 
     Silence is not absence: while the bucket cannot be read, the command may be over, and is not run again.
     """
-    if seen.stored is not None and seen.stored.attempt == attempt.number:
-        return _exited(job, seen.stored.exit)
-    return None if seen.unread is None else _cancelled(job) or Step(JobAction.WAIT, seen.unread)
+    if state.stored is not None and state.stored.attempt == attempt.number:
+        return _exited(job, state.stored.exit)
+    return None if state.unread is None else _cancelled(job) or Step(JobAction.WAIT, state.unread)
 
 
 def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
@@ -243,7 +243,7 @@ def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
     return Step(JobAction.WAIT, why)
 
 
-def _machine_stopped(job: Job, machine: Machine, seen: ObservedState) -> Step:
+def _machine_stopped(job: Job, machine: Machine, state: ObservedState) -> Step:
     """Return what follows a stop: a look at what an idle machine has, or the end of a job that was stopped under.
 
     A running job is use of its machine: where idle time has stopped it, or nobody of ours, its command may be over. A
@@ -253,7 +253,7 @@ def _machine_stopped(job: Job, machine: Machine, seen: ObservedState) -> Step:
     was_idle = machine.unrequested_stop or (machine.decision is not None and machine.decision.rule == "idle")
     if was_idle and job.spec["machine"] is None and job.resumes < MAX_RESUMES:
         taken = machine.state_reason == TAKEN
-        if taken and seen.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
+        if taken and state.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
             return Step(JobAction.AGAIN, f"{why}; it cannot be started again now", interrupted=True)
         what = "taken" if taken else "stopped for idle time"
         return Step(JobAction.RESUME, f"its command may have ended before its machine was {what}")
@@ -279,17 +279,17 @@ def _ended_by_hand(machine: Machine) -> bool:
     return machine.action_reason is not None and not by_rule and not machine.launch_failed
 
 
-def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, seen: ObservedState) -> Step:
+def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, state: ObservedState) -> Step:
     if remote.phase is Phase.EXITED and remote.exit is not None:
         return _exited(job, remote.exit)
     if remote.phase is Phase.ABSENT and attempt.began_at is None:
-        return _cancelled(job) or _elsewhere(job, attempt, seen.choice) or Step(JobAction.START)
+        return _cancelled(job) or _elsewhere(job, attempt, state.choice) or Step(JobAction.START)
     if remote.phase in (Phase.LOST, Phase.ABSENT):  # it was there: a disk that was replaced, say
         return _cancelled(job) or _lost(job)
     if job.cancel is not None:
         return Step(JobAction.CANCEL, job.cancel[1])
-    over = _over_cost(job, seen.spent, JobAction.CANCEL)
-    return over or _elsewhere(job, attempt, seen.choice) or Step(JobAction.WATCH)
+    over = _over_cost(job, state.spent, JobAction.CANCEL)
+    return over or _elsewhere(job, attempt, state.choice) or Step(JobAction.WATCH)
 
 
 def _over_cost(job: Job, spent: Money | None, do: JobAction) -> Step | None:
@@ -324,25 +324,25 @@ def _exited(job: Job, ended: Exit) -> Step:
     return Step(JobAction.END, ended.why if job.cancel is None else job.cancel[1], outcome, ended)
 
 
-def _without_a_node(job: Job, machine: Machine, seen: ObservedState) -> Step | None:
+def _without_a_node(job: Job, machine: Machine, state: ObservedState) -> Step | None:
     """Return what follows where a gang has lost a node, or may have; None where it goes on."""
-    lost = _lost_node(machine, seen)
+    lost = _lost_node(machine, state)
     if lost is not None:
         return _cancelled(job) or _machine_gone(job, lost)
-    if seen.doubt is not None and _failed(seen.remote):
-        return _cancelled(job) or Step(JobAction.WAIT, seen.doubt)
+    if state.doubt is not None and _failed(state.remote):
+        return _cancelled(job) or Step(JobAction.WAIT, state.doubt)
     return None
 
 
-def _lost_node(machine: Machine, seen: ObservedState) -> Machine | None:
+def _lost_node(machine: Machine, state: ObservedState) -> Machine | None:
     """Return a node without which a gang cannot go on; None where it has all, or all are stopped, or its job is over.
 
     Of a command that fails, a lost node may be why. One that nobody asked to end tells more than those that were ended
     with it.
     """
-    nodes = (machine, *seen.others)
-    over = seen.remote is not None and seen.remote.exit is not None and not _failed(seen.remote)
-    if not seen.others or over or all(map(_is_asleep, nodes)):
+    nodes = (machine, *state.others)
+    over = state.remote is not None and state.remote.exit is not None and not _failed(state.remote)
+    if not state.others or over or all(map(_is_asleep, nodes)):
         return None
     lost = [node for node in nodes if _is_asleep(node) or node.terminated_at is not None or node.state in _GOING]
     return min(lost, key=_ended_by_hand, default=None)
@@ -358,10 +358,10 @@ def _failed(remote: RemoteState | None) -> bool:
     return ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
 
 
-def _rest(job: Job, seen: ObservedState) -> Step | None:
+def _rest(job: Job, state: ObservedState) -> Step | None:
     """Return that what is left of an interrupted gang is ended, before anything else is launched or waited for."""
-    left = any(one.terminated_at is None for one in (seen.machine, *seen.others) if one is not None)
-    if not seen.others or not left or not job.attempts[-1].interrupted:
+    left = any(one.terminated_at is None for one in (state.machine, *state.others) if one is not None)
+    if not state.others or not left or not job.attempts[-1].interrupted:
         return None
     return Step(JobAction.TERMINATE, "a gang starts again as a whole")
 
@@ -370,17 +370,17 @@ def _cancelled(job: Job) -> Step | None:
     return Step(JobAction.END, job.cancel[1], State(job.cancel[0])) if job.cancel else None
 
 
-def _after_the_end(job: Job, seen: ObservedState, now: datetime) -> Step:
+def _after_the_end(job: Job, state: ObservedState, now: datetime) -> Step:
     """Return what is left to do for a job whose command is over: its results, then its machine."""
-    machine, whole = seen.machine, job.fetched is not None and job.fetched.whole
+    machine, whole = state.machine, job.fetched is not None and job.fetched.whole
     gone = machine is None or (machine.terminated_at is not None and not machine.parked)
-    if not whole and seen.stored is not None and seen.stored.attempt == job.attempts[-1].number:
+    if not whole and state.stored is not None and state.stored.attempt == job.attempts[-1].number:
         return Step(JobAction.STORED)
-    if not whole and gone and seen.unread is not None and now < _wait_ends(job, machine, now):
-        return Step(JobAction.WAIT, seen.unread)
+    if not whole and gone and state.unread is not None and now < _wait_ends(job, machine, now):
+        return Step(JobAction.WAIT, state.unread)
     if not whole and not gone and machine is not None and _had_a_command(job):
-        return _fetch(job, machine, seen, now)
-    left = gone and any(one.terminated_at is None for one in seen.others)
+        return _fetch(job, machine, state, now)
+    left = gone and any(one.terminated_at is None for one in state.others)
     if not left and (gone or job.spec["machine"] is not None):
         return Step(JobAction.CLOSE, "" if whole else "its results are those of the last copy")
     if is_retained(job) and now < retained_until(job):

@@ -81,12 +81,12 @@ def _want(data: Mapping[str, Any]) -> Requirements:
 
 def _available(data: Mapping[str, Any]) -> Available:
     gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
-    said = {name: tuple(data[name]) for name in ("after", "gpus_now")}
+    fields = {name: tuple(data[name]) for name in ("after", "gpus_now")}
     words = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
     costs = data["traffic"] and TrafficPrices(
         Money(data["traffic"]["out"]["nanos"]), Money(data["traffic"]["into"]["nanos"])
     )
-    return Available(**{**data, **said, **words, "accelerators": gpus, "traffic": costs})
+    return Available(**{**data, **fields, **words, "accelerators": gpus, "traffic": costs})
 
 
 def _boot(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -177,9 +177,9 @@ def launch_plan(
     )
 
 
-def _says(policy: Policy, row: EndSubject, now: datetime) -> Iterator[DescribedRule]:
+def _says(policy: Policy, subject: EndSubject, now: datetime) -> Iterator[DescribedRule]:
     """Yield what the policy says of this machine beside lease and renew-until."""
-    return (one for one in rules_for(policy, now, row) if one.rule in _PLANNED)
+    return (one for one in rules_for(policy, now, subject) if one.rule in _PLANNED)
 
 
 def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
@@ -194,9 +194,9 @@ def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tu
 
 
 def _words_of(guarded: Safeguards) -> tuple[str, ...]:
-    said = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
+    agents = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
     timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
-    return tuple(filter(None, (said.get(guarded.agent), timers.get(guarded.timer))))
+    return tuple(filter(None, (agents.get(guarded.agent), timers.get(guarded.timer))))
 
 
 def idle_of(policy: Policy | None, guarded: Safeguards, ends: Ends) -> IdleEnd | None:

@@ -95,36 +95,36 @@ def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
     return tuple(_general(policy, now))
 
 
-def rules_for(policy: Policy, now: datetime, row: Endable) -> tuple[DescribedRule, ...]:
+def rules_for(policy: Policy, now: datetime, machine: Endable) -> tuple[DescribedRule, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
-    end = guards.agreed_ending(row, policy)
-    said = (_adapted(rule, policy, end, guards.gentlest_ending(row)) for rule in _general(policy, now))
-    return tuple(_unjudged(one) if has_no_agent(row) else one for one in said)
+    end = guards.agreed_ending(machine, policy)
+    adapted = (_adapted(rule, policy, end, guards.gentlest_ending(machine)) for rule in _general(policy, now))
+    return tuple(_unjudged(one) if has_no_agent(machine) else one for one in adapted)
 
 
-def _unjudged(said: DescribedRule) -> DescribedRule:
+def _unjudged(rule: DescribedRule) -> DescribedRule:
     """Return what a rule says of a machine without an agent: nothing ends it for a use of which nobody can tell."""
-    if said.rule is Rule.IDLE:
-        return replace(said, text="never: no agent runs on it, so its use is not known")
-    if said.rule is Rule.UNLABELLED:
-        return replace(said, text=said.text.replace("stopped once nobody uses it", "warned of"))
-    return said
+    if rule.rule is Rule.IDLE:
+        return replace(rule, text="never: no agent runs on it, so its use is not known")
+    if rule.rule is Rule.UNLABELLED:
+        return replace(rule, text=rule.text.replace("stopped once nobody uses it", "warned of"))
+    return rule
 
 
-def _adapted(said: DescribedRule, policy: Policy, end: Do | None, for_budget: Do) -> DescribedRule:
-    if said.rule is Rule.BUDGET and for_budget is Do.TERMINATE:
-        return replace(said, text=said.text.replace("stopped once", "terminated once"))
-    if said.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or end in (Do.STOP, Do.PARK):
-        return said
+def _adapted(rule: DescribedRule, policy: Policy, end: Do | None, for_budget: Do) -> DescribedRule:
+    if rule.rule is Rule.BUDGET and for_budget is Do.TERMINATE:
+        return replace(rule, text=rule.text.replace("stopped once", "terminated once"))
+    if rule.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or end in (Do.STOP, Do.PARK):
+        return rule
     if end is None:
-        return replace(said, text=_only_warned_text(said, policy))
-    return replace(said, text=said.text.replace("stopped", "terminated"))
+        return replace(rule, text=_only_warned_text(rule, policy))
+    return replace(rule, text=rule.text.replace("stopped", "terminated"))
 
 
-def _only_warned_text(said: DescribedRule, policy: Policy) -> str:
-    if said.rule is Rule.IDLE and policy.idle.do is Act.STOP:
+def _only_warned_text(rule: DescribedRule, policy: Policy) -> str:
+    if rule.rule is Rule.IDLE and policy.idle.do is Act.STOP:
         return _idle_text(replace(policy, idle=replace(policy.idle, do=Act.WARN)))
-    return said.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
+    return rule.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
 
 
 def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tuple[DescribedRule, ...]:
@@ -137,13 +137,13 @@ def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tu
 _OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
 
 
-def off_now(policy: Policy | None, row: Endable, now: datetime) -> tuple[str, ...]:
+def off_now(policy: Policy | None, machine: Endable, now: datetime) -> tuple[str, ...]:
     """Return what has to be known of a machine that is started while its schedule keeps machines off; else nothing."""
     until = None if policy is None else off_until(policy.schedules, now)
     if policy is None or until is None:
         return ()
     grace, kept = duration_text(policy.idle.grace), f"its schedule keeps it off until {until:%a %Y-%m-%d %H:%M} UTC"
-    if guards.only_warned(row, policy):
+    if guards.only_warned(machine, policy):
         return (f"{kept}: the reaper only warns of that",)
     return (f"{kept}: the next run warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
 

@@ -23,46 +23,46 @@ ERASES = "it is terminated then, and what is on its disk is deleted"
 NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
 
 
-def gentlest_ending(row: Endable) -> Do:
+def gentlest_ending(machine: Endable) -> Do:
     """Return the gentlest end of this machine that its provider can carry out."""
-    if row.stoppable is not False:
+    if machine.stoppable is not False:
         return Do.STOP
-    return Do.PARK if row.parkable is not False else Do.TERMINATE
+    return Do.PARK if machine.parkable is not False else Do.TERMINATE
 
 
-def agreed_ending(row: Endable, policy: Policy | None) -> Do | None:
+def agreed_ending(machine: Endable, policy: Policy | None) -> Do | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
     The launch has settled whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
     to stay and cannot, only `renew-until` and budgets end the machine.
     """
-    end = gentlest_ending(row)
-    if end is Do.STOP or keeps_disk(row, policy):
+    end = gentlest_ending(machine)
+    if end is Do.STOP or keeps_disk(machine, policy):
         return None if end is Do.TERMINATE else end
     return Do.TERMINATE
 
 
-def at_last(row: Endable, policy: Policy | None) -> Do:
+def at_last(machine: Endable, policy: Policy | None) -> Do:
     """Return how renew-until ends it: as agreed, else in the only way there is."""
-    return agreed_ending(row, policy) or Do.TERMINATE
+    return agreed_ending(machine, policy) or Do.TERMINATE
 
 
-def keeps_disk(row: Endable, policy: Policy | None) -> bool:
+def keeps_disk(machine: Endable, policy: Policy | None) -> bool:
     """Say whether the disk of a machine that cannot be stopped is to stay: as its launch says, else its policy."""
-    if row.setup is not None:
-        return bool(row.setup.keep_disk)
+    if machine.setup is not None:
+        return bool(machine.setup.keep_disk)
     return policy is None or policy.unpausable is not Unpausable.TERMINATE
 
 
-def is_spared(row: Endable, policy: Policy | None) -> bool:
+def is_spared(machine: Endable, policy: Policy | None) -> bool:
     """Say whether its lease, idle time and schedules only warn, since they could only terminate it."""
-    return agreed_ending(row, policy) is None
+    return agreed_ending(machine, policy) is None
 
 
-def only_warned(row: Endable, policy: Policy | None) -> bool:
+def only_warned(machine: Endable, policy: Policy | None) -> bool:
     """Say whether idle time and schedules only warn: as its policy says, or since they could only terminate it."""
-    by_policy = policy is not None and policy.only_warned(stoppable=row.stoppable is not False)
-    return by_policy or is_spared(row, policy)
+    by_policy = policy is not None and policy.only_warned(stoppable=machine.stoppable is not False)
+    return by_policy or is_spared(machine, policy)
 
 
 def of_offer(item: Available, setup: Setup) -> EndSubject:
@@ -139,10 +139,10 @@ class Safeguards:
         return guards
 
 
-def guards_of(row: Machine | BudgetSubject | EndSubject) -> Safeguards | None:
+def guards_of(machine: Machine | BudgetSubject | EndSubject) -> Safeguards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
-    said = row.guards
-    return None if said is None else Safeguards(Agent(said.agent), Timer(said.timer), *said[2:5])
+    guards = machine.guards
+    return None if guards is None else Safeguards(Agent(guards.agent), Timer(guards.timer), *guards[2:5])
 
 
 def needs_runs(machine: Machine) -> bool:
@@ -161,20 +161,20 @@ def is_billed(provider: str, nanos_per_hour: int | None) -> bool:
     return not is_owned(provider) and nanos_per_hour != 0
 
 
-def has_no_agent(row: Endable) -> bool:
+def has_no_agent(machine: Endable) -> bool:
     """Say whether no agent runs on a machine, as far as its launch says."""
-    safeguards = guards_of(row)
+    safeguards = guards_of(machine)
     return safeguards is not None and safeguards.agent is Agent.NONE
 
 
-def lease_ends(row: Endable, policy: Policy | None) -> bool:
+def lease_ends(machine: Endable, policy: Policy | None) -> bool:
     """Say whether a machine that nobody uses ends with its lease.
 
     Not where that would delete a disk that is to stay, nor where nobody can tell whether it is used and its policy
     renews such a machine.
     """
     renews = policy is None or policy.unknown is Unknown.RENEW
-    return agreed_ending(row, policy) is not None and not (has_no_agent(row) and renews)
+    return agreed_ending(machine, policy) is not None and not (has_no_agent(machine) and renews)
 
 
 def guarded_offer(item: Available, setup: Setup, guards: Safeguards) -> EndSubject:

@@ -104,11 +104,11 @@ def cut_lifetime(lifetime: Lifetime, limits: Limits) -> tuple[Lifetime, tuple[st
     if lifetime.lease_from is not Origin.TYPED:
         lease = min(lease, renew)
     pairs = (("lease", lifetime.lease, lease), ("renew-until", lifetime.renew_until, renew))
-    said = tuple(
+    notes = tuple(
         f"the limits cut the {what} from {duration_text(was)} to {duration_text(now)}" for what, was, now in pairs
         if now < was
     )  # fmt: skip
-    return replace(lifetime, lease=lease, renew_until=renew), said
+    return replace(lifetime, lease=lease, renew_until=renew), notes
 
 
 def _within(span: timedelta, most: timedelta | None) -> timedelta:

@@ -148,8 +148,8 @@ def cut_usage(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: da
 
 def _part(usage: Usage, begin: datetime, end: datetime) -> Usage:
     first = usage.first and iso(begin) == usage.begin
-    said = usage._replace(reason=None, maybe_until=None, sure_from=_sure(usage, begin))
-    return said._replace(begin=iso(begin), end=iso(end), first=first)
+    part = usage._replace(reason=None, maybe_until=None, sure_from=_sure(usage, begin))
+    return part._replace(begin=iso(begin), end=iso(end), first=first)
 
 
 def _sure(usage: Usage, begin: datetime) -> str | None:
@@ -184,4 +184,4 @@ def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:
 
 def off_seconds(tested: Iterable[BacktestResult]) -> float:
     """Return for how long the machines would have been off while they ran in truth."""
-    return sum((one.end.until - one.end.at).total_seconds() for each in tested for one in each.ended)
+    return sum((one.end.until - one.end.at).total_seconds() for result in tested for one in result.ended)

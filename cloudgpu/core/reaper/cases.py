@@ -51,7 +51,7 @@ class Case:
     `held` is the end of a hold that has not ended, `gang` what the rows of its cluster say of the whole.
     """
 
-    seen: MachineView
+    view: MachineView
     stage: Stage
     known: Evidence
     started: datetime
@@ -64,11 +64,11 @@ class Case:
     @property
     def policy(self) -> Policy | None:
         """Its policy, where that can be resolved."""
-        return self.seen.policy
+        return self.view.policy
 
     def time(self, name: str) -> datetime | None:
         """Return a time of its row."""
-        text: str | None = getattr(self.seen.machine, name)
+        text: str | None = getattr(self.view.machine, name)
         return from_iso(text) if text else None
 
     def given(self, rule: Rule) -> tuple[datetime, datetime, datetime | None] | None:
@@ -76,10 +76,10 @@ class Case:
 
         What they were told of an earlier run is no warning of this one.
         """
-        said = self.seen.machine.warnings.get(rule)
-        if said is None or from_iso(said.at) < self.started:
+        warning = self.view.machine.warnings.get(rule)
+        if warning is None or from_iso(warning.at) < self.started:
             return None
-        return from_iso(said.at), from_iso(said.last), from_iso(said.due) if said.due else None
+        return from_iso(warning.at), from_iso(warning.last), from_iso(warning.due) if warning.due else None
 
 
 def clock(at: datetime, now: datetime) -> str:
@@ -100,8 +100,8 @@ def erasure_text(do: Do) -> str:
 
 def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
     """End what was warned, as `do` says, as soon as that is waited out."""
-    given = case.given(rule)
-    message = f"{why}; warned {clock(given[0], case.now)}" if given else why
+    times = case.given(rule)
+    message = f"{why}; warned {clock(times[0], case.now)}" if times else why
     if due <= case.now + WAIT_OUT:
         return RuleResult(rule, do, message, due, due)
     return RuleResult(rule, Do.KEEP, f"{message}, ends {clock(due, case.now)}", due, due)
@@ -109,8 +109,8 @@ def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -
 
 def notify_again(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> RuleResult:
     """Tell, and tell again after a while: no end follows from it."""
-    given = case.given(rule)
-    due = given is None or given[2] is not None or case.now - given[1] >= again
+    times = case.given(rule)
+    due = times is None or times[2] is not None or case.now - times[1] >= again
     return RuleResult(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
 
 
@@ -119,7 +119,7 @@ def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> 
     why, left = f"{what} {clock(at, case.now)}{erasure_text(do)}", at - case.now
     if left > FIRST:
         return RuleResult(rule, Do.KEEP, why, at, stands=False)
-    given = case.given(rule)
-    last = given[1] if given and given[2] == at else None
+    times = case.given(rule)
+    last = times[1] if times and times[2] == at else None
     due = last is None or (left <= LAST and last < at - LAST)
     return RuleResult(rule, Do.KEEP, why, at, warn=Warned(rule, at, why) if due else None, urgent=due)

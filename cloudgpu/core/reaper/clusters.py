@@ -36,30 +36,30 @@ class Gang:
 NO_GANG = Gang()
 
 
-def cluster_machines(machines: Iterable[Machine], seen: Sequence[MachineView], now: datetime) -> dict[str, Gang]:
+def cluster_machines(machines: Iterable[Machine], views: Sequence[MachineView], now: datetime) -> dict[str, Gang]:
     """Return what the ledger's rows, those that were just seen in place of them, say of each cluster, by its id.
 
     Of a cluster without rows nothing is said: which of its nodes are missing is not known.
     """
-    known_rows = {row.id: row for row in machines if row.cluster is not None}
-    latest = known_rows | {view.machine.id: view.machine for view in seen if view.machine.id in known_rows}
+    known_rows = {machine.id: machine for machine in machines if machine.cluster is not None}
+    latest = known_rows | {view.machine.id: view.machine for view in views if view.machine.id in known_rows}
     return {one: _gang(nodes, now) for one, nodes in by_cluster(latest.values()).items()}
 
 
 def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
-    there = [row for row in nodes if row.terminated_at is None]
+    there = [machine for machine in nodes if machine.terminated_at is None]
     return Gang(
         why_part(nodes, now),
         tuple(row.name for row in lost_nodes(nodes)),
         begun=any(has_run_before(row) for row in there),
-        discard=any(row.discard for row in nodes),
+        discard=any(machine.discard for machine in nodes),
     )
 
 
-def group_by_cluster(seen: Sequence[MachineView]) -> list[list[MachineView]]:
+def group_by_cluster(views: Sequence[MachineView]) -> list[list[MachineView]]:
     """Return the machines in groups of those that are judged as one: a cluster's nodes, or one machine of its own."""
     groups, clusters = list[list[MachineView]](), dict[str, list[MachineView]]()
-    for view in seen:
+    for view in views:
         cluster = view.machine.cluster
         if cluster is not None and cluster.id in clusters:
             clusters[cluster.id].append(view)
@@ -72,14 +72,14 @@ def group_by_cluster(seen: Sequence[MachineView]) -> list[list[MachineView]]:
     return groups
 
 
-def with_cluster_activity(seen: Sequence[MachineView], now: datetime) -> list[MachineView]:
+def with_cluster_activity(views: Sequence[MachineView], now: datetime) -> list[MachineView]:
     """Return these machines, each node of a cluster with what is known of the use of the whole."""
     found: dict[str, Evidence] = {}
-    for group in group_by_cluster(seen):
+    for group in group_by_cluster(views):
         nodes = [one for one in group if one.machine.terminated_at is None and runs_on(one.machine)]
         if nodes and nodes[0].machine.cluster is not None:
             found |= dict.fromkeys((node.machine.id for node in nodes), cluster_activity(nodes, now))
-    return [replace(view, whole=found[view.machine.id]) if view.machine.id in found else view for view in seen]
+    return [replace(view, whole=found[view.machine.id]) if view.machine.id in found else view for view in views]
 
 
 def cluster_activity(nodes: Sequence[MachineView], now: datetime) -> Evidence:
@@ -126,9 +126,9 @@ def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
     """Return what the cluster's engine said; None where it has none."""
     if not has_engine(nodes[0].machine):
         return None
-    said = [view.engine for view in nodes if view.engine is not None]
-    if said:
-        return said[0]
+    answers = [view.engine for view in nodes if view.engine is not None]
+    if answers:
+        return answers[0]
     cluster = not_none(nodes[0].machine.cluster)
     there = node_of(nodes[0].machine) == 0
     return EngineSaid(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
@@ -159,13 +159,13 @@ def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
 
 def _row(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
     dearest = max(machines, key=lambda row: spent_until_now(row, now).nanos)
-    leases = [row.expires for row in machines]
+    leases = [machine.expires for machine in machines]
     return first._replace(
         expires=None if None in leases else max(not_none(lease) for lease in leases),
-        renew_until=min((one for row in machines if (one := row.renew_until)), default=None),
-        hold_until=max((one for row in machines if (one := row.hold_until)), default=None),
-        stoppable=_least(row.stoppable for row in machines),
-        parkable=_least(row.parkable for row in machines),
+        renew_until=min((one for machine in machines if (one := machine.renew_until)), default=None),
+        hold_until=max((one for machine in machines if (one := machine.hold_until)), default=None),
+        stoppable=_least(machine.stoppable for machine in machines),
+        parkable=_least(machine.parkable for machine in machines),
         warnings=_warnings(machines),
         usage_totals=dearest.usage_totals,
         open_usage=dearest.open_usage,
@@ -180,8 +180,8 @@ def _least(said: Iterable[bool | None]) -> bool | None:
 def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
     """Return the warnings that were given of any node: of two by one rule, the one that was told last."""
     found: dict[str, SentWarning] = {}
-    for row in machines:
-        for rule, given in row.warnings.items():
+    for machine in machines:
+        for rule, given in machine.warnings.items():
             if rule not in found or found[rule].last < given.last:
                 found[rule] = given
     return found
@@ -195,15 +195,15 @@ def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
 
 def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list[Decision]:
     """Return what was decided of a cluster for each node; its people are told once, by the first."""
-    told = nodes[0].machine.id
+    notified_id = nodes[0].machine.id
     return [
         replace(
             decision,
             machine=view.machine.id,
             name=view.machine.name,
             cluster=not_none(view.machine.cluster).name,
-            urgent=decision.urgent and view.machine.id == told,
-            warnings=decision.warnings if view.machine.id == told else (),
+            urgent=decision.urgent and view.machine.id == notified_id,
+            warnings=decision.warnings if view.machine.id == notified_id else (),
             lifted=tuple(lifted for lifted in decision.lifted if lifted.rule in view.machine.warnings),
         )
         for view in nodes
@@ -217,8 +217,8 @@ def blocked_by_other_nodes(ended: Iterable[str], machines: Iterable[Machine]) ->
     """
     ids, left = frozenset(ended), set[str]()
     for nodes in by_cluster(machines).values():
-        run = [row for row in nodes if row.terminated_at is None and row.launch_status != "open" and runs_on(row)]
-        ends = {row.id for row in nodes if row.id in ids}
+        run = [node for node in nodes if node.terminated_at is None and node.launch_status != "open" and runs_on(node)]
+        ends = {node.id for node in nodes if node.id in ids}
         if ends and any(row.id not in ends and row.state != "stopping" for row in run):
             left |= ends
     return frozenset(left)

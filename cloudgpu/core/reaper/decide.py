@@ -32,7 +32,7 @@ _STRENGTH = {one.rule: place for place, one in enumerate(RULES)}
 
 
 def decide(
-    seen: Sequence[MachineView],
+    views: Sequence[MachineView],
     stops: Sequence[Stop],
     now: datetime,
     *,
@@ -50,12 +50,12 @@ def decide(
     machines in a run, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
     over = {stop.machine: stop for stop in stops}
-    whole, groups = cluster_machines(machines, seen, now), group_by_cluster(seen)
+    whole, groups = cluster_machines(machines, views, now), group_by_cluster(views)
     units = [_unit(group, over, whole, now, interval) for group in groups]
     put_off = _put_off([unit for some in units for unit in some], now, max_idle_stops)
     found = {decision.machine: decision for some in units for unit in some for decision in unit.decisions}
     found |= {one: _later(found[one], now + interval, max_idle_stops) for one in put_off}
-    return [found[view.machine.id] for view in seen]
+    return [found[view.machine.id] for view in views]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +95,29 @@ def _unit(
     return [*apart, *resting, _Unit(one, decisions_per_node(decision, nodes))]
 
 
-def _decided(seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
-    return _apart(seen, now) or _judged(seen, stop, now, interval, started=_started(seen.machine))
+def _decided(view: MachineView, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
+    return _apart(view, now) or _judged(view, stop, now, interval, started=_started(view.machine))
 
 
-def _apart(seen: MachineView, now: datetime) -> Decision | None:
+def _apart(view: MachineView, now: datetime) -> Decision | None:
     """Return what is decided of a machine that is left as it is, whatever its rules; None for any other."""
-    machine = seen.machine
+    machine = view.machine
     if machine.terminated_at is not None and image_since(machine) is None:
-        return _left(seen, f"it ended {clock(from_iso(machine.terminated_at), now)}")
+        return _left(view, f"it ended {clock(from_iso(machine.terminated_at), now)}")
     if machine.launch_status == "open":
-        return _left(seen, "the outcome of its launch is not known yet; the next sync finds out")
+        return _left(view, "the outcome of its launch is not known yet; the next sync finds out")
     if machine.state == "stopping":
-        return _left(seen, "it is stopping")
+        return _left(view, "it is stopping")
     return None
 
 
 def _judged(
-    seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
+    view: MachineView, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
 ) -> Decision:
-    case = _case(seen, stop, now, interval, started, gang)
-    if not seen.answered:
-        at = case.time("renew_until") if runs_on(seen.machine) else None  # by the machine's own timer
-        return replace(_left(seen, f"{case.known.why}: it is left alone"), at=at)
+    case = _case(view, stop, now, interval, started, gang)
+    if not view.answered:
+        at = case.time("renew_until") if runs_on(view.machine) else None  # by the machine's own timer
+        return replace(_left(view, f"{case.known.why}: it is left alone"), at=at)
     rules = first_result(case.stage, held=case.held is not None)
     return _joined(case, [found for find in rules if (found := find(case)) is not None])
 
@@ -129,14 +129,14 @@ def _started(machine: Machine) -> datetime:
 
 
 def _case(
-    seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang
+    view: MachineView, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang
 ) -> Case:
-    row, stage = seen.machine, _stage(seen.machine)
+    row, stage = view.machine, _stage(view.machine)
     held = from_iso(row.hold_until) if row.hold_until else None
     return Case(
-        seen=seen,
+        view=view,
         stage=stage,
-        known=activity_evidence(seen, now) if runs_on(row) else Evidence(UNKNOWN, "it is stopped", asked=False),
+        known=activity_evidence(view, now) if runs_on(row) else Evidence(UNKNOWN, "it is stopped", asked=False),
         started=started,
         stop=stop,
         now=now,
@@ -157,14 +157,14 @@ def _joined(case: Case, results: Sequence[RuleResult]) -> Decision:
     warnings = [result.warn for result in results if result.warn is not None]
     first = min(results, key=_order, default=None)
     base = Decision(
-        machine=case.seen.machine.id,
-        name=case.seen.machine.name,
+        machine=case.view.machine.id,
+        name=case.view.machine.name,
         do=Do.KEEP,
         rule=Rule.NONE,
         why=case.known.why,
         at=min((result.at for result in results if result.at is not None and result.do is not Do.RENEW), default=None),
         activity=case.known.activity,
-        lifted=tuple(_lifted(case, results)) if case.seen.machine.warnings else (),
+        lifted=tuple(_lifted(case, results)) if case.view.machine.warnings else (),
     )
     if first is not None and first.do in ENDS:
         return _with_policy(case, replace(_of(base, first), at=first.at, after=first.after, lifted=()))
@@ -193,14 +193,14 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
     if case.policy is not None:
         return decision
     return replace(
-        decision, why=f"{decision.why}; only its lease counts, as {case.seen.why_policy or 'it has no policy'}"
+        decision, why=f"{decision.why}; only its lease counts, as {case.view.why_policy or 'it has no policy'}"
     )
 
 
 def _lifted(case: Case, results: Sequence[RuleResult]) -> Iterator[Lifted]:
     """Yield the warnings that hold no more, each with why."""
     holding = {result.rule for result in results if result.stands or result.do in ENDS}
-    for rule in map(Rule, case.seen.machine.warnings):
+    for rule in map(Rule, case.view.machine.warnings):
         if rule not in holding:
             yield Lifted(rule, _why_lifted(case, rule))
 
@@ -213,8 +213,8 @@ def _why_lifted(case: Case, rule: Rule) -> str:
     return f"{case.known.activity}: {case.known.why}"
 
 
-def _left(seen: MachineView, why: str) -> Decision:
-    return Decision(seen.machine.id, seen.machine.name, Do.KEEP, Rule.NONE, why)
+def _left(view: MachineView, why: str) -> Decision:
+    return Decision(view.machine.id, view.machine.name, Do.KEEP, Rule.NONE, why)
 
 
 def _put_off(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:

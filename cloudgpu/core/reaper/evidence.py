@@ -20,39 +20,39 @@ SHUT_DOWN = ("stopped", "deallocated")
 
 def up_since(machine: Machine) -> datetime:
     """Return when the machine began to run, the latest that anybody says: it is better to spare one than to end it."""
-    said = [machine.intended_at, machine.launched_at, machine.since if machine.state == "running" else None]
-    said += [use.begin for use in machine.open_usage if use.resource == "instance" and not use.end]
-    return from_iso(max(text for text in said if text))
+    times = [machine.intended_at, machine.launched_at, machine.since if machine.state == "running" else None]
+    times += [use.begin for use in machine.open_usage if use.resource == "instance" and not use.end]
+    return from_iso(max(text for text in times if text))
 
 
-def activity_evidence(seen: MachineView, now: datetime) -> Evidence:
+def activity_evidence(view: MachineView, now: datetime) -> Evidence:
     """Return what is known of its use; of a node of a cluster what is known of the whole, where that was joined."""
-    return own_activity_evidence(seen, now) if seen.whole is None else seen.whole
+    return own_activity_evidence(view, now) if view.whole is None else view.whole
 
 
-def own_activity_evidence(seen: MachineView, now: datetime) -> Evidence:
+def own_activity_evidence(view: MachineView, now: datetime) -> Evidence:
     """Return what is known of the use of this machine, whatever other nodes of its cluster do.
 
     A machine that is shut down and billed on is used by nobody. Samples that were read after the machine last wrote
     that it was in use say more than that word, and older ones that show use less; without samples a word within the
     window makes it ACTIVE, and an older one, or none, says nothing.
     """
-    row, judged = seen.machine, seen.judged
-    if not seen.answered:
+    row, judged = view.machine, view.judged
+    if not view.answered:
         silent = f"{row.region or row.account} did not answer, so nothing is known of it"
-        return Evidence(UNKNOWN, seen.judged_fault or silent)
+        return Evidence(UNKNOWN, view.judged_fault or silent)
     if row.state in SHUT_DOWN:
-        return _shut_down(seen, now)
-    word = _word(seen, now)
+        return _shut_down(view, now)
+    word = _word(view, now)
     if judged is None:
-        return word or Evidence(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
+        return word or Evidence(UNKNOWN, _silence(view), asked=bool(view.judged_fault))
     quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
     evidence = Evidence(str(judged.activity), evidence_text(judged), quiet)
     if word is None:
         return evidence
     if judged.activity == ACTIVE:
-        return word if _is_later(word, evidence) and not _read_since(seen) else evidence
-    return evidence if judged.activity == IDLE and _read_since(seen) else word
+        return word if _is_later(word, evidence) and not _read_since(view) else evidence
+    return evidence if judged.activity == IDLE and _read_since(view) else word
 
 
 def evidence_text(judged: Judged) -> str:
@@ -67,24 +67,24 @@ def evidence_text(judged: Judged) -> str:
     return f"{last.what}, {duration_text(last.ago)} ago"
 
 
-def window(seen: MachineView) -> timedelta:
+def window(view: MachineView) -> timedelta:
     """Return for how long a sign of life counts."""
-    return DEFAULT_AFTER if seen.policy is None else seen.policy.idle.after
+    return DEFAULT_AFTER if view.policy is None else view.policy.idle.after
 
 
-def _shut_down(seen: MachineView, now: datetime) -> Evidence:
-    machine = seen.machine
+def _shut_down(view: MachineView, now: datetime) -> Evidence:
+    machine = view.machine
     quiet = now - from_iso(machine.since or machine.seen_at or machine.intended_at)
     why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(quiet)}"
     return Evidence(IDLE, why, quiet)
 
 
-def _word(seen: MachineView, now: datetime) -> Evidence | None:
+def _word(view: MachineView, now: datetime) -> Evidence | None:
     """Return what the machine's own last word means; None: nothing."""
-    if seen.last_active is None:
+    if view.last_active is None:
         return None
-    quiet = now - seen.last_active
-    if not -AHEAD <= quiet < window(seen):
+    quiet = now - view.last_active
+    if not -AHEAD <= quiet < window(view):
         return None
     return Evidence(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
 
@@ -94,15 +94,15 @@ def _is_later(word: Evidence, evidence: Evidence) -> bool:
     return word.quiet is not None and evidence.quiet is not None and word.quiet < evidence.quiet
 
 
-def _read_since(seen: MachineView) -> bool:
+def _read_since(view: MachineView) -> bool:
     """Say whether its samples were read after it last wrote that it is in use."""
-    return seen.reached_at is not None and seen.last_active is not None and seen.reached_at >= seen.last_active
+    return view.reached_at is not None and view.last_active is not None and view.reached_at >= view.last_active
 
 
-def _silence(seen: MachineView) -> str:
-    if has_no_agent(seen.machine):
+def _silence(view: MachineView) -> str:
+    if has_no_agent(view.machine):
         return "no agent runs on it, so its use is not known"
-    return seen.judged_fault or "its use was not checked, as idle time could not end it now"
+    return view.judged_fault or "its use was not checked, as idle time could not end it now"
 
 
 def warned_by_budget(machines: Sequence[Machine]) -> dict[str, int]:

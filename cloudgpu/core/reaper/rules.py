@@ -59,7 +59,7 @@ def _costly_stop(case: Case) -> RuleResult | None:
     A disk that is more expensive while its machine is stopped (RunPod's) has a price of its own for that. The end
     deletes the disk: it comes a day after it was announced at the earliest.
     """
-    machine, rule = case.seen.machine, Rule.STOPPED
+    machine, rule = case.view.machine, Rule.STOPPED
     dearer = [one for one in machine.attached_costs or () if one.kept and not one.running]
     at = case.time("renew_until")
     if not dearer or at is None:
@@ -97,18 +97,18 @@ def images(case: Case) -> RuleResult | None:
     return _kept(case, Rule.IMAGES, rule, case.started, "its image is kept") if rule else None
 
 
-def _kept(case: Case, rule: Rule, kept: Retention, since: datetime, what: str) -> RuleResult | None:
-    at = since + kept.after
+def _kept(case: Case, rule: Rule, retention: Retention, since: datetime, what: str) -> RuleResult | None:
+    at = since + retention.after
     if case.now < at:
         return None
-    why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(kept.after)})"
-    if kept.do is Act.IMAGE and case.seen.machine.parkable is False:
+    why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(retention.after)})"
+    if retention.do is Act.IMAGE and case.view.machine.parkable is False:
         return notify_again(
-            case, rule, f"{why}; {case.seen.machine.provider} keeps no images, so it is only warned of", AGAIN
+            case, rule, f"{why}; {case.view.machine.provider} keeps no images, so it is only warned of", AGAIN
         )
-    if kept.do not in _DO:
+    if retention.do not in _DO:
         return notify_again(case, rule, why, AGAIN)
-    given, do = case.given(rule), _DO[kept.do]
+    given, do = case.given(rule), _DO[retention.do]
     if given is None or given[2] is None:
         return warn_only(case, rule, case.now + NOTICE, why, do)
     return end_after_warning(case, rule, given[2], why, do)
@@ -122,12 +122,12 @@ def budget(case: Case) -> RuleResult | None:
     if case.stop is not None:
         return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.BudgetAction.WARN)
     limit = case.policy and case.policy.budget
-    if not limit or (cost := spent_until_now(case.seen.machine, case.now)) < limit.limit:
+    if not limit or (cost := spent_until_now(case.view.machine, case.now)) < limit.limit:
         return None
     why = f"it has cost {cost.text()}, and its policy allows a machine {limit.limit.text()}"
     if limit.do is Act.WARN:
         return notify_again(case, Rule.BUDGET, why)
-    warned = case.seen.machine.warnings.get(Rule.BUDGET)
+    warned = case.view.machine.warnings.get(Rule.BUDGET)
     count = warned.times if warned else 0
     spared = case.held is not None and count < budget_stops.WARNINGS
     more = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if spared else ""
@@ -137,7 +137,7 @@ def budget(case: Case) -> RuleResult | None:
 def _over(case: Case, why: str, *, told_only: bool) -> RuleResult:
     if told_only:
         return RuleResult(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
-    end = guards.gentlest_ending(case.seen.machine)
+    end = guards.gentlest_ending(case.view.machine)
     if end is Do.TERMINATE and guards.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
         why += f"; {guards.NOTHING_GENTLER}"
     return RuleResult(Rule.BUDGET, end, why, case.now, urgent=True)
@@ -148,7 +148,7 @@ def renew_until(case: Case) -> RuleResult | None:
     at = case.time("renew_until")
     if at is None:
         return None
-    end = guards.at_last(case.seen.machine, case.policy)
+    end = guards.at_last(case.view.machine, case.policy)
     if at <= case.now:
         return RuleResult(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
     return warn_before_end(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
@@ -156,7 +156,7 @@ def renew_until(case: Case) -> RuleResult | None:
 
 def part_of_cluster(case: Case) -> RuleResult | None:
     """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used."""
-    gang, row = case.gang, case.seen.machine
+    gang, row = case.gang, case.view.machine
     if not gang.part:
         return None
     end = guards.at_last(row, case.policy) if gang.begun and not gang.discard else Do.TERMINATE
@@ -167,12 +167,12 @@ def part_of_cluster(case: Case) -> RuleResult | None:
 
 def node_loss(case: Case) -> RuleResult | None:
     """End the rest of a cluster that has lost a node, where its launch said so."""
-    cluster, lost = case.seen.machine.cluster, case.gang.lost
+    cluster, lost = case.view.machine.cluster, case.gang.lost
     if cluster is None or cluster.on_node_loss != "stop" or not lost:
         return None
     names = lost[0] if len(lost) == 1 else f"{len(lost)} nodes ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"  # noqa: PLR2004  (as many as a line has room for)
     why = f"{names} was lost" if len(lost) == 1 else f"{names} were lost"
-    end = guards.at_last(case.seen.machine, case.policy)
+    end = guards.at_last(case.view.machine, case.policy)
     return RuleResult(
         Rule.NODE_LOSS, end, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
     )
@@ -187,7 +187,7 @@ def schedule(case: Case) -> RuleResult | None:
     if off is None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
-    end = guards.agreed_ending(case.seen.machine, case.policy)
+    end = guards.agreed_ending(case.view.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
@@ -208,7 +208,7 @@ def scheduled_off(case: Case) -> RuleResult | None:
     if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
         return None
     why = f"its schedule keeps it off until {clock(until, case.now)}"
-    end = guards.agreed_ending(case.seen.machine, case.policy)
+    end = guards.agreed_ending(case.view.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
     given = case.given(Rule.SCHEDULE)
@@ -228,7 +228,7 @@ def hold(case: Case) -> RuleResult | None:
 
 def shut_down(case: Case) -> RuleResult | None:
     """Shut down and billed on, it ends at once: nobody can be at it, so there is nobody to warn."""
-    machine = case.seen.machine
+    machine = case.view.machine
     if machine.state not in SHUT_DOWN or machine.stoppable is False:
         return None
     return RuleResult(Rule.IDLE, Do.STOP, case.known.why, case.now)
@@ -241,7 +241,7 @@ def lease(case: Case) -> RuleResult | None:
         return None
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
-    end, over = guards.agreed_ending(case.seen.machine, case.policy), at <= case.now
+    end, over = guards.agreed_ending(case.view.machine, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
     if end is None:
         return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
@@ -271,7 +271,7 @@ def unlabelled(case: Case) -> RuleResult | None:
     rule = policy and policy.unlabelled
     if policy is None or not rule:
         return None
-    missing = [name for name in rule.require if not getattr(case.seen.machine, name)]
+    missing = [name for name in rule.require if not getattr(case.view.machine, name)]
     begun = case.time("launched_at") or case.time("intended_at") or case.now
     if not missing or case.now < begun + rule.after:
         return None
@@ -283,11 +283,11 @@ def unlabelled(case: Case) -> RuleResult | None:
 
 def silence(case: Case) -> RuleResult | None:
     """Tell of a machine of which runs know nothing for as long as idleness takes; it is never ended for that."""
-    before = case.seen.machine.decision
+    before = case.view.machine.decision
     if case.known.activity != UNKNOWN or not case.known.asked or before is None or before.activity != UNKNOWN:
         return None
     span = case.now - max(from_iso(before.activity_since), case.started)
-    if span < window(case.seen):
+    if span < window(case.view):
         return None
     return notify_again(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")
 
@@ -390,12 +390,12 @@ _SPARED = "; it cannot be stopped, and its policy only warns of that"
 
 
 def _only_warned(case: Case) -> bool:
-    return guards.only_warned(case.seen.machine, case.policy)
+    return guards.only_warned(case.view.machine, case.policy)
 
 
 def _why_spared(case: Case) -> str:
     """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
-    if not guards.is_spared(case.seen.machine, case.policy):
+    if not guards.is_spared(case.view.machine, case.policy):
         return _SPARED
     last = case.time("renew_until")
     until = f"its renew-until, {clock(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
@@ -406,13 +406,13 @@ def _spared(case: Case, policy: Policy) -> str:
     """Return why idle time does not end this machine, empty where it does."""
     if _only_warned(case):
         return _why_spared(case)
-    full = ", ".join(f"{path} ({size / 1e9:.1f} GB)" for path, size in case.seen.scratch)
+    full = ", ".join(f"{path} ({size / 1e9:.1f} GB)" for path, size in case.view.scratch)
     return f"; a stop would erase {full}, so it is only warned" if full and policy.idle.scratch is Act.WARN else ""
 
 
 def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
     """End it once a warning is as old as the grace and older than nothing that anybody did since."""
-    given, end = case.given(rule), guards.at_last(case.seen.machine, case.policy)
+    given, end = case.given(rule), guards.at_last(case.view.machine, case.policy)
     quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
     if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
         return warn_only(case, rule, case.now + policy.idle.grace, why, end)
@@ -422,7 +422,7 @@ def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> Rule
 def _still_warned(case: Case) -> RuleResult | None:
     """Let a warning stand where a sync learns nothing, while it is no older than what counts as lately."""
     given = case.given(Rule.IDLE)
-    if given is None or given[2] is None or case.now - given[0] >= window(case.seen):
+    if given is None or given[2] is None or case.now - given[0] >= window(case.view):
         return None
     return RuleResult(Rule.IDLE, Do.KEEP, f"warned {clock(given[0], case.now)}, but {case.known.why}")
 

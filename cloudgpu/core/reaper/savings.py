@@ -87,17 +87,17 @@ def policy_stops(
     for subject, use in ended:
         if use.resource == "instance" and use.end is not None:
             runs.setdefault(subject, []).append(use)
-    told: dict[str, list[EventSummary]] = {}
+    events: dict[str, list[EventSummary]] = {}
     for line in lines:
         if line.subject in runs:
-            told.setdefault(line.subject, []).append(line)
+            events.setdefault(line.subject, []).append(line)
     last, machines = iso(now if until is None else min(now, until)), list(rows)
     launched = _launched(machines, runs)
     found = (
         stop
         for row in machines
         if row.id in runs
-        for stop in _stops(row, runs[row.id], told.get(row.id, ()), launched.get(_request(row), ()), last)
+        for stop in _stops(row, runs[row.id], events.get(row.id, ()), launched.get(_request(row), ()), last)
     )
     return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 

@@ -26,17 +26,17 @@ SOON = timedelta(minutes=60)  # before the end of a lease people are told, unles
 Word = datetime | CloudgpuError | None  # when it was in use, why that is not known, or that it has said nothing yet
 
 
-def with_word(seen: MachineView, word: Word) -> MachineView:
+def with_word(view: MachineView, word: Word) -> MachineView:
     """Return it with the machine's own word, where it has just said one."""
-    return replace(seen, last_active=word) if isinstance(word, datetime) else seen
+    return replace(view, last_active=word) if isinstance(word, datetime) else view
 
 
-def with_silence(seen: MachineView, word: Word) -> MachineView:
+def with_silence(view: MachineView, word: Word) -> MachineView:
     """Return it with why its provider did not tell its word either, where it was not reached."""
-    if not isinstance(word, CloudgpuError) or not seen.judged_fault:
-        return seen
-    fault = f"{seen.judged_fault}; {seen.machine.provider} does not tell its word: {word.message.removesuffix('.')}"
-    return replace(seen, judged_fault=fault)
+    if not isinstance(word, CloudgpuError) or not view.judged_fault:
+        return view
+    fault = f"{view.judged_fault}; {view.machine.provider} does not tell its word: {word.message.removesuffix('.')}"
+    return replace(view, judged_fault=fault)
 
 
 def with_report(seen: MachineView, report: Report | None) -> MachineView:
@@ -52,9 +52,9 @@ def with_report(seen: MachineView, report: Report | None) -> MachineView:
     return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
 
 
-def to_ask(seen: Sequence[MachineView], now: datetime) -> list[Machine]:
+def to_ask(views: Sequence[MachineView], now: datetime) -> list[Machine]:
     """Return the machines to ask what they do: of a cluster all that run, or none, as they are judged together."""
-    return [machine for group in group_by_cluster(seen) for machine in _to_ask(group, now)]
+    return [machine for group in group_by_cluster(views) for machine in _to_ask(group, now)]
 
 
 def _to_ask(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
@@ -67,24 +67,24 @@ def _to_ask(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
             yield view.machine
 
 
-def is_to_ask(seen: MachineView, now: datetime) -> bool:
+def is_to_ask(view: MachineView, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
-    row, policy = seen.machine, seen.policy
-    if not _can_tell(seen) or _is_settled(row, now) or _has_spoken(seen, now):
+    row, policy = view.machine, view.policy
+    if not _can_tell(view) or _is_settled(row, now) or _has_spoken(view, now):
         return False
     return _could_be_idle(row, policy, _window(policy), now) or _ends_soon(row, now)
 
 
-def _can_tell(seen: MachineView) -> bool:
+def _can_tell(view: MachineView) -> bool:
     """Say whether it runs, and has an agent that can say what it does."""
-    row = seen.machine
+    row = view.machine
     runs = row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made" and runs_on(row)
-    return runs and seen.answered and not has_no_agent(row)
+    return runs and view.answered and not has_no_agent(row)
 
 
-def _has_spoken(seen: MachineView, now: datetime) -> bool:
+def _has_spoken(view: MachineView, now: datetime) -> bool:
     """Say whether its own word of lately makes it a machine in use."""
-    return seen.last_active is not None and timedelta(0) <= now - seen.last_active < _window(seen.policy)
+    return view.last_active is not None and timedelta(0) <= now - view.last_active < _window(view.policy)
 
 
 def _window(policy: Policy | None) -> timedelta:
@@ -111,7 +111,7 @@ def _limits(policy: Policy | None) -> Thresholds:
     return Thresholds() if policy is None else thresholds(policy)
 
 
-def with_row(seen: MachineView, machine: Machine) -> MachineView:
+def with_row(view: MachineView, machine: Machine) -> MachineView:
     """Return it with its row of now; a word that was heard in this run, and is no news to the ledger, counts on."""
     written = from_iso(machine.last_active) if machine.last_active else None
-    return replace(seen, machine=machine, last_active=max(filter(None, (written, seen.last_active)), default=None))
+    return replace(view, machine=machine, last_active=max(filter(None, (written, view.last_active)), default=None))

@@ -127,10 +127,10 @@ def lives(machine: Machine | None) -> bool:
     return machine is not None and machine.terminated_at is None
 
 
-def work_on(machines: Sequence[Machine], known: LedgerKnowledge) -> str:
+def work_on(machines: Sequence[Machine], knowledge: LedgerKnowledge) -> str:
     """Return what is under way at one of these machines: a launch that makes things, or one that is not settled."""
     for machine in machines:
-        if machine.id in known.busy:
+        if machine.id in knowledge.busy:
             return f"something is under way at {machine.name}"
         if machine.launch_status == "open":
             return f"the launch of {machine.name} was interrupted (cloudgpu up or down resolves it)"
@@ -142,10 +142,10 @@ def has_hold(machine: Machine, now: datetime) -> bool:
     return bool(machine.hold_until) and from_iso(not_none(machine.hold_until)) > now
 
 
-def origin_of(tags: Mapping[str, str], machine: Machine | None, known: LedgerKnowledge) -> Origin:
+def origin_of(tags: Mapping[str, str], machine: Machine | None, knowledge: LedgerKnowledge) -> Origin:
     """Return which launch this came from: as the ledger says, else as the tags do."""
     if machine is not None:
-        return Origin(machine.id, machine.name, machine.owner or "", machine.project or "", known.ledger)
+        return Origin(machine.id, machine.name, machine.owner or "", machine.project or "", knowledge.ledger)
     return Origin(*(tags.get(key, "") for key in (TAG_ID, TAG_NAME, TAG_OWNER, TAG_PROJECT, TAG_LEDGER)))
 
 

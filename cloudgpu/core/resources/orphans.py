@@ -47,19 +47,19 @@ _GOES_WITH_ITS_MACHINE = {
 }
 
 
-def machines(known: LedgerKnowledge) -> Iterator[Orphan]:
+def machines(knowledge: LedgerKnowledge) -> Iterator[Orphan]:
     """Yield the stopped machines of this ledger, with what a month of what stays costs."""
-    for machine in known.rows:
+    for machine in knowledge.rows:
         if machine.terminated_at is None and machine.state in PAUSED:
-            yield _machine(machine, known)
+            yield _machine(machine, knowledge)
 
 
-def _machine(machine: Machine, known: LedgerKnowledge) -> Orphan:
+def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
     since, name, billed = machine.since or machine.seen_at, machine.name, machine.billed
-    kept = work_on([machine], known)
-    if not kept and {machine.region, machine.account} & known.silent:
+    kept = work_on([machine], knowledge)
+    if not kept and {machine.region, machine.account} & knowledge.silent:
         kept = f"{machine.region} did not answer"
-    if not kept and has_hold(machine, known.now):
+    if not kept and has_hold(machine, knowledge.now):
         kept = f"it is held until {minute(not_none(machine.hold_until))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
@@ -71,7 +71,7 @@ def _machine(machine: Machine, known: LedgerKnowledge) -> Orphan:
         zone=machine.zone or "",
         size_gb=0,
         cost=_while_stopped(machine),
-        origin=origin_of({}, machine, known),
+        origin=origin_of({}, machine, knowledge),
         since=from_iso(since) if since else None,
         why="it was shut down from inside, and is billed as if it ran" if billed else "it is stopped",
         do=Cleanup.STAY,
@@ -129,13 +129,13 @@ def _sum(costs: Sequence[Cost]) -> Cost:
 
 def orphans(
     resources: Iterable[ProviderResource],
-    known: LedgerKnowledge,
+    knowledge: LedgerKnowledge,
     request: CleanupOptions = CleanupOptions(),  # noqa: B008  (frozen)
 ) -> list[Orphan]:
     """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
     there = list(resources)
-    found = [*counted(there, known), *machines(known), *others(known, there)]
-    asked = [_as_wished(one, known, request) for one in found if not _is_later(one, known, request)]
+    found = [*counted(there, knowledge), *machines(knowledge), *others(knowledge, there)]
+    asked = [_as_wished(one, knowledge, request) for one in found if not _is_later(one, knowledge, request)]
     return sorted(asked, key=lambda one: (one.account, one.region, one.what, one.name, one.id))
 
 
@@ -143,7 +143,7 @@ def _is_later(orphan: Orphan, known: LedgerKnowledge, request: CleanupOptions) -
     return request.older_than is not None and orphan.since is not None and known.now - orphan.since < request.older_than
 
 
-def _as_wished(one: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> Orphan:
+def _as_wished(one: Orphan, knowledge: LedgerKnowledge, request: CleanupOptions) -> Orphan:
     """Return it with what cleaning does with it under this request."""
     if one.do is Cleanup.REMOVE and request.older_than is not None and one.since is None:
         return replace(one, do=Cleanup.STAY, stays="since when it is left is not known")
@@ -152,7 +152,7 @@ def _as_wished(one: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> 
     span = request.stopped_older_than
     if span is None or one.machine is None or one.do is Cleanup.REMOVE or not is_paused(one.machine):
         return one
-    if one.stays != comes_back(one.machine) or one.since is None or known.now - one.since < span:
+    if one.stays != comes_back(one.machine) or one.since is None or knowledge.now - one.since < span:
         return one
     return replace(one, do=Cleanup.END, stays="")
 
@@ -166,14 +166,14 @@ class _Found:
     way: str = ""
 
 
-def counted(resources: Iterable[ProviderResource], known: LedgerKnowledge) -> Iterator[Orphan]:
+def counted(resources: Iterable[ProviderResource], knowledge: LedgerKnowledge) -> Iterator[Orphan]:
     """Yield those of these things that count as left over; nothing that a running machine uses is among them."""
-    rows = {machine.id: machine for machine in known.rows}
+    rows = {machine.id: machine for machine in knowledge.rows}
     for resource in resources:
-        machine = rows.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, known) else None
-        found = _counts(resource, machine, known)
+        machine = rows.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, knowledge) else None
+        found = _counts(resource, machine, knowledge)
         if found is not None:
-            yield _orphan(resource, machine, found, known)
+            yield _orphan(resource, machine, found, knowledge)
 
 
 def is_ours(resource: ProviderResource, known: LedgerKnowledge) -> bool:
@@ -234,19 +234,19 @@ def _of_machine(resource: ProviderResource, machine: Machine) -> _Found | None:
     return _Found(why, "", f"cloudgpu down {name}" if machine.discard else f"cloudgpu start {name}")
 
 
-def _is_needed(resource: ProviderResource, known: LedgerKnowledge) -> bool:
+def _is_needed(resource: ProviderResource, knowledge: LedgerKnowledge) -> bool:
     """Say whether its ledger has a machine, or may have one soon, where this is shared by all of them."""
     here = (resource.account, resource.region)
-    if is_ours(resource, known):
-        return any(lives(machine) and (machine.account, machine.region) == here for machine in known.rows)
+    if is_ours(resource, knowledge):
+        return any(lives(machine) and (machine.account, machine.region) == here for machine in knowledge.rows)
     ledger, over = resource.tags.get(TAG_LEDGER), State.TERMINATED
-    others = (one for one in known.foreign if one.tags.get(TAG_LEDGER) == ledger and one.state is not over)
+    others = (one for one in knowledge.foreign if one.tags.get(TAG_LEDGER) == ledger and one.state is not over)
     return any((one.account, one.region) == here for one in others)
 
 
-def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, known: LedgerKnowledge) -> Orphan:
-    since = _since(resource, machine, known)
-    kept = _not_now(resource, machine, found, since, known)
+def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, knowledge: LedgerKnowledge) -> Orphan:
+    since = _since(resource, machine, knowledge)
+    kept = _not_now(resource, machine, found, since, knowledge)
     return Orphan(
         what=str(resource.kind),
         id=resource.id,
@@ -256,24 +256,24 @@ def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, 
         region=resource.region,
         zone=resource.zone,
         size_gb=resource.size_gb,
-        cost=known.costs.get(resource.id, Cost(None)),
-        origin=origin_of(resource.tags, machine, known),
+        cost=knowledge.costs.get(resource.id, Cost(None)),
+        origin=origin_of(resource.tags, machine, knowledge),
         since=since,
         why=found.why,
         do=Cleanup.STAY if kept else Cleanup.REMOVE,
         stays=kept,
-        way=found.way if is_ours(resource, known) else "",
+        way=found.way if is_ours(resource, knowledge) else "",
         resource=resource,
         machine=machine,
     )
 
 
-def _since(resource: ProviderResource, machine: Machine | None, known: LedgerKnowledge) -> datetime | None:
+def _since(resource: ProviderResource, machine: Machine | None, knowledge: LedgerKnowledge) -> datetime | None:
     """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
     ends = [machine.terminated_at] if machine is not None else []
-    if is_shared(resource) and is_ours(resource, known):
+    if is_shared(resource) and is_ours(resource, knowledge):
         here = (resource.account, resource.region)
-        ends = [row.terminated_at for row in known.rows if (row.account, row.region) == here]
+        ends = [row.terminated_at for row in knowledge.rows if (row.account, row.region) == here]
     ended = max((from_iso(end) for end in ends if end), default=None)
     moments = [at for at in (ended, resource.made_at) if at is not None and not is_on_purpose(resource)]
     return max(moments, default=resource.made_at)

@@ -153,15 +153,15 @@ class _Solver:
         self._clear(sum(1 for hours in run if hours > ROUND))
         return [[array("f", vector) for vector in kind] for kind in (spot, on_demand, idle, *late[1:])]
 
-    def _mean(self, kept: list[Vector], node: int, changed: list[Vector], cost: Vector) -> Vector:
+    def _mean(self, vectors: list[Vector], node: int, changed: list[Vector], cost: Vector) -> Vector:
         older, other, stay, grow, change = self._chances[node]
-        rows = zip(kept[node], kept[older], changed[other], cost, strict=True)
+        rows = zip(vectors[node], vectors[older], changed[other], cost, strict=True)
         return [stay * x + grow * y + change * z + c for x, y, z, c in rows]
 
-    def _waited(self, kept: list[Vector], node: int, cost: Vector) -> Vector:
+    def _waited(self, vectors: list[Vector], node: int, cost: Vector) -> Vector:
         """Return the cost after a step without progress, which takes its time from the slack."""
         older, other, stay, grow, change = self._chances[node]
-        rows = zip(kept[node], kept[older], self._none[other], strict=True)
+        rows = zip(vectors[node], vectors[older], self._none[other], strict=True)
         return _shift_and_add([stay * x + grow * y + change * z for x, y, z in rows], self._idle, cost)
 
     def _carried(self, begun: list[Vector]) -> list[Vector]:

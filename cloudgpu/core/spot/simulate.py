@@ -124,7 +124,7 @@ def simulate(
     while not world.done:
         up = world.available(zones)
         if world.lose(up):
-            decider.record_loss(world.elapsed_h)
+            decider.lost(world.elapsed_h)
         tick = world.step(*decider.chosen(world, up))
         if timeline:
             ticks.append(tick)

@@ -155,18 +155,18 @@ class Authorization:
         """Say whether some things here are not theirs to do."""
         return self.role is Role.MEMBER
 
-    def owns(self, row: Ownable) -> bool:
+    def owns(self, machine: Ownable) -> bool:
         """Say whether a machine or a retained resource is theirs, or its owner's name free to take; alone: always."""
-        owner = row.owner
+        owner = machine.owner
         return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
 
     def takes(self, owner: str | None) -> bool:
         """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
         return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.usual) is Claim.NEW
 
-    def whose(self, row: Ownable) -> str:
+    def whose(self, machine: Ownable) -> str:
         """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
-        owner, person = row.owner, self.people.person(row.owner)
+        owner, person = machine.owner, self.people.person(machine.owner)
         if not owner:
             return "nobody's, as far as is known"
         return f"{owner}'s" + (f" ({person})" if person != owner else "")

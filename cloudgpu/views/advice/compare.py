@@ -215,9 +215,9 @@ def _pace(side: CaseCosts) -> DailyPace | None:
     return {"usd_per_day": usd(side.pace.cloud), "hours_per_day": hours(side.pace.worked.total_seconds())}
 
 
-def own_value(own: OwnMachineWork) -> OwnMachine:
+def own_value(work: OwnMachineWork) -> OwnMachine:
     """Return one of the user's own machines: what it took, and where the same could have been rented."""
-    offer, price = own.offer, own.per_hour
+    offer, price = work.offer, work.per_hour
     rented: Counterpart | None = None
     if offer is not None and price is not None:
         rented = {
@@ -226,21 +226,21 @@ def own_value(own: OwnMachineWork) -> OwnMachine:
             "region": offer.listed.region,
             "gpu": offer.type.gpu.name,
             "usd_per_gpu_hour": usd(price),
-            "ratio": round(float(own.ratio), 4),
+            "ratio": round(float(work.ratio), 4),
             "price": price_value(offer.listed.price),
         }
     return {
-        "id": own.id,
-        "name": own.name,
-        "gpu": own.gpu or None,
-        "gpus": own.gpus,
-        "hours": hours(own.worked.total_seconds()),
-        "gpu_hours": hours(own.gpu_time.total_seconds()),
-        "unknown_hours": hours(own.unknown.total_seconds()),
-        "kwh": None if own.energy is None else f"{float(own.energy.kwh):.4f}",
-        "assumed": own.assumed,
-        "electricity_usd": None if own.electricity is None else usd(own.electricity),
-        "cloud_usd": None if own.cloud is None else usd(own.cloud),
+        "id": work.id,
+        "name": work.name,
+        "gpu": work.gpu or None,
+        "gpus": work.gpus,
+        "hours": hours(work.worked.total_seconds()),
+        "gpu_hours": hours(work.gpu_time.total_seconds()),
+        "unknown_hours": hours(work.unknown.total_seconds()),
+        "kwh": None if work.energy is None else f"{float(work.energy.kwh):.4f}",
+        "assumed": work.assumed,
+        "electricity_usd": None if work.electricity is None else usd(work.electricity),
+        "cloud_usd": None if work.cloud is None else usd(work.cloud),
         "offer": rented,
     }
 

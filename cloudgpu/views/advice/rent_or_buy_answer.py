@@ -50,8 +50,8 @@ def choices(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> lis
 
 def verdict(made: Sequence[Choice]) -> str:
     """Return `buy` or `rent`, and `either` where that depends on how much it is used."""
-    said = {"buy" if choice.over.desktop_is_cheaper else "rent" for choice in made}
-    return said.pop() if len(said) == 1 else "either"
+    verdicts = {"buy" if choice.over.desktop_is_cheaper else "rent" for choice in made}
+    return verdicts.pop() if len(verdicts) == 1 else "either"
 
 
 def sentence(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:

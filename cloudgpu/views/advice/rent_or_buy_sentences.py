@@ -280,7 +280,7 @@ def _how_fast(found: Calculation) -> str:
 def faster_text(calculation: Calculation) -> str:
     """Return how fast the desktop's GPU is beside the rented one, and what that rests on."""
     one = calculation.speed_ratio if calculation.known_ratio is None else calculation.known_ratio
-    own = calculation.desktop.gpu if calculation.desktop_gpu is None else calculation.desktop_gpu.name
+    gpu = calculation.desktop.gpu if calculation.desktop_gpu is None else calculation.desktop_gpu.name
     other = "the rented GPU" if calculation.rent.spec is None else calculation.rent.spec.name
     between = "" if one.low == one.high else f" ({float(one.low):.2f} to {float(one.high):.2f} by other figures)"
-    return f"By {one.basis} an hour of {own} does {float(one.ratio):.2f} hours of {other}{between}."
+    return f"By {one.basis} an hour of {gpu} does {float(one.ratio):.2f} hours of {other}{between}."

@@ -140,14 +140,14 @@ def letter(document: ReportDocument, zone: tzinfo) -> Letter:
     as_of = from_iso(document["as_of"]).astimezone(zone).date()
     file = file_name(document, zone)
     subject = f"cloudgpu: report {_span(since, until, as_of, zone)}: {amount_text(document)}"
-    said = [one_line(one) for one in document["summary"]]
+    parts = [one_line(one) for one in document["summary"]]
     beside = f"The whole report is in the file {file}, which a browser shows, where this service takes files."
     command = f"cloudgpu report{_options(since, until, zone)}"
     return Letter(
         subject,
         file,
-        "\n\n".join([*said, f"{beside} To make it again: {command}"]),
-        "\n\n".join([*said, f"The whole report, as a page for a browser: {command}"]),
+        "\n\n".join([*parts, f"{beside} To make it again: {command}"]),
+        "\n\n".join([*parts, f"The whole report, as a page for a browser: {command}"]),
     )
 
 

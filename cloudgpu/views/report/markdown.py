@@ -240,12 +240,12 @@ def _prices(document: ReportDocument) -> Iterator[str]:
 
 
 def _rests(document: ReportDocument) -> Iterator[str]:
-    said = [f"Without a price, and in no sum: {one}." for one in document["unpriced"]]
-    said += [f"Bytes out of {one['name']} are not counted since {one['since'][:10]}." for one in document["unmetered"]]
-    said += document["comparison"]["assumptions"]
-    if said:
+    lines = [f"Without a price, and in no sum: {one}." for one in document["unpriced"]]
+    lines += [f"Bytes out of {one['name']} are not counted since {one['since'][:10]}." for one in document["unmetered"]]
+    lines += document["comparison"]["assumptions"]
+    if lines:
         yield "## What this rests on"
-        yield "\n".join(f"- {escaped(one)}" for one in said)
+        yield "\n".join(f"- {escaped(one)}" for one in lines)
 
 
 def _range(one: ProjectSum | CostSum | Projection, shown: Amounts) -> list[str]:

@@ -133,18 +133,18 @@ def test_a_refusal_has_the_whole_command(gpu):
 )
 def test_the_beginning_of_one_name_is_that_gpu(typed, names):
     from cloudgpu import catalog
-    from cloudgpu.core.catalog.catalog import meant_by
+    from cloudgpu.core.catalog.catalog import matching_gpus
 
-    assert [spec.name for spec in meant_by(typed, catalog.gpus())] == names
+    assert [spec.name for spec in matching_gpus(typed, catalog.gpus())] == names
 
 
 @pytest.mark.parametrize("typed", ["rtx40", "h10", "a1", "v10", "rtx", "10"])
 def test_a_number_that_is_cut_is_no_gpu(typed):
     from cloudgpu import catalog
-    from cloudgpu.core.catalog.catalog import meant_by
+    from cloudgpu.core.catalog.catalog import matching_gpus
 
     with pytest.raises(InvalidRequest):
-        meant_by(typed, catalog.gpus())
+        matching_gpus(typed, catalog.gpus())
 
 
 @pytest.mark.soak

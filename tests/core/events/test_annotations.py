@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded, machine_of
 from cloudgpu.core.model.facts import SentWarning
@@ -101,6 +101,6 @@ def test_what_a_pass_says_of_an_unknown_machine_makes_no_row() -> None:
 
 def test_a_clock_that_was_set_back_says_nothing_before_what_was_said() -> None:
     row = row_of(intent(0), running(1), warned(3000), decided(2900))
-    assert iso(not_before_said(row, START)) == at(3000)
-    assert not_before_said(None, START) == START
-    assert not_before_said(row_of(intent(0), running(1)), START) == START
+    assert iso(not_before_last(row, START)) == at(3000)
+    assert not_before_last(None, START) == START
+    assert not_before_last(row_of(intent(0), running(1)), START) == START

@@ -197,8 +197,8 @@ class _Sums:
 
 def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[Run], draws: Draws) -> PolicyResult:
     """Return the figures of one policy over these runs, one for each start."""
-    whole = job.on_demand_only
-    aboves = [(run.cost - start.best.cost) / whole for run, start in zip(runs, starts, strict=True)]
+    on_demand_only = job.on_demand_only
+    aboves = [(run.cost - start.best.cost) / on_demand_only for run, start in zip(runs, starts, strict=True)]
     groups = _groups(starts, runs)
     total, resampled = _added(groups), [_added(draws.again(groups)) for _ in range(RESAMPLES if groups[1:] else 0)]
 
@@ -213,7 +213,7 @@ def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[
         runs=tuple(runs),
         cost=interval(lambda sums: sums.cost / sums.count),
         cost_p95=percentile(sorted(run.cost for run in runs), 0.95),
-        above=interval(lambda sums: sums.above / sums.count / whole),
+        above=interval(lambda sums: sums.above / sums.count / on_demand_only),
         above_p95=percentile(sorted(aboves), 0.95),
         on_demand_h=mean([run.on_demand_h for run in runs]),
         on_demand_work_h=mean([run.on_demand_work_h for run in runs]),
