@@ -22,7 +22,7 @@ def compile_catalogue(facts: Facts) -> Catalogue:
     return {
         "compiled": rules.COMPILED.isoformat(),
         "gpus": _gpus(facts, types),
-        "types": {provider: _described(types[provider], sources) for provider in rules.LISTED},
+        "types": {provider: _type_entries(types[provider], sources) for provider in rules.LISTED},
         "prices": prices,
         "parts": list(_parts(facts)),
         "disks": {provider: _disks(facts, provider, sources, notes) for provider in rules.LISTED},
@@ -154,7 +154,7 @@ def _carries(host: CsvRow, gpu: CsvRow) -> bool:
     return rules.MIN_CPUS_PER_GPU * count <= cpus <= most_cpus and memory <= most_memory
 
 
-def _described(types: dict[str, Catalogue], sources: _Table) -> dict[str, Catalogue]:
+def _type_entries(types: dict[str, Catalogue], sources: _Table) -> dict[str, Catalogue]:
     return {name: _description(types[name], sources) for name in sorted(types)}
 
 

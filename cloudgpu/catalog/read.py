@@ -121,7 +121,7 @@ def offers(
     if region is not None:
         check_region(region, provider)
     shapes = (shape for shape in types(provider) if gpu_names is None or shape.gpu.name in gpu_names)
-    found = (CatalogOffer(shape, price) for shape in shapes for price in _listed(shape, region, market))
+    found = (CatalogOffer(shape, price) for shape in shapes for price in _listed_prices(shape, region, market))
     return [offer for offer in found if trust.accepts(offer.trust) and (with_legacy or _is_sold(offer))]
 
 
@@ -133,7 +133,7 @@ def listed_price(provider: str, name: str, region: str, market: Market) -> Price
     """Return the listed price of a type in a region on a market; None where there is none: never free."""
     if name not in catalogue()["types"].get(provider, {}):
         return None
-    prices = _listed(instance_type(provider, name), region, market)
+    prices = _listed_prices(instance_type(provider, name), region, market)
     return next((one.price for one in prices), None)
 
 
@@ -231,7 +231,7 @@ def quotas_of(provider: str, name: str, market: Market) -> list[ListedQuota]:
     return found[:1] + [one for one in known if one.is_overall and shape]
 
 
-def _listed(shape: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:
+def _listed_prices(shape: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:
     fresh = index(shape.provider).machines.get(shape.name, {})
     for one in embedded(shape.provider, shape.name):
         if region in (None, one.region) and market in (None, one.market) and (one.region, one.market) not in fresh:

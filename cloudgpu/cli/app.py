@@ -21,7 +21,7 @@ def main() -> None:
     """Run the command line and leave with the exit code of the contract."""
     interrupt.heed()
     try:
-        code = _ended(sys.argv[1:])
+        code = _run_and_clean_up(sys.argv[1:])
         interrupt.over()
     except KeyboardInterrupt:  # a second one
         code = interrupt.CODE
@@ -30,7 +30,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _ended(args: list[str]) -> int:
+def _run_and_clean_up(args: list[str]) -> int:
     try:
         code = run(args)
     except KeyboardInterrupt:
@@ -44,14 +44,14 @@ def _ended(args: list[str]) -> int:
 def run(args: list[str]) -> int:
     """Run one command and return its exit code; every error is shown here, as text or as one JSON document."""
     try:
-        return _shown(args)
+        return _run_or_show_error(args)
     except KeyboardInterrupt:
         interrupt.take_time()
         interrupt.say()
         return interrupt.CODE
 
 
-def _shown(args: list[str]) -> int:
+def _run_or_show_error(args: list[str]) -> int:
     try:
         if not args and not _completing():
             from cloudgpu.cli.help import front_page

@@ -28,9 +28,9 @@ def heed() -> None:
 
     Again, for it may be lost: in a library that catches everything, or in a clean-up that hangs.
     """
-    if signal.getsignal(signal.SIGINT) not in {signal.SIG_IGN, _told}:
+    if signal.getsignal(signal.SIGINT) not in {signal.SIG_IGN, _on_signal}:
         signal.signal(signal.SIGALRM, _interrupt)
-        signal.signal(signal.SIGINT, _told)
+        signal.signal(signal.SIGINT, _on_signal)
         _stay_awake()
 
 
@@ -108,7 +108,7 @@ def _nothing(_number: int, _frame: Any) -> None:
     pass
 
 
-def _told(number: int, frame: Any) -> None:
+def _on_signal(number: int, frame: Any) -> None:
     if signal.getitimer(signal.ITIMER_REAL)[0] == 0:  # a second one puts nothing off
         signal.setitimer(signal.ITIMER_REAL, LEAVES_S, AGAIN_S)
     _interrupt(number, frame)

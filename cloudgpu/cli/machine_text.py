@@ -53,9 +53,9 @@ def guards(value: MachineDocument, now: datetime) -> str | None:
         return None
     found = value["guards"]
     parts = [
-        _said("the agent", found["agent"], _NO_AGENT.get(found["agent_is"] or "", "none"), now),
-        *([] if _has_no_cloud(value) else [_said(_timer(found), found["timer"], "none", now)]),
-        _said("the reaper", found["reaper"], "nothing decided", now),
+        _guard_text("the agent", found["agent"], _NO_AGENT.get(found["agent_is"] or "", "none"), now),
+        *([] if _has_no_cloud(value) else [_guard_text(_timer(found), found["timer"], "none", now)]),
+        _guard_text("the reaper", found["reaper"], "nothing decided", now),
     ]
     if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
         parts.append(ONLY_PASSES + (WAIVED if found["waived"] else ""))
@@ -71,7 +71,7 @@ def _has_no_cloud(value: MachineDocument) -> bool:
     return is_owned(value["provider"]) and value["guards"]["timer_is"] == "none"
 
 
-def _said(name: str, at: str | None, absent: str, now: datetime) -> str:
+def _guard_text(name: str, at: str | None, absent: str, now: datetime) -> str:
     if at is None:
         return f"{name}: {absent}"
     left = (from_iso(at) - now).total_seconds()
@@ -186,12 +186,12 @@ def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str 
     """Yield what costs beside it or without it, what nobody guards, who was let in, and what cannot be reached."""
     gone = value["terminated_at"] is not None
     yield "why", value["reason"]
-    yield "also billed", None if gone else _beside(value)
-    yield "kept", _kept(value)
-    yield "interrupted", _taken(value, now)
+    yield "also billed", None if gone else _attached_costs(value)
+    yield "kept", _retained_text(value)
+    yield "interrupted", _interruption_text(value, now)
     yield "shared with", None if gone else _shared(value)
     if not gone and value["identity"] is not None and (value["absent"] or value["reachable"] is False):
-        yield "whose", _whose(value)
+        yield "whose", _owner_text(value)
     if not gone and value["billed"]:
         found = value["guards"]
         if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
@@ -215,22 +215,22 @@ def machine(value: MachineDocument, now: datetime) -> str:
             ("seen", ago(value["seen_at"], now)),
             ("what", f"{value['instance_type']}, {gpus(value)}{_market(value)}"),
             ("where", place(value)),
-            ("whose", _whose(value)),
+            ("whose", _owner_text(value)),
             ("cloud id", None if owned else value["cloud_id"]),
             ("price", price(value["price"])),
-            ("also billed", None if value["terminated_at"] else _beside(value)),
+            ("also billed", None if value["terminated_at"] else _attached_costs(value)),
             ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
             *lease_lines(value, now),
             ("held", when(value["held_until"], now) if value["held_until"] else None),
             ("ended by", guards(value, now)),
-            ("interrupted", _taken(value, now)),
+            ("interrupted", _interruption_text(value, now)),
             ("last active", when(value["last_active_at"], now) if value["last_active_at"] else None),
             ("ssh", access),
             ("shared with", None if value["terminated_at"] else _shared(value)),
             ("template", value["template"]),
             ("owner", f"{value['owner']}, project {value['project']}"),
             ("ended", when(value["terminated_at"], now) if value["terminated_at"] else None),
-            ("kept", _kept(value)),
+            ("kept", _retained_text(value)),
         ]
     )
 
@@ -244,7 +244,7 @@ def _market(value: MachineDocument) -> str:
     )
 
 
-def _whose(value: MachineDocument) -> str | None:
+def _owner_text(value: MachineDocument) -> str | None:
     """Return in which account, or on which computer, it is, and whether that is an account of this home."""
     if value["identity"] is None or value["terminated_at"]:
         return None
@@ -262,18 +262,18 @@ def _shared(value: MachineDocument) -> str | None:
     return ", ".join(parts) or None
 
 
-def _taken(value: MachineDocument, now: datetime) -> str | None:
+def _interruption_text(value: MachineDocument, now: datetime) -> str | None:
     """Return that a spot interruption is rehearsed, and when it takes the machine; None where there is none."""
     return f"rehearsal: it is taken {when(value['taken_at'], now)}" if value["taken_at"] else None
 
 
-def _beside(value: MachineDocument) -> str | None:
+def _attached_costs(value: MachineDocument) -> str | None:
     """Return what is billed beside the machine as it is now."""
     paid = [one for one in value["attached_costs"] or () if one["while_stopped" if pauses(value) else "while_running"]]
     return attached_costs_text(paid) or None
 
 
-def _kept(value: MachineDocument) -> str | None:
+def _retained_text(value: MachineDocument) -> str | None:
     """Return what stays of a machine without it, what that costs a month, and the next step."""
     if not value["retained"]:
         return None

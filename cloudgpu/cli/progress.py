@@ -92,7 +92,7 @@ class Spinner:
     def _line(self, now: float) -> str:
         sign = self._signs[self._turn % len(self._signs)]
         head = f"{sign} {int(now - self._begun)} s  "
-        room, words, taken = columns() - 1 - len(head), f"{self.step}{self._part or _counted()}".split(), ""
+        room, words, taken = columns() - 1 - len(head), f"{self.step}{self._part or _counts_text()}".split(), ""
         for word in words:
             if len(f"{taken} {word}") > room - 3:
                 taken += " .."
@@ -137,7 +137,7 @@ class Spinner:
             self.write(self.stream, "")
 
 
-def _counted() -> str:
+def _counts_text() -> str:
     """Return how many calls of those that run side by side have ended, as the end of a step's line."""
     if "cloudgpu.parallel" not in sys.modules:  # nothing was called so
         return ""

@@ -33,16 +33,16 @@ steps: list[Callable[[str], None]] = []  # who is told of each step: nobody in a
 
 def columns() -> int:
     """Return how wide a line may be: what COLUMNS says, or the terminal that stdout or stderr is; 80 without one."""
-    return table_columns() or _of(sys.__stderr__) or DEFAULT
+    return table_columns() or _file_number(sys.__stderr__) or DEFAULT
 
 
 def table_columns() -> int | None:
     """Return how wide a table may be: as COLUMNS or the terminal says; None in a pipe, where each row is one line."""
     typed = os.environ.get("COLUMNS", "")
-    return _within(int(typed)) if typed.isdecimal() and int(typed) else _of(sys.__stdout__)
+    return _within(int(typed)) if typed.isdecimal() and int(typed) else _file_number(sys.__stdout__)
 
 
-def _of(stream: Any) -> int | None:
+def _file_number(stream: Any) -> int | None:
     with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
         return _within(os.get_terminal_size(stream.fileno()).columns)
     return None

@@ -37,13 +37,13 @@ def cluster_value(
         "billed": any(machine["billed"] for machine in values),
         "price": price_of(values),
         "spent_usd": sum_of(machine["spent_usd"] for machine in values),
-        "unpriced": _each(name for machine in values for name in machine["unpriced"]),
+        "unpriced": _unique(name for machine in values for name in machine["unpriced"]),
         "retained": [part for machine in values for part in machine["retained"]],
         "retained_usd_per_month": sum_of(machine["retained_usd_per_month"] for machine in values),
         "attached_costs": _attached(values),
         "stopped_usd_per_month": sum_of(machine["stopped_usd_per_month"] for machine in values),
         "shared": list({one["key"]: one for value in values for one in value["shared"]}.values()),
-        "gpu_users": _each(use for machine in values for use in machine["gpu_users"]),
+        "gpu_users": _unique(use for machine in values for use in machine["gpu_users"]),
         "launch_uncertain": any(machine["launch_uncertain"] for machine in values),
         "last_active_at": max((machine["last_active_at"] or "" for machine in values), default="") or None,
         "seen_at": min((machine["seen_at"] or "" for machine in values), default="") or None,
@@ -75,7 +75,7 @@ def price_of(values: Sequence[MachineDocument]) -> Price | None:
     return None if prices[0] is None or total is None else {**prices[0], "usd_per_hour": total}
 
 
-def _each(words: Iterable[str]) -> list[str]:
+def _unique(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(words))
 
 

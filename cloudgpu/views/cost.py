@@ -42,10 +42,10 @@ def group_names(
     `labels` are names by key, of jobs.
     """
     by_id = {machine.id: machine for machine in machines} if query.by is By.INSTANCE else {}
-    return {key: _named(key, by_id.get(key), query, (labels or {}).get(key, key)) for key in keys}
+    return {key: _group_name(key, by_id.get(key), query, (labels or {}).get(key, key)) for key in keys}
 
 
-def _named(key: str, machine: Machine | None, query: CostQuery, label: str) -> GroupName:
+def _group_name(key: str, machine: Machine | None, query: CostQuery, label: str) -> GroupName:
     shown = period_name(key, query) if query.by in CALENDAR else (machine and machine.name) or label
     return {
         "name": shown,

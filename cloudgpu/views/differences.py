@@ -30,15 +30,15 @@ def differences_value(
     `then` is the body of the launch's line, which was written at `at`.
     """
     name, new = command_name(machine), "launch another with --new"
-    lease = _whole(from_iso(not_none(then["expires"])) - from_iso(at))
+    lease = _minutes(from_iso(not_none(then["expires"])) - from_iso(at))
     asked = timedelta(seconds=request.lease_s)
     if abs(lease - asked) > NEAR:
         change = f"cloudgpu extend {name} {span_text(asked - lease)}" if asked > lease else f"{SHORTER}, or {new}"
-        yield _one("--lease", duration_text(asked), f"a lease of {duration_text(lease)}", change)
+        yield _diff("--lease", duration_text(asked), f"a lease of {duration_text(lease)}", change)
     renew = timedelta(seconds=then["renew_s"] or request.renew_s)
     wished = timedelta(seconds=request.renew_s)
     if wished != renew:
-        yield _one(
+        yield _diff(
             "--renew-until",
             duration_text(wished),
             f"one of {duration_text(renew)}",
@@ -46,22 +46,22 @@ def differences_value(
         )
     most = None if request.want.max_price is None else request.want.max_price.nanos
     if most != then["max_price"]:
-        yield _one("--max-price", _dollars(most), f"{_dollars(then['max_price'])}{_runs_at(machine)}", new)
+        yield _diff("--max-price", _dollars(most), f"{_dollars(then['max_price'])}{_runs_at(machine)}", new)
     if request.policy != machine.policy:
-        yield _one("--policy", request.policy, str(machine.policy), new)
+        yield _diff("--policy", request.policy, str(machine.policy), new)
     if not request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
-        yield _one("--trust", str(request.want.trust), str(machine.trust), new)
+        yield _diff("--trust", str(request.want.trust), str(machine.trust), new)
     typed = sorted(request.setup.network.ssh_from)
     opened = sorted(machine.setup.network.ssh_from if machine.setup else ())
     if typed and typed != opened:
-        yield _one("--ssh-from", ", ".join(typed), ", ".join(opened) or "nobody", f"cloudgpu allow {name} --from CIDR")
+        yield _diff("--ssh-from", ", ".join(typed), ", ".join(opened) or "nobody", f"cloudgpu allow {name} --from CIDR")
 
 
-def _one(option: str, asked: str, has: str, change: str) -> RequestDifference:
+def _diff(option: str, asked: str, has: str, change: str) -> RequestDifference:
     return {"option": option, "requested": asked, "current": has, "next": change}
 
 
-def _whole(span: timedelta) -> timedelta:
+def _minutes(span: timedelta) -> timedelta:
     return timedelta(minutes=round(span / timedelta(minutes=1)))
 
 

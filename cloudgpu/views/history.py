@@ -30,19 +30,19 @@ def history_lines(lines: Iterable[HistoryLine]) -> list[str]:
     for line in lines:
         lease = _lease(line["body"])
         same = line["kind"] == "instance_observed" and lease == known
-        found.append(said(line if not same else {**line, "body": {**line["body"], **_NO_LEASE}}))
+        found.append(event_text(line if not same else {**line, "body": {**line["body"], **_NO_LEASE}}))
         known = lease or known
     return found
 
 
-def said(line: HistoryLine) -> str:
+def event_text(line: HistoryLine) -> str:
     """Return what a line says, as a sentence without a full stop; a kind that nobody knows here by its own name."""
-    tell = _WORDS.get(line["kind"], _other)
-    words = tell(line["body"]) if tell is not _other else _other({**line["body"], "kind": line["kind"]})
+    tell = _WORDS.get(line["kind"], _other_text)
+    words = tell(line["body"]) if tell is not _other_text else _other_text({**line["body"], "kind": line["kind"]})
     return words + _CLOCKS.get(line["clock"], "")
 
 
-def _other(body: Body) -> str:
+def _other_text(body: Body) -> str:
     why = body.get("why") or body.get("state") or body.get("proof") or ""
     return f"{str(body['kind']).replace('_', ' ')}{': ' * bool(why)}{why}"
 
@@ -67,7 +67,7 @@ def _price(price: Body | None) -> str:
     return f"{Money(price['nanos_per_hour']).text(4)} an hour" if price else "no price is known"
 
 
-def _settled(body: Body) -> str:
+def _resolved_text(body: Body) -> str:
     words = {"made": "the launch is accepted", "refused": "the launch is refused", "void": "the launch came to nothing"}
     return f"{words.get(body['outcome'], body['outcome'])}: {body['why']}"
 
@@ -82,7 +82,7 @@ def _observed(body: Body) -> str:
     return ", ".join([f"seen {body['state']} ({billed}){reason}", *_lease(body)])
 
 
-def _asked(what: str) -> Callable[[Body], str]:
+def _request_text(what: str) -> Callable[[Body], str]:
     def tell(body: Body) -> str:
         failed = ", as it never came up" if body.get("failed") else ""
         return f"asked to {what}{failed}: {body['why']}{_by_right(body)}"
@@ -100,7 +100,7 @@ def _by_right(body: Body) -> str:
     return f" (it is {body['whose'] or 'nobody'}'s; {right})" if right else ""
 
 
-def _kept(body: Body) -> str:
+def _retained_text(body: Body) -> str:
     resources = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["retained"])
     return f"retained: {resources}" if resources else "nothing of it is retained"
 
@@ -162,25 +162,25 @@ def _thing(body: Body) -> str:
     return f"seen: {body['kind']} {body['id']} ({body['size_gb']} GB){at}"
 
 
-def _named(label: str | None) -> str:
+def _label_text(label: str | None) -> str:
     return f" ({label})" if label else ""
 
 
 _WORDS: dict[str, Callable[[Body], str]] = {
     "launch_intended": _launched,
-    "launch_settled": _settled,
+    "launch_settled": _resolved_text,
     "machine_adopted": _adopted,
     "instance_observed": _observed,
     "instance_vanished": lambda body: f"gone: {body['proof']}",
-    "stop_requested": _asked("stop"),
-    "start_requested": _asked("start"),
-    "park_requested": _asked("park"),
-    "terminate_requested": _asked("end"),
+    "stop_requested": _request_text("stop"),
+    "start_requested": _request_text("start"),
+    "park_requested": _request_text("park"),
+    "terminate_requested": _request_text("end"),
     "action_refused": lambda body: (
         f"the provider refused to {'stop' if body['action'] == 'stop' else 'end'} it: {body['why']}"
     ),
     "start_refused": lambda body: f"the start has not begun: {body['why']}",
-    "resources_retained": _kept,
+    "resources_retained": _retained_text,
     "price_observed": _priced,
     "traffic_observed": _sent,
     "resource_observed": _thing,
@@ -190,7 +190,7 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "hold_set": _held,
     "interruption_simulated": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
     "spot_interrupted": _interrupted,
-    "machine_shared": lambda body: f"{body['key']}{_named(body['label'])} was let in{_by_right(body)}",
+    "machine_shared": lambda body: f"{body['key']}{_label_text(body['label'])} was let in{_by_right(body)}",
     "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was removed{_by_right(body)}",
     "decision_made": _decided,
     "warning_sent": _warned,

@@ -128,7 +128,7 @@ def job_value(
         "began_at": _time(began),
         "ended_at": _time(job.ended_at),
         "closed_at": _time(job.closed_at),
-        "kept_until": _kept(job),
+        "kept_until": _retention_text(job),
         "owner": job.spec["owner"],
         "project": job.spec["project"],
     }
@@ -274,7 +274,7 @@ def _results(job: Job) -> JobResults | None:
     }
 
 
-def _kept(job: Job) -> str | None:
+def _retention_text(job: Job) -> str | None:
     keeps = job.outcome is not None and is_retained(job) and job.closed_at is None
     return iso(retained_until(job)) if keeps else None
 

@@ -34,9 +34,9 @@ def run_value(run: Pass, *, explain: bool = False) -> ReapDocument:
         "decisions": [_decision(seen, one) for seen, one in zip(run.seen, run.decisions, strict=True)],
         "ended": [_done(one) for one in run.ended],
         "renewed": [_renewed(one) for one in run.renewed],
-        "warned": [_told(one) for one in run.warned],
-        "skipped": [_left(one) for one in run.spared],
-        "unconfirmed": [_left(one) for one in run.unproved],
+        "warned": [_warning_value(one) for one in run.warned],
+        "skipped": [_unfinished_value(one) for one in run.spared],
+        "unconfirmed": [_unfinished_value(one) for one in run.unproved],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in run.unanswered],
         "errors": list(run.faults),
         "notes": list(run.sentences),
@@ -90,7 +90,7 @@ def _renewed(one: Ended) -> Renewal:
     }
 
 
-def _told(warning: GivenWarning) -> GivenNotice:
+def _warning_value(warning: GivenWarning) -> GivenNotice:
     return {
         "machine": warning.machine,
         "name": warning.name,
@@ -101,5 +101,5 @@ def _told(warning: GivenWarning) -> GivenNotice:
     }
 
 
-def _left(one: NotEnded) -> UnfinishedEnd:
+def _unfinished_value(one: NotEnded) -> UnfinishedEnd:
     return {"machine": one.machine, "name": one.name, "do": str(one.do), "why": one.why}

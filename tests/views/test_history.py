@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
-from cloudgpu.views.history import _WORDS, history_lines, said, who
+from cloudgpu.views.history import _WORDS, event_text, history_lines, who
 
 AT = "2026-11-20T10:00:00.000000Z"
 LATER = "2026-11-20T18:00:00.000000Z"
@@ -95,14 +95,14 @@ def line(kind, clock="own", /, **body):
     ],
 )  # fmt: skip
 def test_each_kind_of_line_is_said_in_words(kind, body, words):
-    assert said(line(kind, **body)).endswith(words)
+    assert event_text(line(kind, **body)).endswith(words)
 
 
 def test_who_and_from_where_and_by_whose_clock():
     made = line("decision_made", do="stop", rule="idle", why="idle", at=None, host="tower")
     assert who(made) == "ada on tower"
     assert who(line("hold_set", until=None)) == "ada"
-    assert said(line("instance_vanished", "provider", proof="gone")).endswith(", by its provider's clock")
+    assert event_text(line("instance_vanished", "provider", proof="gone")).endswith(", by its provider's clock")
 
 
 def test_every_kind_that_a_machine_has_lines_of_is_said_in_words():
@@ -119,4 +119,4 @@ def test_a_lease_that_a_look_sees_again_is_said_once():
 
 def test_nothing_that_a_line_of_an_older_version_lacks_is_needed():
     old = {name: value for name, value in LAUNCH.items() if name not in ("policy_by", "policy", "price", "expires")}
-    assert "no price is known" in said(line("launch_intended", **old))
+    assert "no price is known" in event_text(line("launch_intended", **old))

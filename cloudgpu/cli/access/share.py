@@ -48,10 +48,10 @@ def command(
     session = open_session()
     machine = session.find(name)
     value = unshare(session, machine, guest) if remove or guest is None else share(session, machine, guest, from_=from_)
-    emit(output, value, _said(value))
+    emit(output, value, _answer_text(value))
 
 
-def _said(value: ShareDocument) -> str:
+def _answer_text(value: ShareDocument) -> str:
     name, key = value["name"], value["key"] or "a shared key"
     if not value["shared"]:
         return f"{key} cannot log in to {name} any more." if value["changed"] else f"{name} had no such key."

@@ -80,7 +80,7 @@ def _sums(value: BacktestDocument) -> str:
     return facts(
         [
             ("recorded", _money(cost)),
-            ("saved", _money(saved) + _of(saved["usd"], cost["usd"]) + f", {_span(value['off_hours'] * 3600)} off"),
+            ("saved", _money(saved) + _share(saved["usd"], cost["usd"]) + f", {_span(value['off_hours'] * 3600)} off"),
             ("would cost", _money(value["would_have_cost"])),
             ("ends", f"{value['ends']} that it would have made; {counted(_really(value), 'run')} ended in truth"),
             ("starts", _starts(value)),
@@ -117,14 +117,14 @@ def _stops(value: BacktestDocument) -> str:
             f"{stop['do']} ({stop['rule']})",
             _span(stop["off_s"]),
             dollars(stop["savings"]["usd"]),
-            _then(stop),
+            _work_text(stop),
         ]
         for stop in value["stops"]
     ]
     return table(rows, ["NAME", "AT (UTC)", "WOULD", "OFF", "SAVED", "THEN"], right=(3, 4))
 
 
-def _then(stop: ReplayedStop) -> str:
+def _work_text(stop: ReplayedStop) -> str:
     work = stop["work"]
     if work is not None:
         return "KILLED work" if work["under_way"] else "used again"
@@ -150,7 +150,7 @@ def _money(amount: Amount) -> str:
     return shown + (" and what has no known price" if amount["unpriced"] else "")
 
 
-def _of(part: str | None, whole: str | None) -> str:
+def _share(part: str | None, whole: str | None) -> str:
     return f" ({float(part) / float(whole):.0%})" if part and whole and float(whole) else ""
 
 

@@ -27,10 +27,10 @@ def list_text(value: PoliciesDocument) -> str:
     ]
     heading, *lines = table_rows(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"])
     below = [f"{line}\n{_below(one)}" for line, one in zip(lines, value["policies"], strict=True)]
-    return "\n".join([*_usual(value["policies"]), heading, *below, *_limits(value["limits"])])
+    return "\n".join([*_shipped_lines(value["policies"]), heading, *below, *_limits(value["limits"])])
 
 
-def _usual(summaries: Iterable[PolicySummary]) -> Iterator[str]:
+def _shipped_lines(summaries: Iterable[PolicySummary]) -> Iterator[str]:
     """Yield which policy a launch gets that names none, and when it ends a machine."""
     for summary in summaries:
         if "policy" in summary["chosen_by"] and not summary["error"]:

@@ -44,7 +44,7 @@ def run_text(run: Pass, *, loud: bool) -> str:
         return paragraph(run.busy) if loud else ""
     if run.is_quiet and not loud:
         return ""
-    lines = [*_would(run)] if run.dry_run else [*_happened(run)]
+    lines = [*_planned_lines(run)] if run.dry_run else [*_done_lines(run)]
     asked = account_lines(queried_accounts_value(run.asked, run.closed)) if loud else []
     return "\n".join([*map(paragraph, lines), paragraph(summary(run)), *asked])
 
@@ -65,10 +65,10 @@ def summary(run: Pass) -> str:
     parts += [f"{number} {what}" for what, number in counts.items() if number]
     if run.dry_run:
         parts.append("nothing was changed")
-    return f"{'; '.join([parts[0], ', '.join(parts[1:])]) if parts[1:] else parts[0]} ({_took(run)})"
+    return f"{'; '.join([parts[0], ', '.join(parts[1:])]) if parts[1:] else parts[0]} ({_duration_text(run)})"
 
 
-def _took(run: Pass) -> str:
+def _duration_text(run: Pass) -> str:
     seconds = run.took.total_seconds()
     return f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds)  # noqa: PLR2004  (a minute)
 
@@ -83,34 +83,34 @@ def _counts(run: Pass) -> dict[str, int]:
     }
 
 
-def _happened(run: Pass) -> Iterator[str]:
+def _done_lines(run: Pass) -> Iterator[str]:
     yield from run.sentences
-    yield from map(_done, (*run.ended, *run.renewed))
-    yield from map(_told, run.warned)
+    yield from map(_done_text, (*run.ended, *run.renewed))
+    yield from map(_warning_text, run.warned)
     for one in run.spared:
         yield f"{one.name}: left, {one.why}"
 
 
-def _done(one: Ended) -> str:
+def _done_text(one: Ended) -> str:
     return f"{one.name}: {_DONE[one.do]} ({one.rule}): {one.why}"
 
 
-def _told(warning: GivenWarning) -> str:
+def _warning_text(warning: GivenWarning) -> str:
     how = " and ".join(way for way in warning.how if way != "ledger")
-    return f"{warning.name}: warned{_by(warning.rule)}: {warning.why}" + (f" (by {how})" if how else "")
+    return f"{warning.name}: warned{_rule_text(warning.rule)}: {warning.why}" + (f" (by {how})" if how else "")
 
 
-def _would(run: Pass) -> Iterator[str]:
+def _planned_lines(run: Pass) -> Iterator[str]:
     yield from run.sentences
     for decision in run.decisions:
-        yield _decision(decision)
+        yield _decision_text(decision)
 
 
-def _decision(one: Decision) -> str:
+def _decision_text(one: Decision) -> str:
     still = one.activity == UNKNOWN and one.why.startswith("it is ")  # what does not run has no use to be known
     use = "" if still else f"{one.activity}, "
-    return f"{one.name}: {_WOULD[one.do]}{_by(one.rule)}: {use}{one.why}"
+    return f"{one.name}: {_WOULD[one.do]}{_rule_text(one.rule)}: {use}{one.why}"
 
 
-def _by(rule: str) -> str:
+def _rule_text(rule: str) -> str:
     return "" if rule == Rule.NONE else f" ({rule})"

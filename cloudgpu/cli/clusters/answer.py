@@ -72,10 +72,10 @@ def terminated_values(document: DownDocument) -> list[MachineDocument]:
         names = [node_name(cluster["name"], node) for node in range(cluster["nodes"])] if cluster else []
         alone = cluster is None or len(names) == 1 or not failed.isdisjoint(names)
         whole.setdefault(value["id"] if cluster is None or alone else cluster["id"], []).append(value)
-    return [_one(values) for values in whole.values()]
+    return [_as_machine(values) for values in whole.values()]
 
 
-def _one(values: Sequence[MachineDocument]) -> MachineDocument:
+def _as_machine(values: Sequence[MachineDocument]) -> MachineDocument:
     first = values[0]
     if len(values) == 1 or first["cluster"] is None:
         return first

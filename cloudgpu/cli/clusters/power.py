@@ -33,10 +33,10 @@ def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Fo
     value = cluster(session, machines)
     about = stop_question(cluster_as_machine(value), machines[0].stop_effect or "", whose)
     confirm(f"Stop {value['name']}, all {len(machines)} nodes?", yes=yes, about=about)
-    emit_all(session, stop_all(session, machines, why=_WHY), output, _stopped)
+    emit_all(session, stop_all(session, machines, why=_WHY), output, _stopped_text)
 
 
-def _stopped(value: ClusterMachinesDocument) -> str:
+def _stopped_text(value: ClusterMachinesDocument) -> str:
     name, nodes = value["name"], f"all {len(value['machines'])} nodes"
     stays = while_stopped(value)
     kept = f"; what stays is.\n  {stays}\n  Start it again: cloudgpu start {name}"
@@ -66,10 +66,10 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
         about = start_question(cluster_as_machine(value), hourly, to_the_end, iso(until.expires), session.clock())
         confirm(f"Start {value['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
     done = start_all(session, machines, until, override=options.override, no_guard=options.no_guard, wait=wait)
-    emit_all(session, done, output, _started)
+    emit_all(session, done, output, _started_text)
 
 
-def _started(value: ClusterMachinesDocument) -> str:
+def _started_text(value: ClusterMachinesDocument) -> str:
     name = value["name"]
     text = f"{name} is {value['state']}, all {len(value['machines'])} nodes."
     if value["state"] != "running":

@@ -88,7 +88,7 @@ def command(
     from cloudgpu.control.jobs.inputs.request import parse_run
     from cloudgpu.control.jobs.listing import attached
 
-    request = parse_run(**asked, **_typed(name, argv or []), detach=detach)
+    request = parse_run(**asked, **_typed_options(name, argv or []), detach=detach)
     session = open_session()
     job = None if dry_run else attached(session, request)
     if job is None:
@@ -103,7 +103,7 @@ def command(
     raise typer.Exit(_begun(session, job) if detach else _in_front(session, job))
 
 
-def _typed(name: str | None, words: list[str]) -> dict[str, Any]:
+def _typed_options(name: str | None, words: list[str]) -> dict[str, Any]:
     """Return the name and the command that were typed, of which either may stand in the place of the other."""
     if name == BEGINS:
         name, words = None, [BEGINS, *words]

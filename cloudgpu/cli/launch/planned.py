@@ -22,7 +22,7 @@ def glance(value: Plan, now: datetime) -> str:
     """Return the plan in few lines: what, where, price, end, cost, what ends it; then all warnings in full."""
     return facts(
         [
-            ("what", _named(value)),
+            ("what", _machine_text(value)),
             ("where", _where_briefly(value)),
             ("price", _price_briefly(value)),
             ("ends", _ends(value, now)),
@@ -52,7 +52,7 @@ def line(value: Plan) -> str:
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     end = value["expires"] if value["lease_ends"] else value.get("renew_until")
-    usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_each(value)}{_others(value)}"
+    usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_per_node_text(value)}{_others_text(value)}"
     name = f"{value['name']}: " if value["name"] else ""
     message = f"{name}{_times(value)}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
     return "\n".join(filter(None, [message, facts(_warnings(value))]))
@@ -99,7 +99,7 @@ _DOES = {"stop": "stopped", "park": "kept as an image and ended", "terminate": "
 _TIMERS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own timer (renew-until)"}
 
 
-def _named(value: Plan) -> str:
+def _machine_text(value: Plan) -> str:
     spot = ", spot" if value["market"] == "spot" else ""
     or_not = " (on demand where there is none)" if spot and value["on_demand_fallback"] else ""
     return f"{value['name']}: {_what(value)}{spot}{or_not}" if value["name"] else f"{_what(value)}{spot}{or_not}"
@@ -113,7 +113,7 @@ def _where_briefly(value: Plan) -> str:
 
 def _price_briefly(value: Plan) -> str:
     """Return the price with how far it can be trusted, and the highest of the other offers where that is higher."""
-    return price_briefly(value["price"]) + _each(value) + _others(value)
+    return price_briefly(value["price"]) + _per_node_text(value) + _others_text(value)
 
 
 def _times(value: Plan) -> str:
@@ -121,7 +121,7 @@ def _times(value: Plan) -> str:
     return f"{value['nodes']} x " if value["nodes"] > 1 else ""
 
 
-def _each(value: Plan) -> str:
+def _per_node_text(value: Plan) -> str:
     """Return that a price is of one of several machines, and what all of them cost an hour; nothing for one."""
     if value["nodes"] == 1:
         return ""
@@ -133,7 +133,7 @@ def _hourly(value: Plan) -> str:
     return dollars(str(Decimal(value["price"]["usd_per_hour"]) * value["nodes"]), 4)
 
 
-def _others(value: Plan) -> str:
+def _others_text(value: Plan) -> str:
     found, highest = value["price"], value["highest_usd_per_hour"]
     return f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(found["usd_per_hour"]) else ""
 
@@ -219,7 +219,7 @@ def plan(value: Plan, now: datetime) -> str:
             ("where", _where(value)),
             *([("chosen", _chosen(value["by_account"]))] if value["by_account"] else []),
             ("market", None if is_owned(value["provider"]) and value["market"] == "on_demand" else _market(value)),
-            ("price", price(value["price"]) + _each(value)),
+            ("price", price(value["price"]) + _per_node_text(value)),
             ("lease", _lease(value, now)),
             ("policy", _policy(value)),
             *((rule["rule"], _rule(rule, now)) for rule in value["rules"]),

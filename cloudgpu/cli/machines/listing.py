@@ -75,7 +75,7 @@ def _text(
         lines += [
             *_absent(document["machines"]),
             *_rehearsed(document["machines"], now),
-            *_marked(document["machines"]),
+            *_mark_lines(document["machines"]),
             *_billed_on(document["machines"]),
             *_unjudged(document["machines"]),
             *_gpus_now(document["machines"]),
@@ -132,7 +132,7 @@ def _absent(machines: list[MachineDocument]) -> list[str]:
     ]
 
 
-def _marked(machines: list[MachineDocument]) -> list[str]:
+def _mark_lines(machines: list[MachineDocument]) -> list[str]:
     """Return what the marks behind prices mean, of those that there are."""
     marks = {price_mark(machine) for machine in machines}
     meanings = {"derived": "computed from other prices", "recalled": "from memory, in no source"}

@@ -70,7 +70,7 @@ def command(
     if comes_back(machine):
         machine = _brought_back(session, machine, asked, wider=move, wait=not no_wait, output=output)
     else:
-        machine = _started(session, machine, asked, wait=not no_wait, output=output)
+        machine = _start(session, machine, asked, wait=not no_wait, output=output)
     value = machine_value(machine, session.clock())
     emit(output, value, f"{machine.name} is {machine.state}.{_next(session, machine)}")
 
@@ -83,7 +83,7 @@ def _next(session: Session, machine: Machine) -> str:
     return "\n" + next_steps(machine.name, jupyter=opens_jupyter(machine.template, session.template_paths()))
 
 
-def _started(session: Session, machine: Machine, asked: options.StartOptions, *, wait: bool, output: Format) -> Machine:
+def _start(session: Session, machine: Machine, asked: options.StartOptions, *, wait: bool, output: Format) -> Machine:
     from cloudgpu.cli.launch.running_text import start_question
     from cloudgpu.cli.machine_text import line
     from cloudgpu.control.inventory.sync import refresh

@@ -41,10 +41,10 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     about = stop_question(machine_value(row, session.clock()), row.stop_effect or "", whose)
     confirm(f"Stop {row.name}?", yes=yes, about=about)
     value = machine_value(stop(session, row, why="asked by the user"), session.clock())
-    emit(output, value, _said(value) + _lost(row.stop_effect or ""))
+    emit(output, value, _answer_text(value) + _lost(row.stop_effect or ""))
 
 
-def _said(value: MachineDocument) -> str:
+def _answer_text(value: MachineDocument) -> str:
     from cloudgpu.cli.render import dollars, has_retained, steps, while_stopped
     from cloudgpu.core.model.machine import is_owned
 

@@ -59,7 +59,7 @@ def _signals(value: WhyDocument) -> str:
     rows = [
         [
             one["what"],
-            _named(one["names"]) if one["unit"] in ("kernels", "jobs") else _reading(one["value"], one["unit"]),
+            _names_text(one["names"]) if one["unit"] in ("kernels", "jobs") else _reading(one["value"], one["unit"]),
             limits[one["what"]],
             "never" if one["ago_s"] is None else f"{rounded(one['ago_s'])} ago",
             "yes" if one["active"] else "",
@@ -81,7 +81,7 @@ def _reading(value: Any, unit: str, ago: str = " ago") -> str:
     return _UNITS[unit](value) + (ago if unit == "seconds" else "")
 
 
-def _named(names: Sequence[str]) -> str:
+def _names_text(names: Sequence[str]) -> str:
     shown = ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")  # noqa: PLR2004  (what a column has room for)
     return shown[:28] or "none"
 
@@ -99,7 +99,7 @@ def _facts(value: WhyDocument, now: datetime) -> str:
     idle = policy["idle"]
     return facts(
         [
-            ("known", _known(value, now)),
+            ("known", _known_lines(value, now)),
             ("policy", f"{policy['name'] or 'none'}: {policy['why']}"),
             ("idle", idle and _idle(idle, value["ends"], now)),
             ("schedule", ends["schedule"] and f"off {when(ends['schedule'], now)}"),
@@ -122,7 +122,7 @@ def _if(value: WhyDocument) -> str:
     return "it stays in use" if value["activity"] == "ACTIVE" else "nothing changes"
 
 
-def _known(value: WhyDocument, now: datetime) -> str:
+def _known_lines(value: WhyDocument, now: datetime) -> str:
     known = value["source"]
     again = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
     if known["how"] == "live" and known["at"]:

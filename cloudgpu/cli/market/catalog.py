@@ -55,7 +55,7 @@ def command(
     from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
-    one = _one(provider)
+    one = _single_provider(provider)
     if action == "diff":
         _diff(one, factor, last=last, output=output)
     else:
@@ -77,7 +77,7 @@ def _check(action: Action, name: str | None, region: str | None, **given: Any) -
             raise InvalidRequest(message, field="TYPE", value=None, next="Run: cloudgpu catalog show g5.xlarge")
 
 
-def _one(provider: list[str] | None) -> str | None:
+def _single_provider(provider: list[str] | None) -> str | None:
     if provider and len(provider) > 1:
         message = "One provider at a time, or all."
         raise InvalidRequest(message, field="--provider", value=provider[1], next="Leave all but one out.")

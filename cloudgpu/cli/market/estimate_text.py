@@ -118,9 +118,9 @@ def _plain(found: Sequence[Estimate], name: SpanName, shown: Rounded) -> list[st
     return [shown(not_none(one[name])["usd"]) for one in found]
 
 
-def _marked(amounts: Sequence[str], behind: Iterable[str]) -> list[str]:
+def _marked(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
     """Return amounts with their marks behind the last digit, so that the digits are under one another."""
-    each = list(behind)
+    each = list(suffixes)
     width = max(map(len, each))
     return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, each, strict=True)]
 

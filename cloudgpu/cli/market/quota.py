@@ -82,7 +82,7 @@ def _request(
 
     found = plan_raise(session, asking, account=account, provider=provider)
     if output is Format.TEXT:
-        tell(_asked(found.value()))
+        tell(_request_text(found.value()))
     confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")
     document = request_quota(found)
     emit(output, document, _answer(document))
@@ -93,7 +93,7 @@ def _answer(document: QuotaRequestDocument) -> str:
     return f"Requested: {document['id']}. See its state: {look}"
 
 
-def _asked(value: RaiseValue) -> str:
+def _request_text(value: RaiseValue) -> str:
     now, place = value["current"], f"{value['code']} in {value['region']}"
     if now is None:
         return f"limit {place}: to be {value['requested']:g}; what it is now is not known"

@@ -91,7 +91,7 @@ def _desktops(value: RecommendDocument, *, verbose: bool = True) -> str:
             dollars(desktop["desktop_usd"], 0),
             f"{desktop['watts']:,.0f}",
             _weekly(desktop["break_even"]),
-            _after(desktop["break_even"], value),
+            _break_even_text(desktop["break_even"], value),
         ]
         for desktop in (value["desktops"] if verbose else value["desktops"][:FEW])
     ]
@@ -108,7 +108,7 @@ def _weekly(even: DesktopBreakEven | None) -> str:
     return "never" if even["from_hours_per_week"] is None else f"{even['from_hours_per_week']:.1f}"
 
 
-def _after(even: DesktopBreakEven | None, value: RecommendDocument) -> str:
+def _break_even_text(even: DesktopBreakEven | None, value: RecommendDocument) -> str:
     if value["hours_per_week"] is None:
         return ""
     if even is None:

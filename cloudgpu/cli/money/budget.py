@@ -65,7 +65,7 @@ def command(
     _check(action, name, set_alone)
     session = open_session()
     if action == "set":
-        options = _asked(
+        options = _options(
             name,
             amount,
             period,
@@ -83,7 +83,7 @@ def command(
     elif action == "ls":
         _ls(session, output)
     elif action == "rm":
-        _rm(session, _named(name), output, yes=yes)
+        _rm(session, _name_text(name), output, yes=yes)
     elif action == "check":
         _judge(session, name, every, output)
     else:
@@ -101,13 +101,13 @@ def _check(action: Action, name: str | None, set_alone: dict[str, Any]) -> None:
         raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=way)
 
 
-def _named(name: str | None) -> str:
+def _name_text(name: str | None) -> str:
     if name is None:
         raise InvalidRequest("Which budget?", field="NAME", value=None, next="Run: cloudgpu budget ls")
     return name
 
 
-def _asked(name: str | None, amount: str | None, period: str | None, **words: Any) -> BudgetOptions:
+def _options(name: str | None, amount: str | None, period: str | None, **words: Any) -> BudgetOptions:
     from cloudgpu.control.budgets.commands import BudgetOptions
 
     example = "For example: cloudgpu budget set lab --amount 300 --period month"

@@ -102,7 +102,7 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
     lines += [paragraph(stop_sentence) for stop_sentence in stop_sentences(value["stops"])]
     if value["deadman"] is not None:
         lines.append(paragraph(f"The dead-man's address did not get this run's report: it {value['deadman']}."))
-    return "\n".join([*lines, *_told(value["alerts"])])
+    return "\n".join([*lines, *_alert_lines(value["alerts"])])
 
 
 def sent_text(value: Delivery | BudgetTestDocument | SentReportDocument) -> str:
@@ -111,7 +111,7 @@ def sent_text(value: Delivery | BudgetTestDocument | SentReportDocument) -> str:
     return "\n".join([*lines, *(paragraph(f"{one['receiver']} has not: {one['why']}") for one in value["failed"])])
 
 
-def _told(alerts: AlertRun | None) -> list[str]:
+def _alert_lines(alerts: AlertRun | None) -> list[str]:
     if alerts is None:
         return []
     lines = [paragraph(f"Wrong now: {title}.") for title in alerts["active"]]

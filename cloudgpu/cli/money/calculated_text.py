@@ -119,7 +119,7 @@ def _years_table(curve: list[CurvePoint], years: float, shown: _Amounts) -> str:
     few = rows if len(rows) <= ROWS else [*rows[: ROWS - 1], rows[-1]]
     cells = [
         [
-            _after(one["days"]),
+            _days_text(one["days"]),
             shown.whole(one["cloud_usd"]),
             shown.whole(str(Decimal(one["net_usd"]) + Decimal(one["sold_for_usd"]))),
             shown.whole(one["sold_for_usd"]),
@@ -155,7 +155,7 @@ def _evidence(document: CalculatedDocument, shown: _Amounts) -> Iterator[str]:
     for answer in document["answers"]:
         yield facts(list(_answer(answer, life, shown, several=several)))
         yield _curve(answer["expected"]["curve"], shown)
-    yield from (paragraph(text) for text in (_why(document), _beside(document)) if text)
+    yield from (paragraph(text) for text in (_why(document), _speed_text(document)) if text)
     yield "\n".join(_item(text) for text in document["assumptions"])
     yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
 
@@ -303,7 +303,7 @@ def _years(number: float) -> str:
 def _curve(curve: list[CurvePoint], shown: _Amounts) -> str:
     rows = [
         [
-            _after(point["days"]),
+            _days_text(point["days"]),
             shown(point["cloud_usd"]),
             shown(point["desktop_usd"]),
             shown(point["sold_for_usd"]),
@@ -316,7 +316,7 @@ def _curve(curve: list[CurvePoint], shown: _Amounts) -> str:
     return table(rows, heads, right=(1, 2, 3, 4))
 
 
-def _after(days: float) -> str:
+def _days_text(days: float) -> str:
     years = days / YEAR
     if years >= 1 and abs(years - round(years, 1)) < 1e-6:  # noqa: PLR2004  (what rounding leaves)
         return _years(round(years, 1))
@@ -326,7 +326,7 @@ def _after(days: float) -> str:
     return f"{days:,.0f} day{'s' * (round(days) != 1)}"
 
 
-def _beside(document: CalculatedDocument) -> str:
+def _speed_text(document: CalculatedDocument) -> str:
     with_known_speeds = document["with_known_speeds"]
     if with_known_speeds is None:
         return ""

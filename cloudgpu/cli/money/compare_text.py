@@ -45,7 +45,7 @@ def compare_text(
     if document["owned"]:
         blocks.append(_cases(document, document["owned"], shown, zone, verbose=verbose))
         blocks += [_hours(document, shown), _speeds(document)] if verbose else []
-    blocks.append(_own(document, shown))
+    blocks.append(_own_machines_text(document, shown))
     blocks.append(_rests(document) if verbose else "\n".join(paragraph(caution) for caution in document["cautions"]))
     if currency is not None:
         blocks.append(paragraph(f"{currency}, for every amount."))
@@ -155,7 +155,7 @@ def _ratio(gpu: ScaledGpu) -> str:
     return f"{gpu['ratio']:.2f}x ({gpu['low']:.2f}x-{gpu['high']:.2f}x)"
 
 
-def _own(document: CompareDocument, shown: Amounts) -> str:
+def _own_machines_text(document: CompareDocument, shown: Amounts) -> str:
     if not document["own_machines"]:
         return ""
     rows = [

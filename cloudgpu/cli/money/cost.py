@@ -133,12 +133,12 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     value = verify_document(session, agree=agree)
     whole = f"The ledger is whole: {value['lines']} lines, every hash right."
     shown = Format.JSON if output == "json" else Format.TEXT
-    emit(shown, value, _settled(value) if value["settled"] else whole)
+    emit(shown, value, _settled_text(value) if value["settled"] else whole)
     if value.get("unanswered"):
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
-def _settled(value: VerifyDocument) -> str:
+def _settled_text(value: VerifyDocument) -> str:
     """Return that the ledger is settled, by whose answers, and what nobody knows after it."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.render import paragraph

@@ -107,11 +107,11 @@ def _table(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
     groups = document["groups"] if verbose or document["by"] in CALENDAR else _most_expensive(document["groups"])
     sums: tuple[CostSum, ...] = (*groups, document["total"])
     heads = ["HOURS", f"COST{shown.code}"]
-    columns = [[f"{Decimal(one['hours']):,.2f}" for one in sums], _marked(sums, shown)]
+    columns = [[f"{Decimal(one['hours']):,.2f}" for one in sums], _marked_amounts(sums, shown)]
     if document["total"]["on_demand_usd"] is not None:
         heads += ["ON DEMAND", "SAVED"]
-        columns.append(_known((one["on_demand_usd"] for one in sums), shown))
-        columns.append(_known((one["savings_usd"] for one in sums), shown))
+        columns.append(_known_amounts((one["on_demand_usd"] for one in sums), shown))
+        columns.append(_known_amounts((one["savings_usd"] for one in sums), shown))
     while _space(heads, columns) < NARROWEST and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
         heads.pop()
         columns.pop()
@@ -161,7 +161,7 @@ def _space(heads: list[str], columns: list[list[str]]) -> int:
     return WIDTH - sum(2 + one for one in widest)
 
 
-def _marked(sums: Sequence[CostSum], shown: Amounts) -> list[str]:
+def _marked_amounts(sums: Sequence[CostSum], shown: Amounts) -> list[str]:
     """Return what each costs, with one mark behind the last digit: of what says most against the amount.
 
     What is not shown on a line is told below the table, as all marks are.
@@ -176,7 +176,7 @@ def _marked(sums: Sequence[CostSum], shown: Amounts) -> list[str]:
     return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(sums, marks, strict=True)]
 
 
-def _known(amounts: Iterable[str | None], shown: Amounts) -> list[str]:
+def _known_amounts(amounts: Iterable[str | None], shown: Amounts) -> list[str]:
     return ["" if amount is None else shown(amount) for amount in amounts]
 
 
@@ -195,7 +195,7 @@ def _notes(document: CostDocument, shown: Amounts, *, verbose: bool, chart: bool
     if verbose:
         yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
     yield _sentences(
-        _missing(document),
+        _missing_text(document),
         _uncounted(document),
         "" if chart else _marks(document, verbose=verbose),
         _lost(document, shown),
@@ -236,7 +236,7 @@ def _moment(text: str, tz: str) -> str:
     return text[:10] if tz == "UTC" and text[11:19] == "00:00:00" else f"{text[:16]}Z"
 
 
-def _missing(document: CostDocument) -> str:
+def _missing_text(document: CostDocument) -> str:
     number = document["total"]["without_price"]
     return f"+ {number} without a price, in no sum: {first_few(document['unpriced'], FEW)}." if number else ""
 

@@ -45,14 +45,14 @@ def command(
     done = export(session, form, parse_period(session, since, until, tz), out, sys.stdout)
     if out is None:
         sys.stdout.flush()
-        tell(_said(done))
+        tell(_answer_text(done))
     else:
-        emit(output, done, _said(done))
+        emit(output, done, _answer_text(done))
     if done["unpriced"]:
         tell(f"{done['unpriced']} lines have no price: what they cost is missing from the sum, and is not zero.")
 
 
-def _said(done: ExportDocument) -> str:
+def _answer_text(done: ExportDocument) -> str:
     from cloudgpu.cli.render import dollars
 
     where = f" written to {done['file']}" if done["file"] else ""

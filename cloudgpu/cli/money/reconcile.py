@@ -56,7 +56,7 @@ def _text(value: ReconcileDocument) -> str:
     ]
     total = ["total", dollars(value["ledger_usd"]), dollars(value["bill_usd"]), _signed(value["discrepancy_usd"]), ""]
     shown = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
-    lines = [paragraph(sentence) for sentence in (*_reasons(value), *_rest(value))]
+    lines = [paragraph(sentence) for sentence in (*_reasons(value), *_rest_lines(value))]
     return "\n".join([_head(value), "", shown, "", *lines])
 
 
@@ -81,7 +81,7 @@ def _reasons(value: ReconcileDocument) -> list[str]:
     return found
 
 
-def _rest(value: ReconcileDocument) -> list[str]:
+def _rest_lines(value: ReconcileDocument) -> list[str]:
     notes = []
     if value["unmatched"]["rows"]:
         parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in value["unmatched"]["parts"].items())

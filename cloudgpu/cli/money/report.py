@@ -67,10 +67,10 @@ def command(
     if send:
         _send(session, document, output)
         return
-    file = _written(document, report_format, to, output)
+    file = _write(document, report_format, to, output)
     if file is None and (output is not Format.JSON or report_format is ReportFormat.JSON):
         return
-    emit(output, document, _said(document, file))
+    emit(output, document, _answer_text(document, file))
 
 
 def _check_one_answer(form: ReportFormat, to: str | None, output: Format) -> None:
@@ -115,7 +115,7 @@ def _send(session: Session, document: ReportDocument, output: Format) -> None:
         raise typer.Exit(8)
 
 
-def _written(document: ReportDocument, form: ReportFormat, to: str | None, output: Format) -> Path | None:
+def _write(document: ReportDocument, form: ReportFormat, to: str | None, output: Format) -> Path | None:
     """Write it, and return the file; None where the standard output has it, or has the document in its place."""
     from cloudgpu.control.cost.report_files import STDOUT, ReportFormat, render_report, usual_file, write_report
 
@@ -130,6 +130,6 @@ def _written(document: ReportDocument, form: ReportFormat, to: str | None, outpu
     return file
 
 
-def _said(document: ReportDocument, file: Path | None) -> str:
+def _answer_text(document: ReportDocument, file: Path | None) -> str:
     written = f"Written to {file}, readable for you alone."
     return "\n".join([written, "", *(paragraph(one) for one in document["summary"])])

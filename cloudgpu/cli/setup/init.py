@@ -154,10 +154,10 @@ def _change(
     ask = _may_ask(yes=yes)
     existing_setup = find_existing_setup(os.environ)
     if ask and not wanted:
-        values = _asked(existing_setup, values)
+        values = _ask_values(existing_setup, values)
         wanted = _asked_hosts()
     elif existing_setup.text is None and not ask and "owner" not in values and not wanted:
-        raise _without("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
+        raise _not_without("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
     keys = [(one, _key(existing_setup, one, fingerprints, ask=ask)) for one in wanted]
     _write(draft(existing_setup, values, keys, login=logs_in), ask=ask, output=output)
 
@@ -183,16 +183,16 @@ def _refuse(given: dict[str, object], options: Sequence[str], says: str) -> None
 
 def _may_ask(*, yes: bool) -> bool:
     if not yes and not on_terminal():
-        raise _without("--yes", "There is no terminal to ask on.")
+        raise _not_without("--yes", "There is no terminal to ask on.")
     return not yes
 
 
-def _without(option: str, message: str) -> InvalidRequest:
+def _not_without(option: str, message: str) -> InvalidRequest:
     example = "cloudgpu init --yes --owner ada --project thesis --provider local --lease 8h"
     return InvalidRequest(message, field=option, value=None, next=f"Use options, for example: {example}")
 
 
-def _asked(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
+def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
     """Ask for every value that no option gave. What is kept as it is, is not written."""
     from cloudgpu.control.setup.init import check_setup
 

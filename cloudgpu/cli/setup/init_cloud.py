@@ -107,10 +107,10 @@ def _budget_line(made: Preparation, verb: str) -> str:
     if verb != "makes" or made.budget is None:
         return f"{verb} the budget that mails when the account costs too much"
     there = made.budget_there
-    before = f" in place of one of {there.per_month.text()}, to {_named(there.emails)}" if there else ""
+    before = f" in place of one of {there.per_month.text()}, to {_emails(there.emails)}" if there else ""
     return (
         f"makes a budget of {made.budget.per_month.text()} a month on the whole account{before}: "
-        f"it mails {_named(made.budget.emails)} at 80 % and 100 %, and when the forecast passes it. It stops nothing, "
+        f"it mails {_emails(made.budget.emails)} at 80 % and 100 %, and when the forecast passes it. It stops nothing, "
         "and the cloud's figures are hours behind."
     )
 
@@ -124,7 +124,7 @@ def _ssh_line(preparation: Preparation) -> str:
     )
 
 
-def _named(emails: Sequence[str]) -> str:
+def _emails(emails: Sequence[str]) -> str:
     return ", ".join(emails) or "nobody"
 
 
@@ -238,7 +238,7 @@ def _text(value: InitCloudDocument) -> str:
         gone = [f"{_both(value['role'], value['timer_role'])} gone."] * roles_went
         gone += ["The budget is gone."] * ("budget" in value["removed"])
         return "\n".join([*wrote, *gone, f"{left} (cloudgpu ls --refresh shows what costs)."])
-    mails = [f"The budget is there: it mails {_named(value['budget']['emails'])}."] if value["budget"] else []
+    mails = [f"The budget is there: it mails {_emails(value['budget']['emails'])}."] if value["budget"] else []
     rules = ["SSH is open to these networks alone."] * ("SSH rules" in value["created"])
     roles = [f"{_both(value['role'], value['timer_role'])} there."] * (value["role"] is not None)
     return "\n".join([*wrote, *roles, *rules, *mails, f"Next: cloudgpu doctor --provider {kind}"])

@@ -86,10 +86,10 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
             asked = f"Move the ledger from {wanted.source.location} to {wanted.to}? The old place becomes read-only."
             confirm(asked, yes=yes, why="This moves the ledger")
         value = carry_out(session, wanted, os.environ)
-    emit(output, value, "\n".join(_moved(value)))
+    emit(output, value, "\n".join(_moved_lines(value)))
 
 
-def _moved(value: LedgerMoveDocument) -> list[str]:
+def _moved_lines(value: LedgerMoveDocument) -> list[str]:
     where = f"{value['to']}: {value['lines']} lines"
     if value["followed"]:
         parts = [f"The ledger is at {where}."]
@@ -114,10 +114,10 @@ def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, out
 
     confirm(f"Put {file} in the place of the ledger {session.ledger.location}? The present one is set aside.", yes=yes)
     value = restored(session, file, even_if_older=even_if_older)
-    emit(output, value, "\n".join(_said(value)))
+    emit(output, value, "\n".join(_restore_lines(value)))
 
 
-def _said(value: RestoreDocument) -> list[str]:
+def _restore_lines(value: RestoreDocument) -> list[str]:
     parts = [f"The ledger has {value['lines']} lines again, up to {value['recorded_at']}."]
     if value["previous_ledger"]:
         parts.append(f"The one before is set aside: {value['previous_ledger']}")

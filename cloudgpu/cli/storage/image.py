@@ -71,10 +71,10 @@ def _save(session: Session, name: str | None, image: str | None, *, restart: boo
     else:
         confirm(f"Save an image of {machine.name}? It costs money until it is removed.", yes=yes)
     value = leftover_value(save(session, machine, image, restart=restart))
-    emit(output, value, _said(value, machine) + (f"\n{_CUT}." if goes_on else ""))
+    emit(output, value, _answer_text(value, machine) + (f"\n{_CUT}." if goes_on else ""))
 
 
-def _said(value: NamedResource, machine: Machine) -> str:
+def _answer_text(value: NamedResource, machine: Machine) -> str:
     from cloudgpu.cli.storage.retained import monthly
 
     return (

@@ -99,7 +99,7 @@ def _story(session: Session, request: CompareRequest, costs: PeriodCosts) -> Sto
         work=request.work or Work.TRAINING,
         history=history,
         sides=sides,
-        own=_own(session, request, costs),
+        own=_own_work(session, request, costs),
         unpriced=unpriced,
         since=request.since,
         until=request.until,
@@ -170,7 +170,7 @@ def _is_read(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
     return any(one.get("gpu") is not None for one in shelf.read(last - LOOK_BACK, last))
 
 
-def _own(session: Session, asked: CompareRequest, found: PeriodCosts) -> list[OwnMachineWork]:
+def _own_work(session: Session, asked: CompareRequest, found: PeriodCosts) -> list[OwnMachineWork]:
     rows = {machine.id: machine for machine in found.rows}
     mine = own_machines(found.rows, found.hours)
     work = asked.work or Work.TRAINING

@@ -134,7 +134,7 @@ def estimate(
     gpu = request.filters.gpu
     return {
         "as_of": iso(now),
-        "request": _asked(request),
+        "request": _estimate_request(request),
         "past_run": None if past is None else past_value(past),
         "currency": None if request.currency is None else request.currency.value(),
         "estimates": estimates_value(whole, DisplayOptions(now, request.currency, _factor(settings)), speeds),
@@ -263,7 +263,7 @@ def _of_past(
     return on_other(past, ratio, gpus)
 
 
-def _asked(request: EstimateQuery) -> EstimateRequest:
+def _estimate_request(request: EstimateQuery) -> EstimateRequest:
     filters = request.filters
     flops = request.flops
     return {

@@ -129,9 +129,9 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
     return EstimateQuery(
         filters=parse_filters(*words, spot=spot, with_legacy=each_type, trust=given.get("trust")),
         type=given.get("type"),
-        number=nodes.nodes if nodes else int(_whole(given.get("number", 1), "--number", 1, MAX_MACHINES)),
+        number=nodes.nodes if nodes else int(_whole_number(given.get("number", 1), "--number", 1, MAX_MACHINES)),
         disks=_disks(given.get("disk")),
-        disk_gb=int(_whole(_or(given.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
+        disk_gb=int(_whole_number(_or(given.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
         address=Address(_one_of(given.get("address"), "--address", [*Address], Address.EPHEMERAL)),
         committed=None if given.get("committed") is None else _committed(str(given.get("committed"))),
         hours=_hours(given),
@@ -222,7 +222,7 @@ def _nodes(options: EstimateOptions) -> NodesQuery | None:
     number, network, loss = (options.get("nodes"), options.get("network"), options.get("spot_loss"))
     if number is None:
         return None
-    nodes = int(_whole(number, "--nodes", 2, MAX_NODES))
+    nodes = int(_whole_number(number, "--nodes", 2, MAX_NODES))
     parameters = _count(_or(options.get("params"), 0), "--params", 10**6, 10**13, "7B")
     trainable = options.get("trainable")
     trained = parameters if trainable is None else _count(trainable, "--trainable", 1000, parameters, "40M")
@@ -301,7 +301,7 @@ def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> s
 _EXAMPLES = {"--disk-gb": DEFAULT_GB, "--nodes": 4}
 
 
-def _whole(value: Number, field: str, least: int, most: int) -> Decimal:
+def _whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
     found = _read(value)
     if found is not None and found == found.to_integral_value() and least <= found <= most:
         return found

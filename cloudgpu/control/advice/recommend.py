@@ -70,7 +70,7 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
         over_budget=tuple(one for one in made if one not in within),
         unpriced=tuple(_unpriced(specs, need, figures)),
         left_out=left_out(offers, need, spec_of, figures),
-        others=tuple(_others(request, figures)),
+        others=tuple(_other_methods(request, figures)),
         power_supply=_supply(within, base, figures),
         hidden=0 if found else len(_anywhere(request, need, figures)),
         base=base,
@@ -133,7 +133,7 @@ def _unpriced(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> It
             yield spec.name
 
 
-def _others(request: RecommendRequest, figures: Figures) -> Iterable[tuple[Method, Precision, Memory]]:
+def _other_methods(request: RecommendRequest, figures: Figures) -> Iterable[tuple[Method, Precision, Memory]]:
     """Yield the other ways to train the same model, each with the precision that is usual for it."""
     if request.model is None or request.kind.name != TUNING or request.gib is not None:
         return

@@ -101,7 +101,7 @@ def parse_recommend(
         kind=kind,
         model=_model(kind, given),
         gib=None if gib is None else Fraction(gib),
-        cards=_whole(given.get("cards"), "--cards", MAX_CARDS),
+        cards=_whole_number(given.get("cards"), "--cards", MAX_CARDS),
         bounds=Bounds(
             max_price=filters.max_price,
             budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
@@ -143,7 +143,7 @@ def _hours(value: Number | None) -> Fraction | None:
     return Fraction(parse_number(value, "--hours-per-week", least="0.1", most=WEEK, unit="hours"))
 
 
-def _whole(value: Number | None, option: str, most: int) -> int | None:
+def _whole_number(value: Number | None, option: str, most: int) -> int | None:
     if value is None:
         return None
     number = parse_number(value, option, least=1, most=most)

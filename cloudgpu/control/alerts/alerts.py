@@ -122,7 +122,7 @@ def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[
         ended = () if since is None else session.ledger.uses(iso(since))
         return job_cost(job.id, shares, machines, ended, now)
 
-    return list(job_findings(jobs.values(), _told(session).lasting, now, cost))
+    return list(job_findings(jobs.values(), _alert_state(session).lasting, now, cost))
 
 
 def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
@@ -220,7 +220,7 @@ def deliver(
     found = [*findings, *found_here(session)]
     known, raised, cleared = _noted(session, found, {*judged, *TOPICS}, spared)
     outcomes = _sent(session, found) if known.news else ()
-    known = _told(session) if outcomes else known
+    known = _alert_state(session) if outcomes else known
     heard = _audience(session) if known.news else Audience(frozenset())
     waiting = {one.id for label in heard.all for one in known.waiting(label, heard)}
     titles = tuple(one.finding.title for one in as_now(known.news, found) if one.cleared_at is None and is_wrong(one))
@@ -237,7 +237,7 @@ def note_one(session: Session, key: str, finding: Finding | None) -> bool:
 
     For what one watcher alone can find: of all other keys it says nothing. A later `deliver` sends it.
     """
-    state = _told(session)
+    state = _alert_state(session)
     lasts = state.lasting.get(key)
     if finding is not None and lasts is None:
         session.ledger.append([raised_line(finding, state, _audience(session).of(finding), session.clock())])
@@ -284,7 +284,7 @@ def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
 
 def undelivered(session: Session) -> dict[str, tuple[RaisedAlert, ...]]:
     """Return, for each receiver that something is waiting for, what that is."""
-    known, heard = _told(session), _audience(session)
+    known, heard = _alert_state(session), _audience(session)
     addresses = everybody(session.settings.alerts, session.home)
     found = {label: known.waiting(label, heard) for label in map(label_of, addresses)}
     return {label: news for label, news in found.items() if news}
@@ -292,14 +292,14 @@ def undelivered(session: Session) -> dict[str, tuple[RaisedAlert, ...]]:
 
 def lasting_keys(session: Session, topic: str) -> tuple[str, ...]:
     """Return the keys of alerts of this topic that have not fallen back."""
-    return tuple(key for key, one in _told(session).lasting.items() if one.finding.topic == topic)
+    return tuple(key for key, one in _alert_state(session).lasting.items() if one.finding.topic == topic)
 
 
 def _noted(
     session: Session, findings: Sequence[Finding], judged: Collection[str], spared: Collection[str] = ()
 ) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:
     """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
-    known, now = _told(session), session.clock()
+    known, now = _alert_state(session), session.clock()
     here = {topic_here(session, one) for one in judged}  # whoever looks at a topic looks at this home's part, too
     raise_, clear = due(findings, known, {*judged, *here}, spared)
     if not raise_ and not clear:
@@ -308,14 +308,14 @@ def _noted(
     raised = [raised_line(one, known, heard.of(one), now) for one in raise_]
     lines = raised + [alert_cleared(*one.id, now) for one in clear]
     session.ledger.append(lines)
-    return _told(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
+    return _alert_state(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
 
 
 def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
     """Try every receiver that something is waiting for, once, and write down who took it; in the words of `found`."""
     try:
         with session.lock(LOCK, wait=False):
-            state = _told(session)  # as it is under the lock: another command may have sent all of it
+            state = _alert_state(session)  # as it is under the lock: another command may have sent all of it
             heard = _audience(session)
             addresses = everybody(session.settings.alerts, session.home)
             waiting = {one: as_now(state.waiting(label_of(one), heard), found) for one in addresses}
@@ -335,7 +335,7 @@ def _instead(
     failed = {outcome.receiver for outcome in outcomes if outcome.why is not None}
     if not failed:
         return {}
-    news = [(one, heard.instead(one, failed)) for one in as_now(_told(session).news, found)]
+    news = [(one, heard.instead(one, failed)) for one in as_now(_alert_state(session).news, found)]
     lab = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
     lost = {address: [_for_the_lab(one) for one, to in news if label in to] for address, label in lab.items()}
     return {address: some for address, some in lost.items() if some}
@@ -383,7 +383,7 @@ def _audience(session: Session) -> Audience:
     return Audience(frozenset(map(label_of, receivers(alerts, session.home))), people, names)
 
 
-def _told(session: Session) -> AlertState:
+def _alert_state(session: Session) -> AlertState:
     """Return what the ledger says of alerts; folded anew only where they have a line more than at the last time."""
     last = session.ledger.last(SUBJECT)
     if last is None:

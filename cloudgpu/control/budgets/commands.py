@@ -218,11 +218,11 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = EVER
     address is called: with a failure, where it was not finished or a receiver has not taken what it was to have.
     """
     if name is not None:
-        return {**_judged(session, name, every), "deadman": None}
+        return {**_evaluate(session, name, every), "deadman": None}
     from cloudgpu.control.alerts.health import ping
 
     try:
-        document = _judged(session, None, every)
+        document = _evaluate(session, None, every)
     except Exception:
         with suppress(CloudgpuError):  # what ended the run is what the user hears of
             ping(session, ok=False)
@@ -231,7 +231,7 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = EVER
     return {**document, "deadman": ping(session, ok=alerts is None or not alerts["failed"])}
 
 
-def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudgement:
+def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJudgement:
     from cloudgpu.control.alerts.alerts import budget_findings, deliver, note
 
     found = the_budgets(session, name)

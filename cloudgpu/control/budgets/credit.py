@@ -164,7 +164,7 @@ def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterato
     """Yield the credit of each of these accounts that is paid in advance; one that cannot be read is told of."""
     for account in queried:
         try:
-            credit = _known(session, account)
+            credit = _known_credit(session, account)
         except CloudgpuError as error:
             session.report(f"the credit of account {account.account} could not be read: {error.message}")
             continue
@@ -172,7 +172,7 @@ def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterato
             yield credit
 
 
-def _known(session: Session, account: QueriedAccount) -> KnownCredit | None:
+def _known_credit(session: Session, account: QueriedAccount) -> KnownCredit | None:
     """Return what is left in an account; None for one that is not paid in advance. Raises what the provider says."""
     provider = session.provider(account.account)
     if not isinstance(provider, ReadsCredit):
@@ -189,7 +189,7 @@ def _known(session: Session, account: QueriedAccount) -> KnownCredit | None:
 def credit_checks(session: Session, account: str) -> Iterator[Check]:
     """Yield what is left in an account that is paid in advance; nothing for another one. One read."""
     try:
-        credit = _known(session, QueriedAccount(account, session.provider(account).kind))
+        credit = _known_credit(session, QueriedAccount(account, session.provider(account).kind))
     except CloudgpuError as error:
         yield failed(f"credit {account}", error)
     else:

@@ -191,15 +191,15 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
 
 def counted_prices(session: Session) -> Prices:
     """Return what is counted where the ledger has no price: the dated list's, and what stands in for those."""
-    listed = cache(_listed)
+    listed = cache(_listed_nanos)
     return Prices(
         lambda row: listed(row.provider, row.instance_type, row.region),
-        cache(_beside),
+        cache(_attached_price),
         passes=are_made(session.ledger, session.clock()),
     )
 
 
-def _listed(provider: str | None, instance_type: str | None, region: str | None) -> int | None:
+def _listed_nanos(provider: str | None, instance_type: str | None, region: str | None) -> int | None:
     from cloudgpu.catalog import on_demand_price
 
     if not (provider and instance_type and region):
@@ -211,7 +211,7 @@ def _listed(provider: str | None, instance_type: str | None, region: str | None)
     return None if price is None else price.per_hour.nanos
 
 
-def _beside(provider: str, region: str, kind: str, resource: str) -> Counted:
+def _attached_price(provider: str, region: str, kind: str, resource: str) -> Counted:
     """Return the listed price of a kind of storage; else the most expensive known, times 1.5."""
     from cloudgpu.catalog import counted_price
     from cloudgpu.catalog.storage import PriceClass

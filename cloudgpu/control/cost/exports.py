@@ -89,11 +89,11 @@ def export(
     The ledger stays as it is. A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
     """
     done = Exported()
-    items = _counted(_items(session, span), done)
+    items = _count(_items(session, span), done)
     if out is None:
         _write(stream or sys.stdout, form, items, session.ledger.id, span)
     else:
-        with _whole(out) as file:
+        with _atomic_file(out) as file:
             _write(file, form, items, session.ledger.id, span)
     return {
         "file": None if out is None else str(out),
@@ -118,7 +118,7 @@ def _items(session: Session, span: ExportPeriod) -> Iterator[LineItem]:
     return line_items(bill, span.now, since=span.since, until=span.until, assigned=jobs)
 
 
-def _counted(items: Iterable[LineItem], done: Exported) -> Iterator[LineItem]:
+def _count(items: Iterable[LineItem], done: Exported) -> Iterator[LineItem]:
     for item in items:
         done.add(item)
         yield item
@@ -145,7 +145,7 @@ def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping
 
 
 @contextmanager
-def _whole(out: Path) -> Iterator[TextIO]:
+def _atomic_file(out: Path) -> Iterator[TextIO]:
     """Open a file beside `out` that takes its place once it is written."""
     part = out.with_name(f".{out.name}.{os.getpid()}")
     try:

@@ -45,7 +45,7 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
         )
     message, month = message_of(document), _month_of(document)
     nothing = None
-    if month is not None and not _spent(session, month):
+    if month is not None and not _has_spending(session, month):
         nothing = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
     outcomes = () if nothing else _sent(session, document, message, addresses)
     return {
@@ -79,7 +79,7 @@ def message_of(document: ReportDocument) -> Message:
 def report_due(session: Session) -> datetime:
     """Return when the report of a month is to be sent: now, where somebody is still to have the last one's."""
     month, following = month_due(session.clock(), zone_of(session.settings.tz))
-    return session.clock() if _waiting(session, month) and _spent(session, month) else following
+    return session.clock() if _waiting(session, month) and _has_spending(session, month) else following
 
 
 def send_monthly(session: Session) -> str:
@@ -104,7 +104,7 @@ def _monthly(session: Session) -> str:
     zone = zone_of(session.settings.tz)
     month, _ = month_due(session.clock(), zone)
     waiting = _waiting(session, month)
-    if not waiting or not _spent(session, month):
+    if not waiting or not _has_spending(session, month):
         return ""
     document = report_document(session, parse_report(session, month=month_name(month, zone)))
     outcomes = _sent(session, document, message_of(document), waiting)
@@ -123,7 +123,7 @@ def _waiting(session: Session, month: Period) -> list[str]:
     return [address for address in addresses if label_of(address) not in taken]
 
 
-def _spent(session: Session, month: Period) -> bool:
+def _has_spending(session: Session, month: Period) -> bool:
     """Say whether anything was billed in this month, also where no price is known of it."""
     from cloudgpu.core.billing.daily import daily
 

@@ -123,7 +123,7 @@ def start(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, st
     restored = None
     if len(job.attempts) > 1:
         restored, brought = _restored(session, job, remote)
-        moved = moved.joined(brought)
+        moved = moved.merged_with(brought)
     return remote.start(
         _remote_spec(session, job), snapshot, snapshots(session), secrets=values, restored=restored, transfers=moved
     )

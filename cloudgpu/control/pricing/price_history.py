@@ -61,10 +61,10 @@ def list_price(session: Session, item: Available) -> Price | None:
         (price,) = paid_prices(session, session.provider(item.account), [item])
     except CloudgpuError:
         price = None
-    return price or _paid(session, item, _listed(item), session.clock())
+    return price or _discounted(session, item, _listed_price(item), session.clock())
 
 
-def _listed(item: Available) -> Price | None:
+def _listed_price(item: Available) -> Price | None:
     """Return what an item costs by the dated list; None where that does not have it."""
     from cloudgpu.catalog import listed_price
 
@@ -73,7 +73,7 @@ def _listed(item: Available) -> Price | None:
     return None
 
 
-def _paid(session: Session, item: Available, price: Price | None, at: datetime) -> Price | None:
+def _discounted(session: Session, item: Available, price: Price | None, at: datetime) -> Price | None:
     """Return what this user pays at that price: less, where config.toml says what was agreed on."""
     return agreed_price(session.settings.discounts, item, price, at)
 
@@ -161,7 +161,7 @@ def history_of(
     if not isinstance(provider, HasPriceHistory):
         return [() for _ in items]
     found = zip(items, provider.price_history(items, since), strict=True)
-    return [[_paid(session, item, price, price.as_of) or price for price in prices] for item, prices in found]
+    return [[_discounted(session, item, price, price.as_of) or price for price in prices] for item, prices in found]
 
 
 def _as_here(machine: Machine, account: str) -> Available:
@@ -194,7 +194,7 @@ def _by_list(session: Session, account: str, machines: Sequence[Machine]) -> dic
         like = machine.provider, machine.region, machine.instance_type
         if like not in prices:
             item = _as_here(machine, account)
-            prices[like] = _paid(session, item, _listed(item), now)
+            prices[like] = _discounted(session, item, _listed_price(item), now)
         found[machine.id] = prices[like]
     return found
 

@@ -106,7 +106,7 @@ def _lines(
             share = share_of(part.machine.id, computer, part.begin.timestamp(), part.end.timestamp())
             cost = agreed_price(session.settings.discounts, item, provider.shared_price(item, share), now)
             if cost is not None and most is not None and _is_news(part, cost, most, alone=share.machines == 1):
-                drafts += _written(part, cost, most)
+                drafts += _events(part, cost, most)
     return drafts
 
 
@@ -184,7 +184,7 @@ def _is_news(part: _Part, cost: Price, most: Price, *, alone: bool) -> bool:
     return abs(cost.per_hour.nanos - nanos) > nanos * NEWS or most.per_hour.nanos != nanos
 
 
-def _written(part: _Part, cost: Price, most: Price) -> list[Draft]:
+def _events(part: _Part, cost: Price, most: Price) -> list[Draft]:
     """Return the line of what a part cost, and that what comes behind it costs the most again."""
     lines = [price_observed(part.machine.id, replace(cost, as_of=part.end), part.begin, clock=OWN)]
     if not part.is_last:

@@ -55,7 +55,7 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
     if not counter or not status.get("heartbeat"):
         return None
     latest = now.timestamp()
-    total, fresh = _counted(counter, last.counted if last else 0)
+    total, fresh = _counted_bytes(counter, last.counted if last else 0)
     received = _received(machine, status.get("received") or {})
     began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
     since = (last.until if last else None) or max(began, machine.intended_at)
@@ -76,7 +76,7 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
     )
 
 
-def _counted(counter: Mapping[str, object], known: int | None) -> tuple[int, int]:
+def _counted_bytes(counter: Mapping[str, object], known: int | None) -> tuple[int, int]:
     """Return all that a counter says, and how much of it is new."""
     total, before = _number(counter["bytes"], MAX_BYTES), int(known or 0)
     return total, total - before if total >= before else total
@@ -86,10 +86,10 @@ def _rate_out(machine: Machine, number: int) -> Rate | None:
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
     own = machine.traffic_prices
-    return egress_rate(machine.provider, machine.region, number) if own is None else _own(machine, own.out, "out")
+    return egress_rate(machine.provider, machine.region, number) if own is None else _own_rate(machine, own.out, "out")
 
 
-def _own(machine: Machine, price: int, direction: str) -> Rate:
+def _own_rate(machine: Machine, price: int, direction: str) -> Rate:
     """Return the rate by the price of the machine's own offer, which is as old as the price of its launch."""
     from cloudgpu.control.pricing.attached_costs import own_traffic_rate
 
@@ -102,10 +102,10 @@ def _received(machine: Machine, counter: Mapping[str, object]) -> Received | Non
     own, last = machine.traffic_prices, machine.traffic
     if own is None or not counter:
         return None
-    total, fresh = _counted(counter, last.received if last else 0)
+    total, fresh = _counted_bytes(counter, last.received if last else 0)
     if fresh <= 0:
         return None
-    rate = _own(machine, own.into, "in")
+    rate = _own_rate(machine, own.into, "in")
     return {"bytes_in": fresh, "counted": total, "stored_as": rate.stored_as, **rate.terms()}
 
 

@@ -121,7 +121,7 @@ def _number(of: Mapping[str, Any], name: str, largest: float, *, least: float = 
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unusable(f"{name} is not a number")
     if not least <= value <= largest or not math.isfinite(value):
-        raise Unusable(f"{name} is {_shown(value)}, which cannot be")
+        raise Unusable(f"{name} is {_number_text(value)}, which cannot be")
     return value if isinstance(value, int) else round(value, 3)
 
 
@@ -152,7 +152,7 @@ def _no_number(word: str) -> float:
     raise ValueError(word)  # NaN and Infinity are no JSON
 
 
-def _shown(value: float) -> str:
+def _number_text(value: float) -> str:
     return f"{value:.12g}" if abs(value) < 1e300 else "larger than any number of ours"  # noqa: PLR2004  (an int may not be a float)
 
 

@@ -73,7 +73,7 @@ def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float,
     """
     samples = sorted(samples, key=lambda one: one["t"])
     signals = tuple(_signals(samples, thresholds, now, now - up_since))
-    seen = sorted((not signal.counts, signal.ago, signal.what) for signal in signals if signal.ago >= 0)
+    seen = sorted((not one.counts, one.ago, one.what) for one in signals if one.ago >= 0)
     quiet, ago, what = (*seen, (True, -1, ""))[0]
     gap = _gap(samples, thresholds, now, now - up_since) if quiet else ""
     why = gap or (f"{what}, {ago:.0f} s ago" if seen else "nothing runs")
@@ -87,13 +87,13 @@ def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: 
     after, network, disk = limits.after, limits.network, limits.disk
     reached = (limits.gpu, limits.cpu + noise, network, disk, after, limits.terminal_output, after, None, None)
     for (key, what), limit in zip({**METERS, **AGES}.items(), reached):
-        found = [sample for sample in samples if sample.get(key) not in (None, [])]
+        found = [one for one in samples if one.get(key) not in (None, [])]
         read = [one[key] for one in found if now - one["t"] < after]
         if key in AGES:
             ages = [now - one["t"] + (one[key] if limit else 0) for one in found if key != "out" or _typed(one, limit)]
         else:
             ages = [now - one["t"] for one in found if one[key] >= limit]
-        if (key in AGES and key != "job") or any(key in sample for sample in samples):
+        if (key in AGES and key != "job") or any(key in one for one in samples):
             ago = max(0.0, min(ages)) if ages else -1
             value = max(read, default=None) if key in METERS or not limit else ago if ages else None
             yield Signal(what, value, limit, ago, 0 <= ago < after)

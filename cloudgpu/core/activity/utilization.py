@@ -171,7 +171,7 @@ def hours(
         for hour, first, last in _by_hour(begin, end):
             sums[hour][_BILLED] += last - first
         known = _within(spans, begin, end)
-        said = _said(known, word, begin, end) if word and end == billed[-1][1] else ()
+        said = _reported_spans(known, word, begin, end) if word and end == billed[-1][1] else ()
         for one in (*known, *said):
             _count(sums, one, begin, end)
     return tuple(_hour(number, sums[number]) for number in sorted(sums))
@@ -247,7 +247,7 @@ def _within(spans: Sequence[UsageSpan], begin: float, end: float) -> Sequence[Us
     return spans[first : bisect_left(spans, end, key=lambda one: one.begin)]
 
 
-def _said(spans: Sequence[UsageSpan], word: Word, begin: float, end: float) -> Iterator[UsageSpan]:
+def _reported_spans(spans: Sequence[UsageSpan], word: Word, begin: float, end: float) -> Iterator[UsageSpan]:
     """Yield, as idle, what lies between the spans of a run from the word's use on."""
     reach, until = ceil(max(begin, word.active)), int(min(word.at - SAID_EVERY, end))
     for span in spans:

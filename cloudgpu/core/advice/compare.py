@@ -217,7 +217,7 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> C
         past=past,
         since=since,
         meets=None if after is None else history.begin + after,
-        again=None if after is None or pace is None else _again(history.begin, desktop, pace, after, start),
+        again=None if after is None or pace is None else _rerun(history.begin, desktop, pace, after, start),
         pace=pace,
         use=break_even_utilization(desktop, per_hour, SAME) if last.worked else None,
         price=break_even_price(desktop, share, SAME),
@@ -236,7 +236,7 @@ def _dearer(
     return past, since
 
 
-def _again(
+def _rerun(
     begin: datetime, desktop: Desktop, rate: SpendRate, met: timedelta, start: Start
 ) -> tuple[datetime, datetime | None] | None:
     found = costlier_again(desktop, rate, met, start)
@@ -260,12 +260,12 @@ def _points(history: History, worked: Mapping[date, float], case: Case) -> Itera
         day += DAY
         at = midnight(day, history.zone)
         if history.begin < at < history.end:
-            yield Point(at, money(cloud), _whole(seconds))
+            yield Point(at, money(cloud), _whole_seconds(seconds))
     every = sum(sums[side] for sums in history.cloud.values())
-    yield Point(max(history.begin, history.end), money(every), _whole(sum(worked.values())))
+    yield Point(max(history.begin, history.end), money(every), _whole_seconds(sum(worked.values())))
 
 
-def _whole(seconds: float) -> timedelta:
+def _whole_seconds(seconds: float) -> timedelta:
     """Return whole seconds: what adding up leaves must not be work for one more desktop."""
     return timedelta(seconds=int(seconds + _DUST))
 

@@ -153,14 +153,14 @@ def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
     found = Fraction(0)
     for one in buy.attached:
         if one.part == part:
-            cost = _beside(one, buy, span)
+            cost = _attached_cost(one, buy, span)
             if cost is None:
                 return None
             found += cost
     return _times(buy.number, found)
 
 
-def _beside(one: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
+def _attached_cost(one: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
     """Return what it costs beside one machine, in nano-dollars; None where no price is known."""
     rate = one.rate
     if rate.price is None:

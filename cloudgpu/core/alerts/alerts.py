@@ -90,18 +90,18 @@ class Audience:
 
     def of(self, finding: Finding) -> frozenset[str]:
         """Return who hears of a finding: an owner of their machine's ends alone, of what goes wrong beside the lab."""
-        own = self._own(finding)
+        own = self._own_receivers(finding)
         if not own:
             return self.lab
         return own if finding.topic in PERSONAL else own | self.lab
 
     def instead(self, one: RaisedAlert, failed: Collection[str]) -> frozenset[str]:
         """Return who of the lab is to have urgent news of one person, where each receiver of theirs has failed."""
-        own = self._own(one.finding) if one.finding.topic in PERSONAL else frozenset()
+        own = self._own_receivers(one.finding) if one.finding.topic in PERSONAL else frozenset()
         lost = bool(own) and own <= frozenset(failed) and not own & one.sent
         return self.lab - own - one.sent if lost and one.finding.urgent and one.cleared_at is None else frozenset()
 
-    def _own(self, finding: Finding) -> frozenset[str]:
+    def _own_receivers(self, finding: Finding) -> frozenset[str]:
         return self.people.get(known_as(self.names, finding.facts.get("owner", "")), frozenset())
 
 

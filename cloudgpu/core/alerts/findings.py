@@ -72,10 +72,10 @@ def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findi
     for machine in machines:
         seen = machine.unrequested_stop
         if seen is not None and machine.cluster is None and now - from_iso(seen.at) <= ENDED_FOR:
-            yield _ended(machine, seen.at)
+            yield _termination(machine, seen.at)
 
 
-def _ended(machine: Machine, at: str) -> Finding:
+def _termination(machine: Machine, at: str) -> Finding:
     name, over = machine.name, "ended" if machine.terminated_at else "stopped"
     why = machine.state_reason
     costs = " It is still billed: run cloudgpu stop " + name + "." if machine.billed else ""

@@ -49,7 +49,7 @@ def charges_by_key(
             continue
         part = charge(usage, now, since=begin, until=end)
         if part.billed_us or part.high or part.unpriced_us:
-            found[assignment.key] = _joined(found[assignment.key], part) if assignment.key in found else part
+            found[assignment.key] = _merge(found[assignment.key], part) if assignment.key in found else part
     return found
 
 
@@ -70,7 +70,7 @@ def cuts_of(assignments: Iterable[Assignment]) -> list[datetime]:
     return [assignment.until for assignment in assignments if assignment.until is not None]
 
 
-def _joined(old: Charge, new: Charge) -> Charge:
+def _merge(old: Charge, new: Charge) -> Charge:
     on_demand = None if old.list_cost is None or new.list_cost is None else old.list_cost + new.list_cost
     return replace(
         old,

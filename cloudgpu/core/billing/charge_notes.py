@@ -44,12 +44,12 @@ def note_with_charge(note: ChargeNote, charge: Charge) -> ChargeNote:
     if charge.low != charge.high:
         reasons = (*reasons, *[reason for reason in charge.reasons if reason not in reasons])[:_MAX_REASONS]
     return ChargeNote(
-        joined(note.marks, marks(charge.usage.segments, charge.usage.begin)), reasons, compared, interrupted
+        join_marks(note.marks, marks(charge.usage.segments, charge.usage.begin)), reasons, compared, interrupted
     )
 
 
 @lru_cache(maxsize=1024)  # the same few marks come again with every charge
-def joined(*marks: str) -> str:
+def join_marks(*marks: str) -> str:
     """Return every mark of these once, in one order."""
     if not any(marks):
         return ""
@@ -58,7 +58,7 @@ def joined(*marks: str) -> str:
 
 def marks(segments: Iterable[PriceInterval], begin: str) -> str:
     """Return how far these prices can be trusted that are paid from `begin` on: some of `~?^!`, or nothing."""
-    return joined(*_marks(segments, begin))
+    return join_marks(*_marks(segments, begin))
 
 
 def _marks(segments: Iterable[PriceInterval], begin: str) -> Iterator[str]:

@@ -171,7 +171,7 @@ def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
 
 def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateIntervals:
     if usage.resource is Resource.TRAFFIC:
-        counted = _counted(usage)
+        counted = _counted_us(usage)
         return [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
     if not usage.segments or rule.free(usage, span.longest_run):
         return []
@@ -186,7 +186,7 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
     """Return what a usage costs over time, up to `now` (microseconds since 1970)."""
     rule = rule_for(usage)
     if usage.resource is Resource.TRAFFIC:
-        counted = _counted(usage)
+        counted = _counted_us(usage)
         once = [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
         return CostTimeline(counted, counted + 1, [] if usage.at_most else once, once, once, not usage.segments)
     span = span_of(usage, rule, now)
@@ -253,7 +253,7 @@ def _traffic(usage: Usage, rule: Rule, cut: PeriodBounds) -> Charge:
 
     The counter includes traffic inside the region, so the amount is an upper bound.
     """
-    counted = _counted(usage)
+    counted = _counted_us(usage)
     inside = cut.length(counted, counted + 1)
     if not usage.segments:
         return Charge(usage, 0, 0, 0, 0, None, inside, (f"no price is known for {usage.what}",) * inside)
@@ -263,7 +263,7 @@ def _traffic(usage: Usage, rule: Rule, cut: PeriodBounds) -> Charge:
     )
 
 
-def _counted(usage: Usage) -> int:
+def _counted_us(usage: Usage) -> int:
     """Return the one microsecond in which bytes are billed: the last of those in which they were counted."""
     begin = parse_us(usage.begin)
     return begin if usage.end is None else max(begin, parse_us(usage.end) - 1)

@@ -77,7 +77,7 @@ class CostTotals:
         self.all_billed_us += micros
         self.without_price += unpriced
         if note.marks:
-            self.marks = charge_notes.joined(self.marks, note.marks)
+            self.marks = charge_notes.join_marks(self.marks, note.marks)
         if unpriced:
             self.unpriced[f"{machine.name} ({resource})"] = None
         for reason in note.reasons:

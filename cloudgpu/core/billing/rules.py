@@ -93,16 +93,16 @@ def _rounded(run_us: int, granule: int) -> int:
 
 def rule_for(usage: Usage) -> Rule:
     """Return the rule by which a usage is billed; that of plug-ins where the provider is none of ours."""
-    return _found(usage.provider, usage.market, usage.resource, usage.licence)
+    return _billing_rule(usage.provider, usage.market, usage.resource, usage.licence)
 
 
 def rule_of(provider: str, market: str, resource: Resource) -> Rule:
     """Return the rule by which a resource is billed there, under a system without a licence of its own."""
-    return _found(provider, market, resource, "")
+    return _billing_rule(provider, market, resource, "")
 
 
 @cache
-def _found(provider: str, market: str, resource: str, licence: str) -> Rule:
+def _billing_rule(provider: str, market: str, resource: str, licence: str) -> Rule:
     fitting = (rule for rule in RULES if rule.provider in (provider, ANY))
     fitting = (rule for rule in fitting if rule.market in (market, ANY) and rule.resource in (resource, ANY))
     return next(rule for rule in fitting if rule.licence in ("", licence))

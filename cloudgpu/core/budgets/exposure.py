@@ -44,7 +44,7 @@ def exact_cost(unit: int, begin: int, end: int) -> int:
         return (end - begin) * PARTS
     if unit > HOURLY:
         return (end - begin) * (PARTS // unit)
-    return _before(end, -unit) - _before(begin, -unit)
+    return _start_before(end, -unit) - _start_before(begin, -unit)
 
 
 def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInterval]:
@@ -58,7 +58,7 @@ def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInte
     return [(first, last, nanos * (PARTS // min(hours, -unit))) for first, last, hours in in_months(begin, end)]
 
 
-def _before(moment: int, most: int) -> int:
+def _start_before(moment: int, most: int) -> int:
     """Return what a nano-dollar a month of the calendar costs from 1970 up to a moment, in exact parts."""
     begin, cost, rate = _month(*_month_of(moment // _DAY), most)
     return cost + (moment - begin) * rate
@@ -76,8 +76,8 @@ def _month(year: int, month: int, most: int) -> tuple[int, int, int]:
     """Return when a month begins, what a nano-dollar a month has cost up to then, and what it costs a microsecond."""
     begin, cost = _year(year, most)
     for _ in range(1, month):
-        begin, cost, _rate = _after(begin, cost, most)
-    return begin, cost, _after(begin, cost, most)[2]
+        begin, cost, _rate = _next_start(begin, cost, most)
+    return begin, cost, _next_start(begin, cost, most)[2]
 
 
 @cache
@@ -87,11 +87,11 @@ def _year(year: int, most: int) -> tuple[int, int]:
         return 0, 0
     begin, cost = _year(year - 1, most)
     for _ in range(12):
-        begin, cost, _rate = _after(begin, cost, most)
+        begin, cost, _rate = _next_start(begin, cost, most)
     return begin, cost
 
 
-def _after(begin: int, cost: int, most: int) -> tuple[int, int, int]:
+def _next_start(begin: int, cost: int, most: int) -> tuple[int, int, int]:
     """Return when the month that begins there ends, the cost up to then, and the cost of a microsecond of it."""
     _, end, hours = next(in_months(begin, begin + 32 * _DAY))
     rate = PARTS // min(hours, most)

@@ -29,7 +29,7 @@ def amount_of(text: str, field: str) -> Decimal:
         found = None
     if found is None or not 0 < found <= MAX:
         raise InvalidRequest(
-            f"{_shown(text)} is not an amount above zero.",
+            f"{_text_of(text)} is not an amount above zero.",
             field=field,
             value=text,
             next="Write it in digits, with a point: 300 or 99.50. To take a budget away: cloudgpu budget rm NAME",
@@ -58,7 +58,7 @@ def span_of(text: str, field: str) -> BudgetPeriod:
     if rolling and 1 <= int(rolling[1]) <= LONGEST_DAYS:
         return BudgetPeriod("rolling", int(rolling[1]))
     way = f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days."
-    raise unknown_word(f"{_shown(text)} is not a period", text, PERIODS, field=field, next=way)
+    raise unknown_word(f"{_text_of(text)} is not a period", text, PERIODS, field=field, next=way)
 
 
 def scope_of(text: str, field: str) -> Scope:
@@ -69,7 +69,7 @@ def scope_of(text: str, field: str) -> Scope:
     for pair in text.split(","):
         key, equals, value = pair.strip().partition("=")
         if key in found or not equals:
-            says = f"says {key} twice" if equals else f"has {_shown(pair)}, which is not KEY=VALUE"
+            says = f"says {key} twice" if equals else f"has {_text_of(pair)}, which is not KEY=VALUE"
             raise _fault(f"The scope {says}.", field, text)
         found[key] = value
     return scope_from(found, field)
@@ -98,7 +98,7 @@ def percent_of(word: object, field: str) -> int:
     text = str(word).strip().removesuffix("%")
     if isinstance(word, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= HIGHEST_PERCENT:
         raise InvalidRequest(
-            f"{_shown(str(word))} is not a percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
+            f"{_text_of(str(word))} is not a percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
             field=field,
             value=str(word),
             next="Write it like 50,80,100, or none.",
@@ -112,7 +112,7 @@ def actions_of(values: Iterable[str], field: str) -> frozenset[Action]:
     for word in given:
         if word not in list(Action):
             raise unknown_word(
-                f"{_shown(word)} is not an action of a budget",
+                f"{_text_of(word)} is not an action of a budget",
                 word,
                 map(str, Action),
                 field=field,
@@ -133,5 +133,5 @@ def _fault(says: str, field: str, value: str) -> InvalidRequest:
     return InvalidRequest(says, field=field, value=value, next=f"Keys: {', '.join(KEYS)}. For example: {example}")
 
 
-def _shown(text: str) -> str:
+def _text_of(text: str) -> str:
     return repr(text if len(text) <= LONGEST else f"{text[:LONGEST]}...")

@@ -118,10 +118,10 @@ def speed_ratio(spec: GpuSpec, other: GpuSpec, work: Work) -> SpeedRatio | None:
     if spec.name == other.name:
         return EQUAL
     if work is Work.INFERENCE:
-        return _of(_ratio(spec.bandwidth_gbs, other.bandwidth_gbs), [], RatioBasis.BANDWIDTH)
+        return _ratio_from(_ratio(spec.bandwidth_gbs, other.bandwidth_gbs), [], RatioBasis.BANDWIDTH)
     measured = _ratio(spec.trains_vs_h100, other.trains_vs_h100)
     if measured is not None:
-        return _of(measured, [], RatioBasis.MEASURED)
+        return _ratio_from(measured, [], RatioBasis.MEASURED)
     found = {
         RatioBasis.BANDWIDTH: _ratio(spec.bandwidth_gbs, other.bandwidth_gbs),
         RatioBasis.TENSOR: _ratio(spec.tensor_tflops, other.tensor_tflops),
@@ -132,11 +132,11 @@ def speed_ratio(spec: GpuSpec, other: GpuSpec, work: Work) -> SpeedRatio | None:
     for rests in order:
         ratio = found[rests]
         if ratio is not None:
-            return _of(ratio, [each for each in found.values() if each is not None], rests)
+            return _ratio_from(ratio, [each for each in found.values() if each is not None], rests)
     return None
 
 
-def _of(ratio: Fraction | None, others: list[Fraction], rests: RatioBasis) -> SpeedRatio | None:
+def _ratio_from(ratio: Fraction | None, others: list[Fraction], rests: RatioBasis) -> SpeedRatio | None:
     return None if ratio is None else SpeedRatio(ratio, min([ratio, *others]), max([ratio, *others]), rests)
 
 

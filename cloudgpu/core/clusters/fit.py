@@ -33,7 +33,7 @@ def _check_installed(nodes: Sequence[NodeFacts]) -> None:
     if without:
         lacks = "has" if len(without) == 1 else "have"
         raise InvalidRequest(
-            f"{_listed(without)} {lacks} no Slurm, which the engine slurm needs on every machine.",
+            f"{_names_text(without)} {lacks} no Slurm, which the engine slurm needs on every machine.",
             field="engine",
             value="slurm",
             next=f"Install it there, once, as root: {INSTALL}; or use --engine none.",
@@ -141,16 +141,16 @@ def check_people(nodes: Sequence[NodeFacts], people: Iterable[str]) -> None:
         return
     unknown = [f"{person} on {facts.name}" for facts in nodes for person in others if facts.people.get(person) is None]
     no_root = [facts.name for facts in nodes if not facts.root]
-    missing = [f"an account of {_listed(unknown)}"] if unknown else []
-    missing += [f"sudo without a password for {nodes[0].user} on {_listed(no_root)}"] if no_root else []
+    missing = [f"an account of {_names_text(unknown)}"] if unknown else []
+    missing += [f"sudo without a password for {nodes[0].user} on {_names_text(no_root)}"] if no_root else []
     if missing:
         raise InvalidRequest(
-            f"A queue that runs jobs of {_listed(others)} lacks {'; '.join(missing)}.",
+            f"A queue that runs jobs of {_names_text(others)} lacks {'; '.join(missing)}.",
             field="queue_for",
             value=", ".join(others),
             next="Have it set up there, or take queue_for out of config.toml: the queue is yours alone then.",
         )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _names_text(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

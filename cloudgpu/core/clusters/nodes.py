@@ -100,21 +100,21 @@ def node_facts(name: str, said: Any, ahead_s: float) -> NodeFacts:
         ports = said["ports"]
         return NodeFacts(
             name=_matched(_WORD, name),
-            cores=_whole(said["cores"], MAX_CORES),
-            memory_mb=_whole(said["memory_mb"], 2**31),
+            cores=_whole_number(said["cores"], MAX_CORES),
+            memory_mb=_whole_number(said["memory_mb"], 2**31),
             gpus=tuple(_matched(_DEVICE, one) for one in said["gpus"][:MAX_GPUS]),
             version=version_of(str(said["version"] or "")[:LONGEST]),
             munge=said["munge"] is True,
             ahead_s=ahead_s,
             user=_matched(_USER, said["user"]),
-            uid=_whole(said["uid"], 2**32, least=0),
+            uid=_whole_number(said["uid"], 2**32, least=0),
             people={str(one): _uid(value) for one, value in said["people"].items()},
             root=said["root"] is True,
             hostname=_matched(_WORD, said["hostname"]),
             host=_line(said["host"]),
             address=_matched(_ADDRESS, said["address"]),
             interface=None if said["interface"] is None else _matched(_WORD, said["interface"]),
-            interfaces=_whole(said["interfaces"], 4096, least=0),
+            interfaces=_whole_number(said["interfaces"], 4096, least=0),
             named=_matched(_ADDRESS, said["named"]) if said["named"] else "",
             home=_path(said["home"]),
             environ={_matched(_WORD_OF_SHELL, one): _line(value) for one, value in said["environ"].items()},
@@ -150,14 +150,14 @@ def _path(value: object) -> str:
 
 
 def _uid(value: object) -> int | None:
-    return None if value is None else _whole(value, 2**32, least=0)
+    return None if value is None else _whole_number(value, 2**32, least=0)
 
 
-def _whole(value: object, most: int, *, least: int = 1) -> int:
+def _whole_number(value: object, most: int, *, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"it said {str(value)[:60]!r}")
     return value
 
 
 def _port(value: object) -> int:
-    return _whole(value, 65_535)
+    return _whole_number(value, 65_535)

@@ -137,7 +137,7 @@ def _observed(state: Meter, record: Record, line: Line, before: Before) -> Itera
     if body["billed"]:
         yield from _back(state, line, at)
     else:
-        at, maybe = _ended(line, before)
+        at, maybe = _end_times(line, before)
         _begin_unseen(state, record, line, before, at)
     if body["state"] == "terminated":
         yield from _all_ended(state, at, body.get("reason"), maybe)
@@ -168,7 +168,7 @@ def _doubted(state: Meter, record: Record, line: Line, before: Before) -> Iterat
     """
     if line.body["billed"]:
         return
-    at, _ = _ended(line, before)
+    at, _ = _end_times(line, before)
     if before["state"] == "pending":
         _waited(state, record, at)
     runs = {key: use for key, use in state["open"].items() if _only_runs(key) and use["at_most"] != _DOUBTED}
@@ -220,7 +220,7 @@ def _doubt_the_price_before(state: Meter, since: str) -> None:
         state["open"]["instance"]["segments"] = list(state["prices"])
 
 
-def _ended(line: Line, before: Before) -> tuple[str, str | None]:
+def _end_times(line: Line, before: Before) -> tuple[str, str | None]:
     """Return when a machine ended that is billed no more, and until when it may have been billed (None: not longer).
 
     The cloud's word counts, unless a sync has seen the machine billed after that. Where it may be of an earlier end
@@ -343,7 +343,7 @@ def _begin(state: Meter, row: Record, launched: str | None, at: str, sure: str |
             continue  # open already; or off with the machine; or a volume with a name of its own, billed as that
         if entry.get("running", True):
             begin = (launched or at) if kept else at
-            open_use(state, key, _beside(row, entry, begin))
+            open_use(state, key, _attached_usage(row, entry, begin))
 
 
 def _rested(state: Meter, record: Record, body: Before, began: str, at: str) -> Iterator[Made]:
@@ -356,7 +356,7 @@ def _rested(state: Meter, record: Record, body: Before, began: str, at: str) -> 
     for number, entry in enumerate(record["attached_costs"] or ()):
         key = f"{_STOPPED}{number}"
         if entry["kept"] and not entry.get("running", True) and key not in state["open"]:
-            open_use(state, key, _beside(record, entry, at))
+            open_use(state, key, _attached_usage(record, entry, at))
 
 
 def _forget_prices(state: Meter) -> None:
@@ -392,7 +392,7 @@ def _run(state: Meter, record: Record, begin: str, sure: str | None) -> Made:
     )
 
 
-def _beside(record: Record, entry: Before, begin: str) -> Made:
+def _attached_usage(record: Record, entry: Before, begin: str) -> Made:
     priced = entry.get("nanos") is not None
     return use_of(
         record,
@@ -421,7 +421,7 @@ def _vanished(state: Meter, record: Record, line: Line, before: Before) -> Itera
     yield from _all_ended(state, at, record.get("state_reason"), maybe_until=None if ended_at else line.occurred_at)
 
 
-def _settled(state: Meter, record: Record, line: Line, _before: Before) -> Iterator[Made]:
+def _resolve_launch(state: Meter, record: Record, line: Line, _before: Before) -> Iterator[Made]:
     if record["launch_status"] in ("refused", "void") and record["token"] == line.body["token"]:
         yield from _all_ended(state, line.occurred_at, None)
 
@@ -441,7 +441,7 @@ _STEPS = {
     "price_observed": _priced,
     "instance_observed": _observed,
     "instance_vanished": _vanished,
-    "launch_settled": _settled,
+    "launch_settled": _resolve_launch,
     "resources_retained": resources_retained,
     "resource_observed": resource_observed,
     "resource_vanished": resource_vanished,

@@ -192,7 +192,7 @@ def _of_cluster(record: Record, line: Line) -> None:
         record["cluster"] = line.body["cluster"]
 
 
-def _settled(row: Record, line: Line) -> None:
+def _resolve_launch(row: Record, line: Line) -> None:
     made, denied = row["launch_status"] == "made", line.body["outcome"] != "made"
     if line.body["token"] != row["token"] or (made and denied):
         return  # who saw it knows better than one whose listing lacks it: that was asked too early, or after its end
@@ -272,7 +272,7 @@ def _refused(row: Record, line: Line) -> None:
         row |= {"pending_action": None, "parked": False, "discard": False, "refused_action": dict(line.body)}
 
 
-def _kept(record: Record, line: Line) -> None:
+def _retain(record: Record, line: Line) -> None:
     record["retained"] = line.body["retained"]
     record["parked"] = record["parked"] and (bool(record["retained"]) or record["terminated_at"] is None)
 
@@ -284,7 +284,7 @@ def _priced(record: Record, line: Line) -> None:
         record["on_demand"] = line.body["on_demand"]
 
 
-def _counted(record: Record, line: Line) -> None:
+def _count_traffic(record: Record, line: Line) -> None:
     record["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
     if line.body.get("received"):
         record["traffic"]["received"] = line.body["received"]["counted"]
@@ -325,9 +325,9 @@ _STEPS = {
     "terms_set": told.terms_set,
     "resource_observed": _thing,
     "resource_vanished": _thing_gone,
-    "traffic_observed": _counted,
+    "traffic_observed": _count_traffic,
     "launch_intended": _intended,
-    "launch_settled": _settled,
+    "launch_settled": _resolve_launch,
     "machine_adopted": _adopted,
     "instance_observed": _observed,
     "instance_vanished": _vanished,
@@ -337,7 +337,7 @@ _STEPS = {
     "action_refused": _refused,
     "terminate_requested": _requested,
     "park_requested": _requested,
-    "resources_retained": _kept,
+    "resources_retained": _retain,
     "price_observed": _priced,
     "lease_set": _leased,
     "hold_set": _held,

@@ -379,10 +379,10 @@ def lifetime_options(left: timedelta, results_wait: timedelta) -> dict[str, str 
     A job that runs renews its lease.
     """
     longest = left + RENEWS_FOR + results_wait
-    return {"lease": _typed(min(longest, LEASE)), "renew_until": _typed(longest)}
+    return {"lease": _option_text(min(longest, LEASE)), "renew_until": _option_text(longest)}
 
 
-def _typed(span: timedelta) -> str:
+def _option_text(span: timedelta) -> str:
     return f"{span // timedelta(seconds=1)}s"
 
 

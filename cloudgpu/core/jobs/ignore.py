@@ -73,10 +73,10 @@ def read_rules(text: str) -> Rules:
 def make_rules(patterns: Iterable[Pattern]) -> Rules:
     """Return the rules that these patterns make, the later ones with more weight."""
     some = tuple(patterns)
-    return Rules(some, _joined(one for one in some if one.by_name), _joined(one for one in some if not one.by_name))
+    return Rules(some, _combine(one for one in some if one.by_name), _combine(one for one in some if not one.by_name))
 
 
-def _joined(patterns: Iterable[Pattern]) -> re.Pattern[str] | None:
+def _combine(patterns: Iterable[Pattern]) -> re.Pattern[str] | None:
     texts = [f"(?:{pattern.regex.pattern})" for pattern in patterns]
     return re.compile("|".join(texts), re.DOTALL) if texts else None
 

@@ -227,7 +227,7 @@ class Job:
         Of a gang these are all nodes, and node 0 comes last.
         """
         tried = [(one.members, one.machine) for one in self.attempts if one.machine is not None]
-        placed = tuple(dict.fromkeys(id_ for nodes, own in tried for id_ in (*_without(nodes, own), own)))
+        placed = tuple(dict.fromkeys(id_ for nodes, own in tried for id_ in (*_other_nodes(nodes, own), own)))
         nodes = (machine for run in self.runs for machine in run.machines if machine not in placed)
         refused = (machine for one in self.attempts for machine in one.refused)
         return (*dict.fromkeys((*refused, *nodes)), *placed)
@@ -238,7 +238,7 @@ class Job:
         return 128 + self.signal if self.signal else self.status
 
 
-def _without(nodes: Iterable[str], own: str) -> Iterator[str]:
+def _other_nodes(nodes: Iterable[str], own: str) -> Iterator[str]:
     return (node for node in nodes if node != own)
 
 

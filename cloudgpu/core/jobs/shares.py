@@ -85,11 +85,11 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
             exact += sum(charge(use, now).amount for use in machine.open_usage)
         elif any(one.key == job for one in there):
             guest[machine.id] = there
-            exact += sum(_of(job, use, there, now) for use in machine.open_usage)
-    return money(exact + sum(_of(job, use, guest[where], now) for where, use in ended if where in guest))
+            exact += sum(_tariff_cost(job, use, there, now) for use in machine.open_usage)
+    return money(exact + sum(_tariff_cost(job, use, guest[where], now) for where, use in ended if where in guest))
 
 
-def _of(job: str, usage: Usage, assignments: Sequence[Assignment], now: datetime) -> int:
+def _tariff_cost(job: str, usage: Usage, assignments: Sequence[Assignment], now: datetime) -> int:
     theirs = [assignment for assignment in assignments if assignment.key == job]
     return sum(one.amount for one in charges_by_key(usage, now, theirs).values())
 

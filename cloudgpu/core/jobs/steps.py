@@ -112,7 +112,7 @@ def next_step(job: Job, seen: ObservedState, now: datetime) -> Step:
     if job.outcome is not None:
         return _after_the_end(job, seen, now)
     if job.attempt is None:
-        return _cancelled(job) or _over_cost(job, seen.spent, JobAction.END) or _rest(job, seen) or _place(seen.choice)
+        return _cancelled(job) or _over_cost(job, seen.spent, JobAction.END) or _end(job, seen) or _place(seen.choice)
     if job.attempt.machine is None or seen.machine is None:
         return _launch(job, job.attempt, seen)
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
@@ -358,7 +358,7 @@ def _failed(remote: RemoteState | None) -> bool:
     return ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
 
 
-def _rest(job: Job, state: ObservedState) -> Step | None:
+def _end(job: Job, state: ObservedState) -> Step | None:
     """Return that what is left of an interrupted gang is ended, before anything else is launched or waited for."""
     left = any(one.terminated_at is None for one in (state.machine, *state.others) if one is not None)
     if not state.others or not left or not job.attempts[-1].interrupted:

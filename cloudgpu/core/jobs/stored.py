@@ -114,7 +114,7 @@ def read_results(text: bytes) -> StoredResults | None:
         output = tuple(_file(one, OUTPUT) for one in found["output"])
         if any(one.path not in STREAMS for one in output):
             return None
-        number, results = int(_of(found, "attempt")), _files(found, RESULTS)
+        number, results = int(_get(found, "attempt")), _files(found, RESULTS)
         return StoredResults(number, _exit(found["exit"]), started, setup_s, results, output)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -154,12 +154,12 @@ def _of_ours(text: bytes) -> Said:
     return found
 
 
-def _of(found: Said, name: str) -> Any:
+def _get(found: Said, name: str) -> Any:
     return found[name]
 
 
 def _exit(found: Said) -> Exit:
-    status, signal, reason, ended, why = (_of(found, name) for name in ("status", "signal", "reason", "ended", "why"))
+    status, signal, reason, ended, why = (_get(found, name) for name in ("status", "signal", "reason", "ended", "why"))
     code, number = (None if one is None else int(one) for one in (status, signal))
     return Exit(code, number, str(reason), float(ended), str(why))
 

@@ -50,7 +50,7 @@ class Transfers:
     shown: tuple[ShownData, ...] = ()
     until: datetime | None = None
 
-    def joined(self, other: Transfers) -> Transfers:
+    def merged_with(self, other: Transfers) -> Transfers:
         """Return both together, good as long as either is."""
         ends = [one.until for one in (self, other) if one.downloads and one.until is not None]
         return Transfers(self.downloads + other.downloads, self.shown + other.shown, min(ends, default=None))

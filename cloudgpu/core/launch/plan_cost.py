@@ -66,7 +66,7 @@ def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: da
     costing after `end`, and that is not in it. `licence` is that of the system where it changes the rule.
     """
     own = charge(_machine(offer, begin, licence), end)
-    beside = [(extra, charge(_beside(offer, extra, begin), end)) for extra in extras]
+    beside = [(extra, charge(_attached_usage(offer, extra, begin), end)) for extra in extras]
     found = total([own, *(each for _, each in beside)])
     unpriced = tuple(one.what for one, each in beside if each.unpriced_us)
     reasons = tuple(reason for each in (own, *(each for _, each in beside)) if each.high for reason in each.reasons)
@@ -97,7 +97,7 @@ def _machine(offer: Offer, begin: datetime, licence: str) -> Usage:
     )
 
 
-def _beside(offer: Offer, extra: Extra, begin: datetime) -> Usage:
+def _attached_usage(offer: Offer, extra: Extra, begin: datetime) -> Usage:
     """Return it as a use; a price that a plug-in said per month is that of a disk."""
     item, rate, at = offer.available, extra.rate, iso(begin)
     price = rate.price if rate else extra.per_month

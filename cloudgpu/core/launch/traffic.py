@@ -69,12 +69,12 @@ def sentences(traffic: JobTraffic) -> str:
     found = []
     if traffic.per_gb_in is not None:
         found.append(
-            f"what it is sent costs {_shown(traffic.upload)} ({traffic.per_gb_in.text(4)} a GB), again on each machine"
+            f"what it is sent costs {_text(traffic.upload)} ({traffic.per_gb_in.text(4)} a GB), again on each machine"
         )
     if traffic.per_gb_out is not None:
         most = "at most " if traffic.at_most else ""
         last = traffic.last
-        known = "" if last is None else f", {_shown(last)} for as many as {traffic.last_of} had"
+        known = "" if last is None else f", {_text(last)} for as many as {traffic.last_of} had"
         found.append(f"results cost {most}{traffic.per_gb_out.text(4)} for each GB that leaves it{known}")
     return "; ".join(found)
 
@@ -83,5 +83,5 @@ def _cost(price: Money | None, number: int) -> Money:
     return Money(0 if price is None else -(-price.nanos * number // GB))
 
 
-def _shown(amount: Money) -> str:
+def _text(amount: Money) -> str:
     return amount.text(2) if not amount.nanos or amount.nanos >= Money.usd("0.01").nanos else "less than $0.01"

@@ -224,7 +224,7 @@ def _breaks(schedule: Schedule) -> str:
 def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
     """Yield the rules of which each machine has a moment of its own."""
     if machine.renew_until:
-        says = f"{_ended(guards.at_last(machine, policy))}, whoever uses it; extend moves it"
+        says = f"{_ended_word(guards.at_last(machine, policy))}, whoever uses it; extend moves it"
         yield DescribedRule(Rule.RENEW_UNTIL, says, from_iso(machine.renew_until))
     else:
         yield DescribedRule(Rule.RENEW_UNTIL, "it has none")
@@ -235,7 +235,7 @@ def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[
         certain = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if certain else "is in use or nobody knows"
         end = guards.agreed_ending(machine, policy)
-        says = f"{_ended(end)}, unless it {use}: then it is renewed" if end else _SPARED
+        says = f"{_ended_word(end)}, unless it {use}: then it is renewed" if end else _SPARED
         yield DescribedRule(Rule.LEASE, says, from_iso(machine.expires))
     else:
         yield DescribedRule(Rule.LEASE, "it has none")
@@ -259,5 +259,5 @@ def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[D
 _SPARED = f"only warned of then: {guards.NOTHING_GENTLER}, and its policy is to keep its disk"
 
 
-def _ended(end: Do) -> str:
+def _ended_word(end: Do) -> str:
     return "terminated then, and its disk deleted" if end is Do.TERMINATE else "ended then"

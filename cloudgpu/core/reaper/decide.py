@@ -77,8 +77,8 @@ def _unit(
     cluster = group[0].machine.cluster
     if cluster is None:
         return [_Unit(view, [_decided(view, over.get(view.machine.id), now, interval)]) for view in group]
-    apart = [_Unit(view, [left]) for view in group if (left := _apart(view, now)) is not None]
-    rest = [view for view in group if _apart(view, now) is None]
+    apart = [_Unit(view, [left]) for view in group if (left := _decide_unmanaged(view, now)) is not None]
+    rest = [view for view in group if _decide_unmanaged(view, now) is None]
     stage = next((stage for stage in Stage if any(_stage(one.machine) is stage for one in rest)), None)
     nodes = [one for one in rest if _stage(one.machine) is stage]
     if not nodes:
@@ -91,23 +91,23 @@ def _unit(
     others = [node for node in rest if node not in nodes]
     if decision.rule is Rule.PART and decision.ends:
         nodes, others = nodes + [node for node in others if _stage(node.machine) is not Stage.IMAGE], []
-    resting = [_Unit(node, [_left(node, "it rests, and other nodes of its cluster run")]) for node in others]
+    resting = [_Unit(node, [_left_alone(node, "it rests, and other nodes of its cluster run")]) for node in others]
     return [*apart, *resting, _Unit(one, decisions_per_node(decision, nodes))]
 
 
 def _decided(view: MachineView, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
-    return _apart(view, now) or _judged(view, stop, now, interval, started=_started(view.machine))
+    return _decide_unmanaged(view, now) or _judged(view, stop, now, interval, started=_started(view.machine))
 
 
-def _apart(view: MachineView, now: datetime) -> Decision | None:
+def _decide_unmanaged(view: MachineView, now: datetime) -> Decision | None:
     """Return what is decided of a machine that is left as it is, whatever its rules; None for any other."""
     machine = view.machine
     if machine.terminated_at is not None and image_since(machine) is None:
-        return _left(view, f"it ended {clock(from_iso(machine.terminated_at), now)}")
+        return _left_alone(view, f"it ended {clock(from_iso(machine.terminated_at), now)}")
     if machine.launch_status == "open":
-        return _left(view, "the outcome of its launch is not known yet; the next sync finds out")
+        return _left_alone(view, "the outcome of its launch is not known yet; the next sync finds out")
     if machine.state == "stopping":
-        return _left(view, "it is stopping")
+        return _left_alone(view, "it is stopping")
     return None
 
 
@@ -117,9 +117,9 @@ def _judged(
     case = _case(view, stop, now, interval, started, gang)
     if not view.answered:
         at = case.time("renew_until") if runs_on(view.machine) else None  # by the machine's own timer
-        return replace(_left(view, f"{case.known.why}: it is left alone"), at=at)
+        return replace(_left_alone(view, f"{case.known.why}: it is left alone"), at=at)
     rules = first_result(case.stage, held=case.held is not None)
-    return _joined(case, [found for find in rules if (found := find(case)) is not None])
+    return _join(case, [found for find in rules if (found := find(case)) is not None])
 
 
 def _started(machine: Machine) -> datetime:
@@ -152,7 +152,7 @@ def _stage(machine: Machine) -> Stage:
     return Stage.RUNNING if runs_on(machine) else Stage.STOPPED
 
 
-def _joined(case: Case, results: Sequence[RuleResult]) -> Decision:
+def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
     """Return what follows from what the rules find: the strongest end, else a renewal, else what is told, else keep."""
     warnings = [result.warn for result in results if result.warn is not None]
     first = min(results, key=_order, default=None)
@@ -167,12 +167,12 @@ def _joined(case: Case, results: Sequence[RuleResult]) -> Decision:
         lifted=tuple(_lifted(case, results)) if case.view.machine.warnings else (),
     )
     if first is not None and first.do in ENDS:
-        return _with_policy(case, replace(_of(base, first), at=first.at, after=first.after, lifted=()))
+        return _with_policy(case, replace(_apply(base, first), at=first.at, after=first.after, lifted=()))
     if first is not None and first.do is Do.RENEW:
-        return _with_policy(case, replace(_of(base, first), at=first.at, warnings=tuple(warnings)))
+        return _with_policy(case, replace(_apply(base, first), at=first.at, warnings=tuple(warnings)))
     if first is not None and first.stands:
         do = Do.WARN if warnings else Do.KEEP
-        return _with_policy(case, replace(_of(base, first), do=do, after=first.after, warnings=tuple(warnings)))
+        return _with_policy(case, replace(_apply(base, first), do=do, after=first.after, warnings=tuple(warnings)))
     held = [replace(base, rule=Rule.HOLD, why=result.why) for result in results if result.rule is Rule.HOLD]
     return _with_policy(case, held[0] if held else base)
 
@@ -184,7 +184,7 @@ def _order(result: RuleResult) -> tuple[int, float, int]:
     return kind, soon, _STRENGTH[result.rule]
 
 
-def _of(base: Decision, result: RuleResult) -> Decision:
+def _apply(base: Decision, result: RuleResult) -> Decision:
     return replace(base, do=result.do, rule=result.rule, why=result.why, urgent=result.urgent)
 
 
@@ -213,7 +213,7 @@ def _why_lifted(case: Case, rule: Rule) -> str:
     return f"{case.known.activity}: {case.known.why}"
 
 
-def _left(view: MachineView, why: str) -> Decision:
+def _left_alone(view: MachineView, why: str) -> Decision:
     return Decision(view.machine.id, view.machine.name, Do.KEEP, Rule.NONE, why)
 
 

@@ -32,7 +32,7 @@ class OngoingCost:
 
 def left_over(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
     """Return what costs money without a running machine, of `View.billable_machines`: the most expensive first."""
-    found = [_left(open_usage) for open_usage in open_usages(machines, now) if _is_left(open_usage)]
+    found = [_ongoing_cost(open_usage) for open_usage in open_usages(machines, now) if _is_left(open_usage)]
     found = [one for one in found if one.per_month is None or one.per_month]  # what is free is no cost
     return sorted(found, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
 
@@ -45,7 +45,7 @@ def _is_left(one: Running) -> bool:
     return one.part is not Part.MACHINES or machine.state == "stopped"
 
 
-def _left(one: Running) -> OngoingCost:
+def _ongoing_cost(one: Running) -> OngoingCost:
     row, use = one.machine, one.usage
     kind = row.state if row.is_named_resource else str(use.resource)
     return OngoingCost(

@@ -104,14 +104,14 @@ def saving(running: Running, here: Priced, there: Priced, seen: Sequence[Sightin
     costs = (running.start + running.unsaved) * there.price + running.end * here.price + there.travel + more * one_loss
     margin = MARGIN * 2**running.moves
     saves = _chance(there_seen, now) * _lasting(here, there, now) * lasts
-    earned = None if running.left is None else -sum(_each(here, there, running.left, now))
+    earned = None if running.left is None else -sum(_hourly_differences(here, there, running.left, now))
     return Saving(saves, costs, extra_cost_here(here, there, now, costs * margin), margin, MIN_H * here.price, earned)
 
 
 def extra_cost_here(here: Priced, there: Priced, now: datetime, most: float) -> float:
     """Return what it has cost more to be here than there, since `LOOKS_BACK`; never below `-most`, where it begins."""
     total = -most
-    for more in _each(here, there, now - LOOKS_BACK, now):
+    for more in _hourly_differences(here, there, now - LOOKS_BACK, now):
         total = max(-most, total + more)
     return total
 
@@ -121,11 +121,11 @@ def _lasting(here: Priced, there: Priced, now: datetime) -> float:
 
     What was cheaper for a short while may be more expensive again as soon.
     """
-    total = sum(_each(here, there, now - LOOKS_BACK, now))
+    total = sum(_hourly_differences(here, there, now - LOOKS_BACK, now))
     return min(here.price - there.price, total / (LOOKS_BACK / timedelta(hours=1)))
 
 
-def _each(here: Priced, there: Priced, since: datetime, now: datetime) -> Iterator[float]:
+def _hourly_differences(here: Priced, there: Priced, since: datetime, now: datetime) -> Iterator[float]:
     """Yield what it has cost more here than there, from each change of a price to the next, oldest first."""
     changes = {at for one in (here, there) for at, _ in one.prices if since < at < now}
     for begun, ended in pairwise(sorted({since, *changes, now})):

@@ -67,7 +67,7 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "resale_value": {"usd": usd(story.worth), "by": str(story.worth_by)},
         "own_machines": [own_value(one) for one in story.own],
         "own_machines_sentence": own_sentence(story.own, shown) if story.own else None,
-        "paid_usd": _paid(story),
+        "paid_usd": _paid_sentence(story),
         "assumptions": assumptions(story, shown),
         "cautions": cautions(story),
         "sentence": sentence(story, shown),
@@ -90,10 +90,10 @@ def _speeds(story: Story) -> list[ScaledGpu]:
     for one in [] if story.history is None else story.history.machines:
         if one.gpus:
             kinds.setdefault((one.gpu, one.memory_gib, one.speed), []).append(one)
-    return [_speed(kind, machines, story.desktop_memory) for kind, machines in sorted(kinds.items(), key=_named)]
+    return [_speed(kind, machines, story.desktop_memory) for kind, machines in sorted(kinds.items(), key=_speed_name)]
 
 
-def _named(kind: tuple[tuple[str, float | None, SpeedRatio], list[RentedMachine]]) -> tuple[str, float]:
+def _speed_name(kind: tuple[tuple[str, float | None, SpeedRatio], list[RentedMachine]]) -> tuple[str, float]:
     return kind[0][0], kind[0][1] or 0.0
 
 
@@ -171,7 +171,7 @@ def _break_even(story: Story) -> BreakEven:
         "past": _times(story, lambda side: side.past),
         "cloud_costs_more_since": _times(story, lambda side: side.since),
         "projected": _times(story, lambda side: side.meets),
-        "desktop_costs_more_again": _again(story),
+        "desktop_costs_more_again": _rerun_value(story),
         "utilization_percent": _uses(story),
         "price_usd_per_hour": None if price is None else usd(price),
         "paid_usd_per_hour": paid,
@@ -191,7 +191,7 @@ def _times(story: Story, when: Callable[[CaseCosts], datetime | None]) -> TimeCa
     return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
 
 
-def _again(story: Story) -> AgainCases:
+def _rerun_value(story: Story) -> AgainCases:
     def again(side: CaseCosts) -> Again | None:
         return None if side.again is None else {"from": iso(side.again[0]), "until": _time(side.again[1])}
 
@@ -245,7 +245,7 @@ def own_value(work: OwnMachineWork) -> OwnMachine:
     }
 
 
-def _paid(story: Story) -> str | None:
+def _paid_sentence(story: Story) -> str | None:
     """Return what was paid in all: the cloud's, and the electricity of one's own machines; None: not known."""
     if story.has_no_price or any(one.electricity is None for one in story.own):
         return None

@@ -141,10 +141,10 @@ def _meeting(story: Story, shown: Shown) -> str:
         return f"At {pace} they never meet: the cloud stays the cheaper one{maybe}."
     found, last = _day(story, side.meets), _day(story, late.meets)
     between = "" if (soon, last) == (found, found) else f" (between {soon} and {last})"
-    return f"At {pace} they meet on {found}{between}.{_again(story)}"
+    return f"At {pace} they meet on {found}{between}.{_rerun_sentence(story)}"
 
 
-def _again(story: Story) -> str:
+def _rerun_sentence(story: Story) -> str:
     """Return that the desktop, bought anew, is the dearer one once more, where it will be."""
     if story.usual.again is None:
         return ""

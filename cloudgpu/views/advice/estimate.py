@@ -76,7 +76,7 @@ def _value(one: Estimate, shown: DisplayOptions, speeds: GpuSpeeds) -> EstimateV
         "recalled": list(shape.recalled),
         "committed": buy.committed,
         "paid_usd_per_hour": usd(buy.per_hour),
-        "attached_costs": [_beside(resource, shown) for resource in buy.attached],
+        "attached_costs": [_attached_price(resource, shown) for resource in buy.attached],
         "unpriced": sorted({resource.part for resource in buy.attached if resource.rate.price is None}),
         "fits": one.fits,
         "uncertain": one.uncertain or None,
@@ -108,7 +108,7 @@ def _split(parts: CostParts | None, shown: DisplayOptions) -> CostSplit | None:
     }
 
 
-def _beside(estimate: AttachedCostEstimate, shown: DisplayOptions) -> AttachedPrice:
+def _attached_price(estimate: AttachedCostEstimate, shown: DisplayOptions) -> AttachedPrice:
     rate = estimate.rate
     old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, shown.now))
     return {

@@ -149,7 +149,7 @@ def _bought(machine: Machine, even: BreakEven) -> str:
         return f"{it[:1].upper()}{it[1:]} less than renting {rented(machine)}."
     pace = f"At {number(even.hours)} hours a week over {_life(even.over_life.elapsed)}"
     net, rent = (one.text(0) for one in (even.over_life.costs.owned.total, even.over_life.costs.cloud))
-    return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_unsold(even)}{_again(even)}"
+    return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_unsold(even)}{_dearer_again_text(even)}"
 
 
 def _unsold(even: BreakEven) -> str:
@@ -166,7 +166,7 @@ def _life(span: timedelta) -> str:
     return f"{years} year{'s' * (years != '1')}"
 
 
-def _again(even: BreakEven) -> str:
+def _dearer_again_text(even: BreakEven) -> str:
     if even.costlier is None:
         return ""
     until = "from then on" if even.costlier.until is None else f"until {span_text(even.costlier.until)} are over"

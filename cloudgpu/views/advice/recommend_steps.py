@@ -59,7 +59,7 @@ def _memory_step(answer: Answer) -> Step:
     if model is None or len(memory.parts) == 1:
         by = "as you gave it" if not named else f"the rule of thumb for {answer.kind.title}"
         return Step("Memory", f"{gib(memory.total)} on one GPU: {by}.", tuple(named))
-    parts = "; ".join(f"{part.what}: {gib(part.gib)}{_each(part.bytes_each)}" for part in memory.parts)
+    parts = "; ".join(f"{part.what}: {gib(part.gib)}{_bytes_text(part.bytes_each)}" for part in memory.parts)
     done = "run" if model.method is Method.INFERENCE else f"trained ({model.method})"
     size = f"{model.parameters / 1e9:,g} billion parameters in {model.precision}"
     says = f"{size}, {done}, take {gib(memory.total)}: {parts}."
@@ -68,7 +68,7 @@ def _memory_step(answer: Answer) -> Step:
     return Step("Memory", says, tuple(named))
 
 
-def _each(bytes_each: Fraction | None) -> str:
+def _bytes_text(bytes_each: Fraction | None) -> str:
     return "" if bytes_each is None else f" ({float(bytes_each):.3g} bytes each)"
 
 

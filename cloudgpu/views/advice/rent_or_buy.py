@@ -59,15 +59,15 @@ def by_speed(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> st
         return ""
     scaled = [evaluate_case(calculation.case_at(result.case.use, beside.ratio)) for result in answers]
     numbered = [result.break_even is not None and result.break_even > FIRST_HOUR for result in answers]
-    if not any(numbered) and [_after(result) for result in answers] == [_after(one) for one in scaled]:
+    if not any(numbered) and [_even_text(result) for result in answers] == [_even_text(one) for one in scaled]:
         return " By speed it is the same."
     begin = "it is" if all(numbered) else "the cloud has cost as much"
     after = "" if all(numbered) else "after "
-    texts = [_after(one, after) + (f" at {percent(one.case.use)}" if len(scaled) > 1 else "") for one in scaled]
+    texts = [_even_text(one, after) + (f" at {percent(one.case.use)}" if len(scaled) > 1 else "") for one in scaled]
     return f" By speed {begin} {' and '.join(texts)}."
 
 
-def _after(answer: RentOrBuyResult, after: str = "") -> str:
+def _even_text(answer: RentOrBuyResult, after: str = "") -> str:
     several = f" with {answer.year.number:,} desktops" if answer.year.number > 1 else ""
     if answer.break_even is None:
         return f"never{several}"
@@ -99,7 +99,7 @@ def calculated_value(
         "speed": _speed(found.speed_ratio),
         "fits": _fits(found),
         "answers": [_answer(found, use, found.speed_ratio) for use in found.rent.use.shares],
-        "with_known_speeds": None if found.known_ratio is None else _beside(found, found.known_ratio),
+        "with_known_speeds": None if found.known_ratio is None else _with_known_speeds(found, found.known_ratio),
         "why_they_differ": why(expected[0], currency),
         "assumptions": [text for text in (resale, *assumptions(found, currency)) if text],
         "years": number(hours(found.rent.horizon) / hours(YEAR)),
@@ -190,7 +190,7 @@ def _fits(calculation: Calculation) -> bool | None:
     return calculation.desktop_gpu.memory_gib >= calculation.rent.memory_gib
 
 
-def _beside(found: Calculation, speed: SpeedRatio) -> ScaledOutcomes:
+def _with_known_speeds(found: Calculation, speed: SpeedRatio) -> ScaledOutcomes:
     return {"speed": _speed(speed), "answers": [_answer(found, use, speed) for use in found.rent.use.shares]}
 
 
@@ -217,7 +217,7 @@ def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
         "electricity_usd_per_year": usd(answer.year.electricity),
         "break_even_days": _days(answer.break_even),
         "break_even_days_by_flat_year": _days(answer.flat),
-        "desktop_costs_more_again": None if answer.costlier is None else _again(answer.costlier),
+        "desktop_costs_more_again": None if answer.costlier is None else _dearer_again_value(answer.costlier),
         "break_even_utilization_percent": None if even is None else number(even * 100),
         "break_even_usd_per_hour": None if answer.break_even_price is None else usd(answer.break_even_price),
         "curve": [
@@ -226,7 +226,7 @@ def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
     }
 
 
-def _again(interval: CostlierInterval) -> DearerAgain:
+def _dearer_again_value(interval: CostlierInterval) -> DearerAgain:
     return {"from_days": number(hours(interval.since) / 24), "until_days": _days(interval.until)}
 
 

@@ -62,7 +62,7 @@ def sentence(calculation: Calculation, made: Sequence[Choice], currency: Currenc
             f"Rent: a machine that is not used costs nothing. {capital(desktop)} {_costs(desktop)} "
             f"{amount(made[-1].over.costs.owned.total, currency)} over {_years(calculation)} all the same."
         )
-    return _one(calculation, made[0], currency) if len(made) == 1 else _both(calculation, made, currency)
+    return _choice_sentence(calculation, made[0], currency) if len(made) == 1 else _both(calculation, made, currency)
 
 
 def crossing(calculation: Calculation, made: Sequence[Choice]) -> str:
@@ -85,7 +85,7 @@ def amount(money: Money, currency: Currency | None) -> str:
     return shown(money, currency, 2 if abs(money.nanos) < CENTS.nanos else 0)
 
 
-def _one(calculation: Calculation, choice: Choice, currency: Currency | None) -> str:
+def _choice_sentence(calculation: Calculation, choice: Choice, currency: Currency | None) -> str:
     mark, more = choice.over.costs, amount(choice.over.difference, currency)
     years, desktop, rent = _years(calculation), _desktop(calculation, [choice]), _renting(calculation)
     cloud, owned = amount(mark.cloud, currency), amount(mark.owned.total, currency)

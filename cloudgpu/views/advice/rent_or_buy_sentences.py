@@ -87,7 +87,7 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
     begin = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_used(calculation)},{fits}"
     exact = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_used(calculation, Bound.AT)},{fits}"
     if not _steady(calculation, answers):
-        return f"{begin} {_each(calculation, answers)}{_again(answers)}"
+        return f"{begin} {_per_offer_text(calculation, answers)}{_dearer_again_text(answers)}"
     if last.break_even is None:
         would = _would(last, currency, several=len(answers) > 1)
         begin = exact if calculation.rent.use.bound is Bound.OVER else begin  # used more, it may be otherwise
@@ -95,13 +95,13 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
     if first.break_even is None:
         return (
             f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
-            f"{percent(first.case.use)}.{_again(answers)}"
+            f"{percent(first.case.use)}.{_dearer_again_text(answers)}"
         )
     if first.break_even <= FIRST_HOUR:
         under = calculation.rent.use.bound is Bound.UNDER
         return f"{exact if under else begin} {_at_once(calculation.desktop, what)}{_below(first) if under else ''}"
     when = _when(calculation, first, last)
-    return f"{begin} the cloud has cost as much as {what} {when}{_again(answers)}"
+    return f"{begin} the cloud has cost as much as {what} {when}{_dearer_again_text(answers)}"
 
 
 def _where_it_fits(calculation: Calculation) -> str:
@@ -124,7 +124,7 @@ def _steady(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> boo
     }[calculation.rent.use.bound]
 
 
-def _each(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
+def _per_offer_text(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
     """Return what each use comes to, where they take different numbers of desktops."""
     parts = []
     for result in answers:
@@ -168,7 +168,7 @@ def _below(answer: RentOrBuyResult) -> str:
     return f" Used less than {percent(answer.break_even_use)} of the time, the cloud stays cheaper."
 
 
-def _again(answers: Sequence[RentOrBuyResult]) -> str:
+def _dearer_again_text(answers: Sequence[RentOrBuyResult]) -> str:
     """Return from when to when a desktop that was bought anew is the dearer one once more; empty where it is not."""
     for one in answers:
         if one.costlier is not None:

@@ -96,7 +96,7 @@ def _run(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolic
         "cost": _amount(run.cost),
         "finish_h": _amount(run.finish_h),
         "starts": run.starts,
-        "stretches": _joined(_stretches(run.timeline, job, names)),
+        "stretches": _merge_stretches(_stretches(run.timeline, job, names)),
     }
 
 
@@ -130,7 +130,7 @@ def _stretch(
     }
 
 
-def _joined(stretches: Iterable[SpotStretch]) -> list[SpotStretch]:
+def _merge_stretches(stretches: Iterable[SpotStretch]) -> list[SpotStretch]:
     """Return the stretches, each as long as it lasts: those of the same machine, one after the other, are one."""
     found: list[SpotStretch] = []
     for stretch in stretches:

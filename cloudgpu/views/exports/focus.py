@@ -87,7 +87,7 @@ def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
     row = dict.fromkeys((*COLUMNS, *OWN), "")
     row |= dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost", "ListCost"), cost)
     row |= {"BillingCurrency": "USD", "ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
-    return row | _whose(item, ledger) | _when(item) | _how_much(item) | _what(item) | _own(item)
+    return row | _whose(item, ledger) | _when(item) | _how_much(item) | _what(item) | _own_columns(item)
 
 
 def sku_of(item: LineItem) -> str:
@@ -179,7 +179,7 @@ def _what(item: LineItem) -> dict[str, str]:
         "ServiceName": services.get(use.resource, services[None]),
         "SkuId": sku,
         "SkuPriceId": sku if item.segment is None else f"{sku}@{decimal(Money(item.segment.nanos))}",
-        "ChargeDescription": _described(item),
+        "ChargeDescription": _description(item),
     }
 
 
@@ -187,7 +187,7 @@ def _is_named(item: LineItem) -> bool:
     return item.machine.is_named_resource or item.charge.usage.resource in (Resource.INSTANCE, Resource.TRAFFIC)
 
 
-def _described(item: LineItem) -> str:
+def _description(item: LineItem) -> str:
     use = item.charge.usage
     if item.segment is None:
         return f"{use.what}: no price is known, the cost is missing and not zero"
@@ -195,7 +195,7 @@ def _described(item: LineItem) -> str:
     return f"{text}: free" if not item.charge.high and item.segment.nanos else text
 
 
-def _own(item: LineItem) -> dict[str, str]:
+def _own_columns(item: LineItem) -> dict[str, str]:
     price, found = item.segment, item.charge
     on_demand = "" if found.list_cost is None else decimal(Fraction(found.list_cost, _EXACT_USD))
     reasons = [*found.reasons, *(["it is billed still"] if item.running else [])]

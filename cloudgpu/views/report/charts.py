@@ -125,7 +125,7 @@ def cost_curves(points: Sequence[Point], meeting: BreakEvenDay | None, title: st
     place = _Place(first, span, HIGH / lines[-1])
     parts = [*_curves(shown, met if meeting and meeting.projected else None, place)]
     ticks = [((day - first).days / span, text) for day, text in dates(first, end)]
-    marked = _marked(met, place, projected=meeting.projected) if meeting is not None and met is not None else ()
+    marked = _point_marks(met, place, projected=meeting.projected) if meeting is not None and met is not None else ()
     return _framed("curve", title, description, lines, ticks, _stretched(*parts), *marked)
 
 
@@ -175,7 +175,7 @@ def _curves(points: Sequence[Point], to_come: Point | None, place: _Place) -> li
     return [tag("path", class_=f"line {kind}", d=place.path(one)) for kind, one in drawn]
 
 
-def _marked(met: Point, place: _Place, *, projected: bool) -> tuple[str, ...]:
+def _point_marks(met: Point, place: _Place, *, projected: bool) -> tuple[str, ...]:
     share, down = place.across(met.day), TOP + place.down(met.desktop)
     across = percent(share)
     left = share < 0.5  # noqa: PLR2004  (the words stand where there is more room)

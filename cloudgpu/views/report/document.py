@@ -244,11 +244,11 @@ def stops_value(stops: Sequence[Stop]) -> StopSavings:
     by_rule: dict[str, list[Stop]] = {}
     for stop in stops:
         by_rule.setdefault(stop.rule, []).append(stop)
-    rules: list[RuleSavings] = [{"rule": rule, **_stopped(some)} for rule, some in sorted(by_rule.items())]
-    return {**_stopped(stops), "by_rule": rules, "rule": RULE}
+    rules: list[RuleSavings] = [{"rule": rule, **_stops_value(some)} for rule, some in sorted(by_rule.items())]
+    return {**_stops_value(stops), "by_rule": rules, "rule": RULE}
 
 
-def _stopped(stops: Sequence[Stop]) -> EndSavings:
+def _stops_value(stops: Sequence[Stop]) -> EndSavings:
     span = sum((stop.span for stop in stops), timedelta())
     priced = [stop.exact for stop in stops if stop.exact is not None]
     return {

@@ -29,12 +29,12 @@ def to_markdown(document: ReportDocument) -> str:
         MARK,
         *_head(document, shown, clock),
         *_compared(document, shown, clock),
-        *_spent(document, shown),
+        *_spending_lines(document, shown),
         *_to_come(document, shown, clock),
         *_jobs(document, shown),
         *_machines(document, shown),
         *_idle_and_saved(document, shown),
-        *_left(document, shown, clock),
+        *_idle_cost_lines(document, shown, clock),
         *_prices(document),
         *_rests(document),
     ]
@@ -101,7 +101,7 @@ def _meeting(document: ReportDocument, case: CaseName, clock: Clock) -> str:
     return "not by then" if until is not None and until <= document["as_of"] else NOT_KNOWN
 
 
-def _spent(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _spending_lines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if not document["projects"]:
         return
     yield "## Spent"
@@ -206,7 +206,7 @@ def _hours(text: str) -> str:
     return f"{number_text(text)} hours"
 
 
-def _left(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _idle_cost_lines(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
     if document["idle_resources"]:
         yield "## What still costs money without a running machine"
         rows = [

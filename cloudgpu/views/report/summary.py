@@ -28,8 +28,8 @@ def summary(document: ReportDocument) -> list[str]:
     shown, clock = Amounts(document), Clock(document["tz"])
     found = [
         *_doubts(document),
-        _spent(document, shown, clock),
-        *_missing(document),
+        _spending_sentence(document, shown, clock),
+        *_missing_sentences(document),
         *_late(document, clock),
         *filter(None, [document["comparison"].get("sentence")]),
         *_going_on(document, shown),
@@ -37,7 +37,7 @@ def summary(document: ReportDocument) -> list[str]:
         *_prepaid(document, shown, clock),
         *_idle(document, shown),
         *_saved(document, shown),
-        *_left(document, shown),
+        *_idle_cost_sentences(document, shown),
         *_old(document),
     ]
     return [visible(one) for one in found]
@@ -55,7 +55,7 @@ def _late(document: ReportDocument, clock: Clock) -> Iterator[str]:
         yield f"Not every machine was queried since {clock(seen)}: those count as they were then."
 
 
-def _spent(document: ReportDocument, shown: Amounts, clock: Clock) -> str:
+def _spending_sentence(document: ReportDocument, shown: Amounts, clock: Clock) -> str:
     total, about = document["total"], document["about"]
     when = _when(document, clock)
     if not (about["machines"] or document["days"] or total["without_price"]):
@@ -68,9 +68,9 @@ def _spent(document: ReportDocument, shown: Amounts, clock: Clock) -> str:
         return f"{ran}; what that cost is not known, as nothing of it has a price."
     between, low, high = "", not_none(total["low_usd"]), not_none(total["high_usd"])
     if low != high:
-        between = f" (between {_said(shown, low)} and {_said(shown, high)})"
+        between = f" (between {_prose(shown, low)} and {_prose(shown, high)})"
     least = "at least " if total["without_price"] else ""
-    return f"{ran}, and {cost} {least}{_said(shown, total['usd'])}{between}."
+    return f"{ran}, and {cost} {least}{_prose(shown, total['usd'])}{between}."
 
 
 def _ran(hours: str, machines: int, begin: str) -> tuple[str, str]:
@@ -96,7 +96,7 @@ def _when(document: ReportDocument, clock: Clock) -> str:
     return f"{first} until {clock(document['until'])}" if over else first
 
 
-def _missing(document: ReportDocument) -> Iterator[str]:
+def _missing_sentences(document: ReportDocument) -> Iterator[str]:
     number = document["total"]["without_price"]
     if number:
         names = document["unpriced"]
@@ -113,19 +113,19 @@ def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         return
     month = ""
     if projected is not None:
-        month = f"; at that rate the sum is {_said(shown, projected['end_of_month']['usd'])} at the month's end"
+        month = f"; at that rate the sum is {_prose(shown, projected['end_of_month']['usd'])} at the month's end"
     yield f"Now it costs {shown.prose(burn['usd_per_hour'], 2)} an hour{month}."
 
 
 def _budgets(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     for budget in document["budgets"]:
         if Decimal(budget["remaining_usd"]) <= 0:
-            yield f"The budget {budget['name']} of {_said(shown, budget['limit_usd'])} is used up."
+            yield f"The budget {budget['name']} of {_prose(shown, budget['limit_usd'])} is used up."
         elif budget["exhausted_at"] is not None:
             at = from_iso(budget["exhausted_at"])
             yield (
                 f"The budget {budget['name']} is empty on {at:%Y-%m-%d} at this rate: "
-                f"{_said(shown, budget['remaining_usd'])} of {_said(shown, budget['limit_usd'])} are left."
+                f"{_prose(shown, budget['remaining_usd'])} of {_prose(shown, budget['limit_usd'])} are left."
             )
 
 
@@ -135,7 +135,7 @@ def _prepaid(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator
         if one["ends_at"] is not None:
             rate = shown.prose(one["usd_per_hour"], 2)
             end = f"; at {rate} an hour it ends {clock(one['ends_at'])}, and its data is deleted then"
-        yield f"The credit of {one['account']} was {_said(shown, one['left_usd'])} at {clock(one['as_of'])}{end}."
+        yield f"The credit of {one['account']} was {_prose(shown, one['left_usd'])} at {clock(one['as_of'])}{end}."
 
 
 def _idle(document: ReportDocument, shown: Amounts) -> Iterator[str]:
@@ -143,9 +143,9 @@ def _idle(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     unknown = Decimal(idle["unknown_hours"])
     if Decimal(idle["usd"]):
         more = f"; of {_hours(idle['unknown_hours'])} nobody knows" if unknown >= 1 else ""
-        at_most = f" (at most {_said(shown, idle['high_usd'])})" if idle["high_usd"] != idle["usd"] else ""
+        at_most = f" (at most {_prose(shown, idle['high_usd'])})" if idle["high_usd"] != idle["usd"] else ""
         hours = f"{_hours(idle['hours'])} in which nobody used a machine"
-        yield f"Of what was spent, {_said(shown, idle['usd'])}{at_most} went into {hours}{more}."
+        yield f"Of what was spent, {_prose(shown, idle['usd'])}{at_most} went into {hours}{more}."
     elif unknown >= 1 and Decimal(idle["high_usd"]):
         yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
@@ -157,27 +157,27 @@ def _saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         saved = "what that saved is not known"
         if stops["usd"] is not None:
             without = f" ({stops['without_price']} without a known price)" if stops["without_price"] else ""
-            saved = f"which saved up to {_said(shown, stops['usd'])}{without}"
+            saved = f"which saved up to {_prose(shown, stops['usd'])}{without}"
         yield f"Policies stopped machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
         word = "less" if Decimal(spot["usd"]) > 0 else "more"
-        amount, listed = _said(shown, spot["usd"].removeprefix("-")), _said(shown, not_none(spot["on_demand_usd"]))
+        amount, listed = _prose(shown, spot["usd"].removeprefix("-")), _prose(shown, not_none(spot["on_demand_usd"]))
         yield f"Spot machines cost {amount} {word} than the same hours on demand ({listed})."
 
 
-def _left(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _idle_cost_sentences(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     idle_resources = document["idle_resources"]
     if not idle_resources:
         return
     known = [Decimal(one["usd_per_month"]) for one in idle_resources if one["usd_per_month"] is not None]
     resources = "1 resource" if len(idle_resources) == 1 else f"{len(idle_resources)} resources"
-    amount = f" {_said(shown, f'{sum(known):f}')} a month" if known else ""
+    amount = f" {_prose(shown, f'{sum(known):f}')} a month" if known else ""
     without = f" ({len(idle_resources) - len(known)} without a known price)" if len(known) < len(idle_resources) else ""
     costs = "costs" if len(idle_resources) == 1 else "cost"
     yield f"{resources} without a running machine {costs}{amount or ' money'}{without}."
 
 
-def _said(shown: Amounts, usd: str) -> str:
+def _prose(shown: Amounts, usd: str) -> str:
     """Return an amount as prose has it: small ones with two more digits."""
     return shown.prose(usd, 0 if abs(Decimal(usd)) >= 1 else 2)
 

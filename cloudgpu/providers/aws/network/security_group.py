@@ -174,8 +174,8 @@ def allowed(aws: Aws, id: str) -> Mapping[str, str]:  # noqa: A002
     """Return the CIDR per label that may reach SSH; empty where somebody else's group decides. InstanceNotFound."""
     _, group = _group_of(aws, id)
     port = aws.options.ssh_port
-    open_session = [rule for rule in rules(group or {}) if rule.first_port <= port <= rule.last_port]
-    return {label: rule.cidr for rule in open_session for label in rule.labels}
+    open_here = [rule for rule in rules(group or {}) if rule.first_port <= port <= rule.last_port]
+    return {label: rule.cidr for rule in open_here for label in rule.labels}
 
 
 def allow(aws: Aws, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
