@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cloudgpu.catalog.location import _told
+from cloudgpu.catalog.location import _directories
 from tests.examples import some
 from tests.order import order
 from tests.postgres import postgres  # noqa: F401  (a fixture for all)
@@ -171,7 +171,7 @@ def pytest_make_collect_report():
 @pytest.fixture(autouse=True)
 def own_home(tmp_path_factory, monkeypatch):
     """No test reads or writes the home of whoever runs it, nor the prices of the test before it."""
-    _told.clear()
+    _directories.clear()
     home = tmp_path_factory.getbasetemp() / "homes" / f"{next(HOMES)}"  # to number them itself, pytest reads them all
     home.mkdir(parents=True)
     monkeypatch.setenv("CLOUDGPU_HOME", str(home))

@@ -65,7 +65,7 @@ def past_prices(provider: str | None = None, item: str | None = None) -> tuple[P
 
     A machine that is sold apart from its GPU (`n1-standard-4+k80:1`) has the past of that GPU.
     """
-    return tuple(sorted(_past_prices("history", provider, item), key=lambda one: one.as_of))
+    return tuple(sorted(_past_prices("history", provider, item), key=lambda price: price.as_of))
 
 
 def component_prices(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:

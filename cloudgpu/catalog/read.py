@@ -54,10 +54,10 @@ def gpus() -> tuple[GpuSpec, ...]:
 
 def gpu(name: str) -> GpuSpec:
     """Return the one GPU that a spelling means; raise InvalidRequest when it means none, or several (`v100`)."""
-    found = matching_gpus(name, gpus())
-    if len(found) == 1:
-        return found[0]
-    names = " or ".join(spec.name for spec in found)
+    specs = matching_gpus(name, gpus())
+    if len(specs) == 1:
+        return specs[0]
+    names = " or ".join(spec.name for spec in specs)
     raise InvalidRequest(f"{name!r} means {names}; say which.", field="gpu", value=name, next=f"Use {names}.")
 
 
@@ -74,10 +74,10 @@ def spec_of(name: str, memory_gib: float | None = None) -> GpuSpec | None:
         return exact
     for spelling in (name, _driver_words(name)):
         try:
-            found = matching_gpus(spelling, gpus())
+            specs = matching_gpus(spelling, gpus())
         except InvalidRequest:
             continue
-        return next((spec for spec in found if spec.memory_gib == memory_gib), found[0])
+        return next((spec for spec in specs if spec.memory_gib == memory_gib), specs[0])
     return None
 
 
@@ -134,7 +134,7 @@ def listed_price(provider: str, name: str, region: str, market: Market) -> Price
     if name not in catalogue()["types"].get(provider, {}):
         return None
     prices = _listed_prices(instance_type(provider, name), region, market)
-    return next((one.price for one in prices), None)
+    return next((price.price for price in prices), None)
 
 
 def on_demand_price(provider: str, name: str, region: str) -> Price | None:
@@ -227,8 +227,8 @@ def quotas_of(provider: str, name: str, market: Market) -> list[ListedQuota]:
     shape = catalogue()["types"].get(provider, {}).get(name, {})
     meant = quota_families(provider, name, shape.get("gpu"))
     known = [quota for quota in listed_quotas(provider) if quota.market is market]
-    found = [one for one in known if any(family in one.families for family in meant)]
-    return found[:1] + [one for one in known if one.is_overall and shape]
+    quotas = [one for one in known if any(family in one.families for family in meant)]
+    return quotas[:1] + [one for one in known if one.is_overall and shape]
 
 
 def _listed_prices(shape: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:

@@ -131,8 +131,8 @@ def _next_larger(provider: str, kind: str) -> str | None:
     wanted = _CLASS.fullmatch(kind)
     if wanted is None:
         return None
-    known = [match for one in storage_kinds(provider) if (match := _CLASS.fullmatch(one)) and match[1] == wanted[1]]
-    above = [found for found in known if int(found[2]) > int(wanted[2])]
+    matches = [match for one in storage_kinds(provider) if (match := _CLASS.fullmatch(one)) and match[1] == wanted[1]]
+    above = [found for found in matches if int(found[2]) > int(wanted[2])]
     return min(above, key=lambda found: int(found[2]))[0] if above else None
 
 
@@ -146,8 +146,8 @@ def _most_expensive(provider: str, price_class: PriceClass) -> DiskPrice:
 @lru_cache(maxsize=64)
 def _most_expensive_at(provider: str, price_class: PriceClass, _fresh: Index) -> DiskPrice | None:
     kinds = [kind for kind in storage_kinds(provider) if price_class_of(kind) is price_class]
-    rows = (per_gigabyte(row) for kind in kinds for row in _of_kind(provider, kind))
-    return max(rows, key=lambda row: row.price, default=None)
+    prices = (per_gigabyte(row) for kind in kinds for row in _of_kind(provider, kind))
+    return max(prices, key=lambda row: row.price, default=None)
 
 
 def per_gigabyte(row: DiskPrice) -> DiskPrice:

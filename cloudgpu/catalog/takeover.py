@@ -88,8 +88,8 @@ def _moved(known: PriceRow | None, row: PriceRow, provider: str, most: float, *,
 
 def _rows_in_use(moved: list[tuple[PriceRow, PriceMove | None]], known: dict[RowKey, PriceRow]) -> Iterator[PriceRow]:
     """Yield what is used from now on: of a price that was held back, the last refreshed one (or the embedded one)."""
-    for row, one in moved:
-        if one is None or one.taken:
+    for row, move in moved:
+        if move is None or move.taken:
             yield row
         elif row.key in known:
             yield known[row.key]
@@ -127,18 +127,18 @@ def _on_demand(part: PricePart) -> Iterator[PriceRow]:
 def embedded_row(provider: str, key: RowKey) -> PriceRow | None:
     """Return the embedded price of the same thing; None where there is none."""
     if key.market is None:
-        found = [one for one in embedded_storage(provider, key.item) if one.region == key.region and one.as_of]
-        return storage_row(max(found, key=lambda one: one.price)) if found else None
+        prices = [price for price in embedded_storage(provider, key.item) if price.region == key.region and price.as_of]
+        return storage_row(max(prices, key=lambda price: price.price)) if prices else None
     listed = (one for one in embedded(provider, key.item) if (one.region, one.market) == (key.region, key.market))
-    return next((machine_row(key.item, one) for one in listed), None)
+    return next((machine_row(key.item, price) for price in listed), None)
 
 
 def embedded_rows(provider: str) -> Iterator[PriceRow]:
     """Yield every embedded price of a provider that has a date."""
     for name in catalogue()["prices"][provider]:
-        yield from (machine_row(name, one) for one in embedded(provider, name))
+        yield from (machine_row(name, price) for price in embedded(provider, name))
     for kind in storage_kinds(provider):
-        yield from (storage_row(one) for one in embedded_storage(provider, kind) if one.as_of)
+        yield from (storage_row(price) for price in embedded_storage(provider, kind) if price.as_of)
 
 
 def machine_row(name: str, one: ListedPrice) -> PriceRow:

@@ -96,7 +96,7 @@ def _labelled(line: str) -> str:
     return mark["indent"] + paint(mark["mark"], MARKS[mark["mark"]]) + rest
 
 
-def _painted(found: re.Match[str]) -> str:
-    if found["state"] or found["is"]:
-        return paint(found[0], STATES[found[0]])
-    return paint(found[0], "bold" if found["money"] else "bold magenta")
+def _painted(match: re.Match[str]) -> str:
+    if match["state"] or match["is"]:
+        return paint(match[0], STATES[match[0]])
+    return paint(match[0], "bold" if match["money"] else "bold magenta")

@@ -287,11 +287,11 @@ def _retained_text(value: MachineDocument) -> str | None:
 
 def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
     """Return who was asked, who could not be, and that no cloud was, each as a line or more of a terminal."""
-    names = [_account(one) for one in document["queried"]]
+    names = [_account(answer) for answer in document["queried"]]
     lines = [f"Queried: {', '.join(names)}."] if names else []
     lines += [f"Not queried: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
               for gap in document["not_queried"]]  # fmt: skip
-    if all(one["provider"] in _HERE for one in document["queried"]):
+    if all(answer["provider"] in _HERE for answer in document["queried"]):
         lines.append(_NO_CLOUD)
     return [paragraph(line) for line in lines]
 

@@ -339,11 +339,11 @@ def _costs_nothing(value: MachineDocument) -> bool:
 
 def while_stopped(value: MachineDocument) -> str | None:
     """Return what a stopped machine goes on costing, in words; None where that is nothing, or not known."""
-    kept = [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_stopped"]]
-    if not kept:
+    costs = [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_stopped"]]
+    if not costs:
         return None
-    at_most = "at most " if any(one["at_most"] for one in kept) else ""
-    resources = ", ".join(one["what"] for one in kept)
+    at_most = "at most " if any(cost["at_most"] for cost in costs) else ""
+    resources = ", ".join(cost["what"] for cost in costs)
     return f"{resources}: {at_most}{dollars(value['stopped_usd_per_month'])} a month"
 
 

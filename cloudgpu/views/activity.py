@@ -133,14 +133,14 @@ def _warnings(machine: Machine) -> list[GivenWarning]:
 
 def _ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things are; null where it would not."""
-    row, policy = view.machine, view.policy
+    machine, policy = view.machine, view.policy
     off = None if policy is None else next_off(policy.schedules, now)
     return {
         "idle": _idle_end(view, now, activity, quiet),
-        "lease": row.expires,
-        "renew_until": row.renew_until,
+        "lease": machine.expires,
+        "renew_until": machine.renew_until,
         "schedule": None if off is None else iso(off),
-        "held_until": row.hold_until if row.hold_until and from_iso(row.hold_until) > now else None,
+        "held_until": machine.hold_until if machine.hold_until and from_iso(machine.hold_until) > now else None,
     }
 
 

@@ -87,7 +87,7 @@ def _attached(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
             return None
         for one in value["attached_costs"]:
             kind = (one["what"], one["at_most"], one["while_running"], one["while_stopped"])
-            known = found.get(kind)
-            costs = one["usd_per_month"] if known is None else sum_of((known["usd_per_month"], one["usd_per_month"]))
+            cost = found.get(kind)
+            costs = one["usd_per_month"] if cost is None else sum_of((cost["usd_per_month"], one["usd_per_month"]))
             found[kind] = {**one, "usd_per_month": costs}
     return list(found.values())

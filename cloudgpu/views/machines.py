@@ -44,14 +44,14 @@ def guards_value(machine: Machine) -> Guards:
 
     The agent may be sooner, for one that is idle; the reaper's is what its last pass has decided.
     """
-    found, over = guards_of(machine), machine.terminated_at is not None or not machine.billed
+    safeguards, over = guards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
         "agent": _agents_end(machine) if ends_itself(machine) and not over else None,
         "timer": None if over else timer_of(machine),
         "reaper": machine.decision.at if machine.decision and not over else None,
-        "agent_is": None if found is None else str(found.agent),
-        "timer_is": None if found is None else str(found.timer),
-        "waived": found is not None and machine.guards is not None and machine.guards.waived,
+        "agent_is": None if safeguards is None else str(safeguards.agent),
+        "timer_is": None if safeguards is None else str(safeguards.timer),
+        "waived": safeguards is not None and machine.guards is not None and machine.guards.waived,
     }
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def show_text(value: CronDocument, now: datetime) -> str:
     """Return what is installed, and when a pass last succeeded."""
     found = []
-    for one in value["installed"]:
-        found += [f"In {one['table']}:", *(f"  {text}" for text in one["lines"]), ""]
+    for job in value["installed"]:
+        found += [f"In {job['table']}:", *(f"  {text}" for text in job["lines"]), ""]
     if not found:
         found = ["Nothing is installed for this home. To reap every ten minutes: cloudgpu cron install", ""]
     for line in value["stale"]:

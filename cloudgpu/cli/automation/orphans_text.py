@@ -20,7 +20,7 @@ def listing(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
     orphans = document["orphans"]
     if not orphans:
         return "\n".join([_nothing(document), *account_lines(document)])
-    goes, stays = ([one for one in orphans if (one["do"] == "stay") is kept] for kept in (False, True))
+    goes, stays = ([orphan for orphan in orphans if (orphan["do"] == "stay") is kept] for kept in (False, True))
     parts = [_things("Left over:", goes, now), _staying(stays, now), paragraph(_total(document))]
     if goes and document["removable_usd_per_month"] == "0":
         parts.append("To remove orphaned resources: cloudgpu orphans --clean")
@@ -40,8 +40,8 @@ def _nothing(document: OrphansDocument) -> str:
 def going(document: OrphansDocument, now: datetime) -> str:
     """Return what `--clean` is about to remove, and what stays: to be read before the question."""
     orphans = document["orphans"]
-    goes = [one for one in orphans if one["do"] != "stay"]
-    stays = [one for one in orphans if one["do"] == "stay"]
+    goes = [orphan for orphan in orphans if orphan["do"] != "stay"]
+    stays = [orphan for orphan in orphans if orphan["do"] == "stay"]
     saving = f"To be removed, {dollars(document['removable_usd_per_month'])} a month where a price is known:"
     return "\n\n".join(part for part in (_things(saving, goes, now), _images(goes), _staying(stays, now)) if part)
 
@@ -50,7 +50,7 @@ def gone(document: OrphansDocument, now: datetime) -> str:
     """Return what has become of what was to be removed."""
     saved = [f"Kept as image {one['image']['name']}: {_word(one)} {one['id']}" for one in document["removed"]
              if one["image"]]  # fmt: skip
-    lines = [f"Gone: {_word(one)} {_id(one)} ({_monthly(one)})" for one in document["removed"]]
+    lines = [f"Gone: {_word(orphan)} {_id(orphan)} ({_monthly(orphan)})" for orphan in document["removed"]]
     stays = _staying(document["orphans"], now)
     return "\n".join([*lines, *saved]) + (f"\n\n{stays}" if stays else "") if lines else stays
 

@@ -70,12 +70,12 @@ def command(
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
     often = _interval(every)
     request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
-    found = with_jobs(session, reap(session, request), os.environ)
+    run = with_jobs(session, reap(session, request), os.environ)
     if cron:
-        found = found.as_cron_tells_it()
-    _show(found, output, explain=explain, loud=verbose or sweep or dry_run)
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        run = run.as_cron_tells_it()
+    _show(run, output, explain=explain, loud=verbose or sweep or dry_run)
+    if run.exit_code:
+        raise typer.Exit(run.exit_code)
 
 
 def _interval(every: str | None) -> timedelta:

@@ -77,7 +77,7 @@ def _counts(run: Pass) -> dict[str, int]:
     return {
         "ended": len(run.ended),
         "renewed": len(run.renewed),
-        "warned": len({one.machine for one in run.warned}),
+        "warned": len({warning.machine for warning in run.warned}),
         "left in the end": len(run.spared),
         "not proved": len(run.unproved),
     }

@@ -168,12 +168,12 @@ def _upload(snapshot: Snapshot) -> str:
 
 
 def _left_out(snapshot: Snapshot) -> str | None:
-    found = [one for one in snapshot.left_out if one.why not in ("secret", "excluded")]  # the results: said below
-    if not found:
+    files = [file for file in snapshot.left_out if file.why not in ("secret", "excluded")]  # the results: said below
+    if not files:
         return None
-    others = snapshot.left_out_count - len(found) - len(snapshot.secrets)
+    others = snapshot.left_out_count - len(files) - len(snapshot.secrets)
     more = f", and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
-    return f"{', '.join(map(_entry, found))}{more}"
+    return f"{', '.join(map(_entry, files))}{more}"
 
 
 def _entry(file: LeftOut) -> str:
@@ -193,11 +193,11 @@ def _secrets(snapshot: Snapshot) -> str | None:
 
 def _data(planned: PlannedRun) -> Iterator[tuple[str, str]]:
     """Yield what is fetched from buckets, and what that costs."""
-    for one in planned.data:
-        where = f" from {one.region}" if one.region else ""
-        costs = f"; {one.traffic}" if one.traffic else ""
-        objects = f"{one.objects:,} object{'s' * (one.objects != 1)}"
-        yield "data", f"{one.source}: {objects}, {size(one.bytes)}{where}, to {one.target}{costs}"
+    for data in planned.data:
+        where = f" from {data.region}" if data.region else ""
+        costs = f"; {data.traffic}" if data.traffic else ""
+        objects = f"{data.objects:,} object{'s' * (data.objects != 1)}"
+        yield "data", f"{data.source}: {objects}, {size(data.bytes)}{where}, to {data.target}{costs}"
 
 
 def _asleep(planned: PlannedRun, launch: Plan | None) -> str:

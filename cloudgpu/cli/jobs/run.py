@@ -134,7 +134,7 @@ def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: b
         _show(session, planned, sys.stdout, verbose=verbose, brief=False)
         return planned
     again = partial(plan_run, session, request, os.environ)
-    return ask_for_agreement(session, planned, again, ask, launch_of=lambda one: one.prepared)
+    return ask_for_agreement(session, planned, again, ask, launch_of=lambda run: run.prepared)
 
 
 def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: bool, brief: bool) -> None:

@@ -129,7 +129,7 @@ def _row(value: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
 
 
 def _reading(value: SpotBacktestDocument) -> str:
-    best = min(value["policies"], key=lambda one: one["above_optimum"]["mean"])
+    best = min(value["policies"], key=lambda result: result["above_optimum"]["mean"])
     sentence = (
         f"On demand alone costs {_cost(value, value['on_demand_only'])}; ABOVE BEST is a share of that. 95 runs in 100 "
         "stay below HIGH. ON DEMAND is in hours."

@@ -143,14 +143,14 @@ def _came_back(job: JobDocument) -> str | None:
 
 
 def _attempt(job: JobDocument, place: int, now: datetime) -> str:
-    found = job["attempts"][place]
-    on = f" on {found['machine']}" if found["machine"] else ""
-    if found["began_at"] is None:
-        return f"{found['number']}{on}: not begun"
-    setup = "" if found["setup_s"] is None else f" after a setup of {rounded(found['setup_s'])}"
-    end = "" if found["ended_at"] is None else f", ended {ago(found['ended_at'], now)}"
-    why = f": {found['why']}" if found["why"] else ""
-    return f"{found['number']}{on}: began {ago(found['began_at'], now)}{setup}{end}{why}"
+    attempt = job["attempts"][place]
+    on = f" on {attempt['machine']}" if attempt["machine"] else ""
+    if attempt["began_at"] is None:
+        return f"{attempt['number']}{on}: not begun"
+    setup = "" if attempt["setup_s"] is None else f" after a setup of {rounded(attempt['setup_s'])}"
+    end = "" if attempt["ended_at"] is None else f", ended {ago(attempt['ended_at'], now)}"
+    why = f": {attempt['why']}" if attempt["why"] else ""
+    return f"{attempt['number']}{on}: began {ago(attempt['began_at'], now)}{setup}{end}{why}"
 
 
 def ended_text(job: JobDocument, now: datetime) -> str:

@@ -353,8 +353,8 @@ def _does(fit: BudgetFit) -> str:
 
 def _stop(value: Plan) -> str:
     """Return what `stop` does, and what keeping costs a month, where something is kept that has a price."""
-    kept = [extra for extra in value["attached_costs"] if extra["while_stopped"]]
-    return f"{value['stop_effect']}: {_monthly(kept)}" if kept else str(value["stop_effect"])
+    extras = [extra for extra in value["attached_costs"] if extra["while_stopped"]]
+    return f"{value['stop_effect']}: {_monthly(extras)}" if extras else str(value["stop_effect"])
 
 
 def _monthly(extras: Sequence[Extra]) -> str:

@@ -59,25 +59,25 @@ def command(
     if lost is not None:
         _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
-    wanted = machines_to_end(session, names or [], all_=all_)
-    running = still_running(session, wanted.rows)
+    end = machines_to_end(session, names or [], all_=all_)
+    running = still_running(session, end.rows)
     for line in running_lines(running):
         tell(line)
-    if wanted.rows:
-        listed = ", ".join(dict.fromkeys(command_name(machine) for machine in wanted.rows))
-        whose = "".join(sorted({others_note(session, machine, "end") for machine in wanted.rows}))
-        values = question_machines(session, wanted.rows)
-        stays = [one for machine in wanted.rows for one in named_attached(machine)]
-        about = down_question(values, stays, termination_sentences(session, wanted.rows), whose)
+    if end.rows:
+        listed = ", ".join(dict.fromkeys(command_name(machine) for machine in end.rows))
+        whose = "".join(sorted({others_note(session, machine, "end") for machine in end.rows}))
+        values = question_machines(session, end.rows)
+        stays = [cost for machine in end.rows for cost in named_attached(machine)]
+        about = down_question(values, stays, termination_sentences(session, end.rows), whose)
         confirm(f"End {listed}?", yes=yes, about=about)
-    document, gravest = end_machines(session, wanted, running)
+    document, gravest = end_machines(session, end, running)
     now = session.clock()
     gone = [
         f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in terminated_values(document)
     ]
     gone += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
     gone += [_kept_files(value) for value in document["kept_files"]]
-    gone += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in wanted.others]
+    gone += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in end.others]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
     asked = account_lines(document) if all_ and not gravest else []

@@ -115,9 +115,9 @@ def _moved(session: Session, machine: Machine, asked: options.StartOptions) -> M
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.start import new_lease
 
-    found = plan_move(session, machine)
-    check_move(session, found, new_lease(session, machine, asked.lease, asked.renew_until), asked.override)
-    cheapest, per_month = found.offers[0], found.image.per_month
+    plan = plan_move(session, machine)
+    check_move(session, plan, new_lease(session, machine, asked.lease, asked.renew_until), asked.override)
+    cheapest, per_month = plan.offers[0], plan.image.per_month
     costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     confirm(
         f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image ({costs}), which is "

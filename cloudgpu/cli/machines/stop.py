@@ -28,20 +28,20 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     from cloudgpu.views.machines import machine_value
 
     session = open_session()
-    row, *others = to_stop(session, name)
-    if row.gang:
+    machine, *others = to_stop(session, name)
+    if machine.gang:
         from cloudgpu.cli.clusters.power import stop as stop_cluster
 
-        stop_cluster(session, [row, *others], yes=yes, output=output)
+        stop_cluster(session, [machine, *others], yes=yes, output=output)
         return
-    whose = others_note(session, row, "stop")
-    check_stop(row)
-    for line in running_lines(still_running(session, [row])):
+    whose = others_note(session, machine, "stop")
+    check_stop(machine)
+    for line in running_lines(still_running(session, [machine])):
         tell(line)
-    about = stop_question(machine_value(row, session.clock()), row.stop_effect or "", whose)
-    confirm(f"Stop {row.name}?", yes=yes, about=about)
-    value = machine_value(stop(session, row, why="asked by the user"), session.clock())
-    emit(output, value, _answer_text(value) + _lost(row.stop_effect or ""))
+    about = stop_question(machine_value(machine, session.clock()), machine.stop_effect or "", whose)
+    confirm(f"Stop {machine.name}?", yes=yes, about=about)
+    value = machine_value(stop(session, machine, why="asked by the user"), session.clock())
+    emit(output, value, _answer_text(value) + _lost(machine.stop_effect or ""))
 
 
 def _answer_text(value: MachineDocument) -> str:

@@ -42,8 +42,8 @@ def own_nodes(document: NodesDocument, nothing: str) -> str:
     price = paragraph(
         "No price: nobody in the catalogue rents it out. COST is that of each result, as times one machine's."
     )
-    known = [one for one in document["worth"] if one["verdict"]]
-    tables = [_table(document, known), _seconds(known)] if known else []
+    worths = [one for one in document["worth"] if one["verdict"]]
+    tables = [_table(document, worths), _seconds(worths)] if worths else []
     return "\n\n".join((text, *tables, "\n".join(paragraph(one) for one in document["assumptions"]), price))
 
 

@@ -153,7 +153,7 @@ def refresh_text(value: CatalogRefreshDocument) -> str:
 
 def _refreshed(one: RefreshedProvider) -> list[str]:
     counted = (one["jumps"], one["refused"], one["unanswered"], one["unnamed"])
-    return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(each)) for each in counted)]
+    return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(changes)) for changes in counted)]
 
 
 def _note(mark: str, text: str) -> str:

@@ -80,11 +80,11 @@ def _request(
 ) -> None:
     from cloudgpu.control.catalog.quotas import plan_raise, request_quota
 
-    found = plan_raise(session, asking, account=account, provider=provider)
+    increase = plan_raise(session, asking, account=account, provider=provider)
     if output is Format.TEXT:
-        tell(_request_text(found.value()))
+        tell(_request_text(increase.value()))
     confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")
-    document = request_quota(found)
+    document = request_quota(increase)
     emit(output, document, _answer(document))
 
 

@@ -27,7 +27,7 @@ def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> s
     parts = [paragraph(value["sentence"])]
     if not verbose:
         lines = [*value["warnings"], *(value["notes"][:1] if value["currency"] else [])]
-        parts += ["\n".join(paragraph(one) for one in lines)] if lines else []
+        parts += ["\n".join(paragraph(line) for line in lines)] if lines else []
     if value["machines"]:
         parts.append(_machines(value) if verbose else _few_machines(value))
     if value["desktops"]:

@@ -50,23 +50,23 @@ def command(
 def _text(document: RegionsDocument, question: RegionsQuery) -> str:
     from cloudgpu.control.catalog.regions import sources
 
-    rows = [region for region in document["regions"] if question.gpu is None or region["price"]]
-    elsewhere = [region["region"] for region in document["regions"] if region not in rows]
-    columns = [("REGION", [row["region"] for row in rows])]
+    regions = [region for region in document["regions"] if question.gpu is None or region["price"]]
+    elsewhere = [region["region"] for region in document["regions"] if region not in regions]
+    columns = [("REGION", [row["region"] for row in regions])]
     if question.pings:
-        columns.append(("PING", [_ping(row) for row in rows]))
+        columns.append(("PING", [_ping(row) for row in regions]))
     if question.gpu:
         columns += [
-            ("$/H", [_price(row) for row in rows]),
-            ("TYPE", [row["instance_type"] or "" for row in rows]),
-            ("ZONE", [row["zone"] or "" for row in rows]),
+            ("$/H", [_price(row) for row in regions]),
+            ("TYPE", [row["instance_type"] or "" for row in regions]),
+            ("ZONE", [row["zone"] or "" for row in regions]),
         ]
     headings = [heading for heading, _ in columns]
-    cells = [[column[number] for _, column in columns] for number in range(len(rows))]
+    cells = [[column[number] for _, column in columns] for number in range(len(regions))]
     right = [number for number, heading in enumerate(headings) if heading in ("PING", "$/H")]
     market = document["market"].replace("_", "-")
     notes = [
-        f"{market} prices of {question.gpu}: {'; '.join(sources(rows))}." if question.gpu and rows else "",
+        f"{market} prices of {question.gpu}: {'; '.join(sources(regions))}." if question.gpu and regions else "",
         f"Not sold there now: {', '.join(elsewhere)}." if elsewhere else "",
         _asked_prices(document),
         _one_address(document) if question.pings else "",

@@ -45,8 +45,8 @@ def list_text(values: Sequence[BudgetStatus]) -> str:
 def _all_fit(values: Sequence[BudgetStatus]) -> str:
     if len(values) > 1:
         return f"All {len(values)} budgets hold what is spent and what runs."
-    (one,) = values
-    return f"{one['name']} has {_amount(one['remaining_usd'])} of {_amount(one['limit_usd'])} left."
+    (status,) = values
+    return f"{status['name']} has {_amount(status['remaining_usd'])} of {_amount(status['limit_usd'])} left."
 
 
 def table_of(values: Sequence[BudgetStatus]) -> str:
@@ -74,12 +74,12 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
 
 def set_text(value: BudgetSetDocument) -> str:
     """Return what was set, how it stands, and what it replaced."""
-    one, before = value["budget"], value["replaced"]
-    lines = [table_of([one])]
+    status, before = value["budget"], value["replaced"]
+    lines = [table_of([status])]
     if before is not None:
         lines.append(f"It replaces {_amount(before['limit_usd'])} a {before['period']}, {before['scope']}.")
-    if "stop" in one["actions"]:
-        lines.append(paragraph(_overshoot(one, "15m")))
+    if "stop" in status["actions"]:
+        lines.append(paragraph(_overshoot(status, "15m")))
     if value["terminates"]:
         names = ", ".join(value["terminates"])
         lines.append(

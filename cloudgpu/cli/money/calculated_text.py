@@ -280,15 +280,15 @@ def _by_price(price: str | None, life: float, shown: _Amounts) -> str | None:
 
 
 def _even(answer: Outcomes) -> str:
-    one = answer["expected"]
-    if one["break_even_days"] is None:
+    outcome = answer["expected"]
+    if outcome["break_even_days"] is None:
         return "never, within 30 years"
-    if one["break_even_days"] < 0.05:  # noqa: PLR2004  (the hour from which both are looked at)
+    if outcome["break_even_days"] < 0.05:  # noqa: PLR2004  (the hour from which both are looked at)
         return "from the first hour on"
     bounds = [answer["high"]["break_even_days"], answer["low"]["break_even_days"]]
     texts = ["never" if bound is None else f"{bound:,.0f}" for bound in bounds]
     between = "" if texts[0] == texts[1] else f" ({texts[0]} to {texts[1]})"
-    return f"{_days(one['break_even_days'])}{between}"
+    return f"{_days(outcome['break_even_days'])}{between}"
 
 
 def _days(number: float) -> str:

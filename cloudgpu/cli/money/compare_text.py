@@ -131,7 +131,7 @@ def _hours(document: CompareDocument, shown: Amounts) -> str:
             f"Used as much as so far, the desktop is the cheaper one over its life above "
             f"{shown.with_code(even['price_usd_per_hour'])}."
         )
-    return "\n".join(paragraph(one) for one in notes)
+    return "\n".join(paragraph(note) for note in notes)
 
 
 def _speeds(document: CompareDocument) -> str:

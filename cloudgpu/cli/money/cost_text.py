@@ -131,7 +131,7 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
     rest = groups[SHOWN:]
 
     def total(key: Literal["usd", "low_usd", "high_usd", "on_demand_usd", "savings_usd"]) -> str | None:
-        amounts = [Decimal(amount) for one in rest if (amount := one[key]) is not None]
+        amounts = [Decimal(amount) for group in rest if (amount := group[key]) is not None]
         return f"{sum(amounts, Decimal())}" if amounts else None
 
     others: CostGroup = {
@@ -143,8 +143,8 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
         "high_usd": total("high_usd"),
         "on_demand_usd": total("on_demand_usd"),
         "savings_usd": total("savings_usd"),
-        "without_price": sum(one["without_price"] for one in rest),
-        "marks": "".join(mark for mark in _MARKS if any(mark in one["marks"] for one in rest)),
+        "without_price": sum(group["without_price"] for group in rest),
+        "marks": "".join(mark for mark in _MARKS if any(mark in group["marks"] for group in rest)),
     }
     return [*groups[:SHOWN], others]
 
@@ -245,7 +245,7 @@ def _uncounted(document: CostDocument) -> str:
     """Return of whom bytes out are missing; the last minutes of a machine whose counter is read are not told."""
     now = document["as_of"]
     long = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
-    names = [one["name"] for one in long]
+    names = [traffic["name"] for traffic in long]
     return (
         f"Not in it: bytes out that nobody has read, of {first_few(names, FEW)}; -o json says since when."
         if names
@@ -277,11 +277,11 @@ def _marks(document: CostDocument, *, verbose: bool) -> str:
 def _lost(document: CostDocument, shown: Amounts) -> str:
     found = []
     lost = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
-    for name, what, one in lost:
-        many = {"run": "runs", "failed launch": "failed launches"}[what] if one["number"] != 1 else what
-        if one["number"]:
-            found.append(f"{one['number']} {many} {'that the provider interrupted ' if name == 'interrupted' else ''}")
-            found[-1] = f"{found[-1].strip()}: {shown.with_code(one['usd'])}"
+    for name, what, cost in lost:
+        many = {"run": "runs", "failed launch": "failed launches"}[what] if cost["number"] != 1 else what
+        if cost["number"]:
+            found.append(f"{cost['number']} {many} {'that the provider interrupted ' if name == 'interrupted' else ''}")
+            found[-1] = f"{found[-1].strip()}: {shown.with_code(cost['usd'])}"
     return f"In it: {'; '.join(found)}." if found else ""
 
 
@@ -303,28 +303,28 @@ def _is_going_on(document: CostDocument) -> bool:
 
 def _coming(document: CostDocument, shown: Amounts) -> str:
     """Return what it will have cost at the end of the day and month, and what of it runs without a machine."""
-    burn, found = document["burn"], document["projected"]
-    if found is None or not _is_going_on(document):
+    burn, projections = document["burn"], document["projected"]
+    if projections is None or not _is_going_on(document):
         return ""
     only_machines = [what for what, _ in _parts_of(burn)] == [MACHINES] and not burn["without_price"]
     parts = "" if only_machines else f"An hour now: {_burn(burn, shown)}. "
-    day, month = (shown.with_code(found[end]["usd"]) for end in ("end_of_day", "end_of_month"))
+    day, month = (shown.with_code(projections[end]["usd"]) for end in ("end_of_day", "end_of_month"))
     return f"{parts}At this rate: {day} by the end of the day, {month} by the end of the month."
 
 
 def _to_come(document: CostDocument, shown: Amounts) -> str:
-    burn, found = document["burn"], document["projected"]
-    if found is None or not _is_going_on(document):
+    burn, projections = document["burn"], document["projected"]
+    if projections is None or not _is_going_on(document):
         return ""
     now = f"Now {shown.with_code(burn['usd_per_hour'], 2)} an hour ({_burn(burn, shown)})."
     rows = [
-        ["at the end of the day", _range(found["end_of_day"], shown)],
-        ["at the end of the month", _range(found["end_of_month"], shown)],
-        ["at the leases' end", _range(found["leases_end"], shown)],
-        ["at renew-until", _range(found.get("renew_until"), shown)],
+        ["at the end of the day", _range(projections["end_of_day"], shown)],
+        ["at the end of the month", _range(projections["end_of_month"], shown)],
+        ["at the leases' end", _range(projections["leases_end"], shown)],
+        ["at renew-until", _range(projections.get("renew_until"), shown)],
     ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
-    return f"{paragraph(now)}\n{projected}\n{paragraph(found['assumption'])}"
+    return f"{paragraph(now)}\n{projected}\n{paragraph(projections['assumption'])}"
 
 
 def _burn(burn: BurnRate, shown: Amounts) -> str:
@@ -356,14 +356,14 @@ def _budgets(document: CostDocument, shown: Amounts) -> Iterator[str]:
 
 def _prepaid(document: CostDocument) -> Iterator[str]:
     """Yield what is left in each account that is paid in advance, and how long that lasts as things stand."""
-    for one in document["prepaid"]:
-        yield credit_text(one, from_iso(document["as_of"]))
+    for credit in document["prepaid"]:
+        yield credit_text(credit, from_iso(document["as_of"]))
 
 
 def _sustained(document: CostDocument, shown: Amounts) -> Iterator[str]:
-    for one in document["sustained_use"]:
-        where = f"{one['what']} in {one['region']}, account {one['account']}"
-        yield f"Sustained use, {one['month']}: {shown.with_code(one['usd'])} less for {where}, {one['reason']}."
+    for use in document["sustained_use"]:
+        where = f"{use['what']} in {use['region']}, account {use['account']}"
+        yield f"Sustained use, {use['month']}: {shown.with_code(use['usd'])} less for {where}, {use['reason']}."
 
 
 def _credits(document: CostDocument, shown: Amounts) -> str:
@@ -371,8 +371,8 @@ def _credits(document: CostDocument, shown: Amounts) -> str:
     if found is None:
         return ""
     uses = [
-        f"{one['name']} {shown.with_code(one['used_usd'])}, {shown.with_code(one['remaining_usd'])} left"
-        for one in found["applied"]
+        f"{credit['name']} {shown.with_code(credit['used_usd'])}, {shown.with_code(credit['remaining_usd'])} left"
+        for credit in found["applied"]
     ]
     return f"After credits ({'; '.join(uses)}): {shown.with_code(found['after_usd'])}."
 

@@ -117,18 +117,18 @@ def _play(session: Session, story: _Story) -> DemoDocument:
     from cloudgpu.control.lifecycle.lifecycle import end, stop
 
     story.say("cloudgpu demo: launch, notebook, cost, stop, proof. Everything stays on this machine.")
-    row = _launch(session, story)
-    cell, activity = _work(session, row, story)
+    machine = _launch(session, story)
+    cell, activity = _work(session, machine, story)
     story.step("What it has cost, compared with a desktop of your own.")
     spent, desktop = _cost(session, story)
     story.step("Stop it: programs end, the disk stays, and the provider confirms it.")
-    row = stop(session, row, why="the demo is over")
-    story.detail(f"{row.name} is {row.state}, billed: {'yes' if row.billed else 'no'}")
+    machine = stop(session, machine, why="the demo is over")
+    story.detail(f"{machine.name} is {machine.state}, billed: {'yes' if machine.billed else 'no'}")
     story.step("End it, and prove it.")
-    row = end(session, row, why="the demo is over")
+    machine = end(session, machine, why="the demo is over")
     proof = _prove(session, story)
     return {
-        "machine": row.name,
+        "machine": machine.name,
         "cell_output": cell,
         "activity": activity,
         "spent_usd": spent,

@@ -158,7 +158,7 @@ def _change(
         wanted = _asked_hosts()
     elif existing_setup.text is None and not ask and "owner" not in values and not wanted:
         raise _not_without("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
-    keys = [(one, _key(existing_setup, one, fingerprints, ask=ask)) for one in wanted]
+    keys = [(host, _key(existing_setup, host, fingerprints, ask=ask)) for host in wanted]
     _write(draft(existing_setup, values, keys, login=logs_in), ask=ask, output=output)
 
 
@@ -212,8 +212,8 @@ def _asked_hosts() -> list[Host]:
     from cloudgpu.control.setup.init import read_host
 
     hosts: list[Host] = []
-    while (one := _answer("A machine of your own, as name=user@host[:port]", "none", read_host)) is not None:
-        hosts.append(one)
+    while (host := _answer("A machine of your own, as name=user@host[:port]", "none", read_host)) is not None:
+        hosts.append(host)
     return hosts
 
 

@@ -53,7 +53,7 @@ def _machines(value: ForgetDocument) -> str:
 def _text(value: ForgetDocument, farewell: Farewell) -> str:
     name = value["account"]
     if value["host"] is not None:
-        lost = ", ".join(one["name"] for one in value["lost"])
+        lost = ", ".join(machine["name"] for machine in value["lost"])
         words = f"Host {value['host']} is forgotten."
         return f"{words} These are recorded as gone: {lost}." if lost else words
     if farewell.forgotten:

@@ -47,18 +47,18 @@ def prepare(
     from cloudgpu.control.setup import cloud_account as cloud_init
     from cloudgpu.control.setup.init import find_existing_setup
 
-    found, keys = find_existing_setup(os.environ), _named_keys(cloud, named)
+    setup, keys = find_existing_setup(os.environ), _named_keys(cloud, named)
     if remove and ssh_from:
         message = "--ssh-from does not go with --remove: the rules of the account stay as they are."
         raise InvalidRequest(message, field="--ssh-from", value=ssh_from[0], next="Leave one of the two out.")
     if remove:
-        made = cloud_init.removal(found, cloud, account=account, named=keys)
+        made = cloud_init.removal(setup, cloud, account=account, named=keys)
         changes = [_named_part(made, part) for part in made.present] + ["budget"] * (made.budget_there is not None)
         _show(made, "takes away", changes)
     else:
         alert = _budget(*budget)
         made = cloud_init.prepared(
-            found, cloud, account=account, named=keys, regions=regions, budget=alert, ssh_from=ssh_from
+            setup, cloud, account=account, named=keys, regions=regions, budget=alert, ssh_from=ssh_from
         )
         changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
         changes += ["SSH rules"] * made.sets_ssh + ["SSH key cloudgpu"] * made.registers

@@ -81,11 +81,11 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
 
     from cloudgpu.control.setup.ledger_move import carry_out, plan
 
-    with closing(plan(session, url, follow=follow)) as wanted:
-        if not wanted.follows:
-            asked = f"Move the ledger from {wanted.source.location} to {wanted.to}? The old place becomes read-only."
+    with closing(plan(session, url, follow=follow)) as move:
+        if not move.follows:
+            asked = f"Move the ledger from {move.source.location} to {move.to}? The old place becomes read-only."
             confirm(asked, yes=yes, why="This moves the ledger")
-        value = carry_out(session, wanted, os.environ)
+        value = carry_out(session, move, os.environ)
     emit(output, value, "\n".join(_moved_lines(value)))
 
 

@@ -60,9 +60,9 @@ def _lines(value: TeamLedgerDocument) -> list[str]:
     if value["ready"]:
         lines.append(f"Members: {_names(value['members'])}. Payers among them: {_names(value['payers'])}.")
     lines += value["notes"]
-    for by in dict.fromkeys(one["by"] for one in value["missing"]):
+    for by in dict.fromkeys(right["by"] for right in value["missing"]):
         lines += ["", f"Let {by} run in psql, connected to this database:"]
-        lines += [f"  {one['statement']}" for one in value["missing"] if one["by"] == by]
+        lines += [f"  {right['statement']}" for right in value["missing"] if right["by"] == by]
     if value["missing"]:
         lines += ["", "Then run the same again."]
     return lines

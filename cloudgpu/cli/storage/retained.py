@@ -22,7 +22,7 @@ def listing(session: Session, word: str, output: Format) -> None:
 
     found = named(session, Kind(word))
     document = images_value(found) if Kind(word) is Kind.IMAGE else volumes_value(found)
-    emit(output, document, _table([leftover_value(one) for one in found.items], word, session))
+    emit(output, document, _table([leftover_value(resource) for resource in found.items], word, session))
     exit_if_unanswered(document["unanswered"])
 
 

@@ -62,8 +62,8 @@ class PeriodCosts:
 def read_period_costs(session: Session, since: datetime | None, until: datetime | None) -> PeriodCosts:
     """Return what both say of a period, the ledger as of one line of it."""
     text = "" if since is None else iso(since)
-    rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(text))))
-    return PeriodCosts(rows, ended, utilization_of(session, rows, ended, since, until))
+    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(text))))
+    return PeriodCosts(machines, ended, utilization_of(session, machines, ended, since, until))
 
 
 def compare_with_desktop(
@@ -136,7 +136,7 @@ def _machines(
     session: Session, request: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine]
 ) -> list[RentedMachine]:
     ran = [machine for machine in counted if machine.id in costs.hours]
-    begins = {one.at for machine in ran for one in costs.hours[machine.id]}
+    begins = {hour.at for machine in ran for hour in costs.hours[machine.id]}
     days = {at: at.astimezone(request.zone).date() for at in begins}  # an hour is of the day on which it begins
     speed = speeds(request.desktop, request.work or Work.TRAINING)
     return [_machine(session, machine, costs.hours[machine.id], days, speed) for machine in ran]
@@ -248,8 +248,8 @@ def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None,
 
 def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Work) -> Fraction | None:
     other = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
-    found = None if other is None else speed_ratio(spec, other, work)
-    return None if found is None else found.ratio
+    ratio = None if other is None else speed_ratio(spec, other, work)
+    return None if ratio is None else ratio.ratio
 
 
 def _per_gpu(offer: CatalogOffer) -> Fraction:

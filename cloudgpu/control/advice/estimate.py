@@ -125,12 +125,12 @@ def estimate(
     """
     request, wished = with_resolved_type(request), requested_disks(request.disks)
     offers, speeds = offers_of(request), GpuSpeeds()
-    found = cheapest_each(
+    estimates = cheapest_each(
         list(_estimates(request, past, offers, wished, speeds, now)), each_type=request.each_type or bool(request.type)
     )
     if request.filters.gpu_count is not None:
-        found = whole_gpus_first(found)
-    whole = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in found]
+        estimates = whole_gpus_first(estimates)
+    whole = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in estimates]
     gpu = request.filters.gpu
     return {
         "as_of": iso(now),

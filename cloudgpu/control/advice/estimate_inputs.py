@@ -162,8 +162,8 @@ def past_run(session: Session, name: str) -> PastMachine:
     Raises InstanceNotFound for an unknown name, InvalidRequest where it had no GPU that the catalogue knows, or was
     never in use.
     """
-    rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
-    meant = find_any([row for row in rows if not row.is_named_resource], name, session.clock(), ended=True)
+    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
+    meant = find_any([row for row in machines if not row.is_named_resource], name, session.clock(), ended=True)
     machine = one_of(meant, name, "a past run")
     spec, accelerator = _gpu_of(machine)
     mine = [(subject, use) for subject, use in uses if subject == machine.id]
@@ -205,11 +205,11 @@ def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
     if len(found) != 1:
         has = f"{len(found)} kinds of GPU" if found else "no GPU"
         raise _no_gpu(machine, f"{machine.name} has {has}, so its hours cannot be converted to another GPU.")
-    (one,) = found
-    spec = _spec(one)
+    (gpus,) = found
+    spec = _spec(gpus)
     if spec is None:
-        raise _no_gpu(machine, f"The GPU of {machine.name} is {one.name!r}, of which the catalogue knows no speed.")
-    return spec, one
+        raise _no_gpu(machine, f"The GPU of {machine.name} is {gpus.name!r}, of which the catalogue knows no speed.")
+    return spec, gpus
 
 
 def _spec(gpu: MachineGpus) -> GpuSpec | None:
@@ -293,10 +293,10 @@ def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
 def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
     """Return every offer that passes, in every region."""
     it = request.filters
-    found = catalog.offers(it.provider, it.region, it.market, it.gpu, with_legacy=it.with_legacy, trust=it.trust)
+    offers = catalog.offers(it.provider, it.region, it.market, it.gpu, with_legacy=it.with_legacy, trust=it.trust)
     return [
         offer
-        for offer in found
+        for offer in offers
         if request.type in (None, offer.type.name) and it.gpu_count in (None, offer.type.gpu.count)
     ]
 
@@ -338,4 +338,4 @@ def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
 def precisions(offers: Iterable[CatalogOffer]) -> list[str]:
     """Return in what the GPUs of these offers have a peak that is known."""
     specs = {spec.name: spec for offer in offers if (spec := catalog.named_gpu(offer.type.gpu.name))}
-    return [str(one) for one in Precision if any(peak_tflops(spec, one) for spec in specs.values())]
+    return [str(precision) for precision in Precision if any(peak_tflops(spec, precision) for spec in specs.values())]

@@ -57,7 +57,7 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
     fast = None if own is None or rent.spec is None else speed_ratio(own, rent.spec, work)
     if request.work is not None and fast is None:
         raise _unknown_speed(desktop.gpu, rent, request.work)
-    _check_number(desktop, rent, min(one.low for one in (fast, EQUAL) if one is not None))
+    _check_number(desktop, rent, min(ratio.low for ratio in (fast, EQUAL) if ratio is not None))
     by_speed = request.work is not None or chosen_for is not None or rent.substitute_for is not None
     counted = by_speed and fast is not None
     main = fast if counted and fast is not None else EQUAL
@@ -175,13 +175,13 @@ def _offer(rented: Rented, now: datetime) -> CatalogOffer | None:
     """
     market = Market.SPOT if rented.spot else Market.ON_DEMAND
     for with_legacy in (False, True):
-        found = [
+        offers = [
             offer
             for offer in catalog.offers(market=market, gpu=rented.model, with_legacy=with_legacy)
             if offer.type.gpu.count == rented.count and offer.type.gpu.share == 1
         ]
-        if found:
-            return min(by_price(found), key=lambda offer: bool(spot_uncertainty(offer, now)))
+        if offers:
+            return min(by_price(offers), key=lambda offer: bool(spot_uncertainty(offer, now)))
     return None
 
 

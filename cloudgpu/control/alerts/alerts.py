@@ -197,8 +197,8 @@ def outcomes_value(outcomes: Iterable[Outcome]) -> DeliveryValue:
     """Return who took a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
     found = list(outcomes)
     return {
-        "sent": [one.receiver for one in found if one.why is None],
-        "failed": [{"receiver": one.receiver, "why": one.why} for one in found if one.why is not None],
+        "sent": [outcome.receiver for outcome in found if outcome.why is None],
+        "failed": [{"receiver": outcome.receiver, "why": outcome.why} for outcome in found if outcome.why is not None],
     }
 
 
@@ -218,12 +218,12 @@ def deliver(
     LedgerUnavailable.
     """
     found = [*findings, *found_here(session)]
-    known, raised, cleared = _noted(session, found, {*judged, *TOPICS}, spared)
-    outcomes = _sent(session, found) if known.news else ()
-    known = _alert_state(session) if outcomes else known
-    heard = _audience(session) if known.news else Audience(frozenset())
-    waiting = {one.id for label in heard.all for one in known.waiting(label, heard)}
-    titles = tuple(one.finding.title for one in as_now(known.news, found) if one.cleared_at is None and is_wrong(one))
+    state, raised, cleared = _noted(session, found, {*judged, *TOPICS}, spared)
+    outcomes = _sent(session, found) if state.news else ()
+    state = _alert_state(session) if outcomes else state
+    heard = _audience(session) if state.news else Audience(frozenset())
+    waiting = {alert.id for label in heard.all for alert in state.waiting(label, heard)}
+    titles = tuple(one.finding.title for one in as_now(state.news, found) if one.cleared_at is None and is_wrong(one))
     return Delivery(raised, cleared, outcomes, len(waiting), titles)
 
 
@@ -284,9 +284,9 @@ def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
 
 def undelivered(session: Session) -> dict[str, tuple[RaisedAlert, ...]]:
     """Return, for each receiver that something is waiting for, what that is."""
-    known, heard = _alert_state(session), _audience(session)
+    state, heard = _alert_state(session), _audience(session)
     addresses = everybody(session.settings.alerts, session.home)
-    found = {label: known.waiting(label, heard) for label in map(label_of, addresses)}
+    found = {label: state.waiting(label, heard) for label in map(label_of, addresses)}
     return {label: news for label, news in found.items() if news}
 
 
@@ -299,13 +299,13 @@ def _noted(
     session: Session, findings: Sequence[Finding], judged: Collection[str], spared: Collection[str] = ()
 ) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:
     """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
-    known, now = _alert_state(session), session.clock()
+    state, now = _alert_state(session), session.clock()
     here = {topic_here(session, one) for one in judged}  # whoever looks at a topic looks at this home's part, too
-    raise_, clear = due(findings, known, {*judged, *here}, spared)
+    raise_, clear = due(findings, state, {*judged, *here}, spared)
     if not raise_ and not clear:
-        return known, (), ()
+        return state, (), ()
     heard = _audience(session)
-    raised = [raised_line(one, known, heard.of(one), now) for one in raise_]
+    raised = [raised_line(one, state, heard.of(one), now) for one in raise_]
     lines = raised + [alert_cleared(*one.id, now) for one in clear]
     session.ledger.append(lines)
     return _alert_state(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
@@ -354,7 +354,7 @@ def _tried(session: Session, waiting: Mapping[str, Sequence[RaisedAlert]]) -> tu
     taken = [(one, news) for one, news in zip(outcomes, waiting.values(), strict=True) if one.why is None]
     if taken:
         session.ledger.append(
-            [alert_sent(one.receiver, [each.id for each in news], session.clock()) for one, news in taken]
+            [alert_sent(one.receiver, [alert.id for alert in news], session.clock()) for one, news in taken]
         )
     return outcomes
 

@@ -96,7 +96,7 @@ def append_if_admitted(session: Session, decision: Decision, way: Remedy) -> tup
 def admit(
     session: Session,
     view: View,
-    wanted: Budgeted,
+    subject: Budgeted,
     override: str | None,
     *,
     others: Sequence[Budgeted] = (),
@@ -107,7 +107,7 @@ def admit(
     `others` are wanted with it, all or none: the further nodes of the cluster of this name.
     Raises NotAdmitted where a budget refuses it, and no reason is given or it does not allow to be overridden.
     """
-    ask = evaluate_budgets(session, view, wanted, others=others, of_cluster=of_cluster)
+    ask = evaluate_budgets(session, view, subject, others=others, of_cluster=of_cluster)
     refusals = ask.admission().refusals if ask.accounts else ()
     if not refusals:
         return []
@@ -117,7 +117,7 @@ def admit(
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
     for name, amount in passed:
         session.report(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
-    return [budget_overridden(wanted, override, passed, session.clock(), platform.node())]
+    return [budget_overridden(subject, override, passed, session.clock(), platform.node())]
 
 
 def _too_much(total: Money, limit: Money) -> Money:
@@ -125,16 +125,16 @@ def _too_much(total: Money, limit: Money) -> Money:
 
 
 def evaluate_budgets(
-    session: Session, view: View, wanted: Budgeted, *, others: Sequence[Budgeted] = (), of_cluster: str = ""
+    session: Session, view: View, subject: Budgeted, *, others: Sequence[Budgeted] = (), of_cluster: str = ""
 ) -> AdmissionRequest:
     """Return the request, a machine as it would be in the ledger, with what the budgets that cover it count already.
 
     `others` are wanted with it: the further nodes of the cluster of this name.
     """
-    covering = [budget for budget in budgets(session) if budget.scope.covers(wanted)]
+    covering = [budget for budget in budgets(session) if budget.scope.covers(subject)]
     now = session.clock()
     if not covering:
-        return AdmissionRequest(wanted, (), frozenset(), counted_prices(session), now)
+        return AdmissionRequest(subject, (), frozenset(), counted_prices(session), now)
 
     def ended(since: datetime | None) -> Billed:
         return view.billed("" if since is None else iso(since))
@@ -142,6 +142,6 @@ def evaluate_budgets(
     def unpriced(_since: datetime | None) -> Billed:
         return view.uses(unpriced=True)
 
-    rows = [*view.exposures(), *reserved(session, view, wanted)]
+    machines = [*view.exposures(), *reserved(session, view, subject)]
     prices = counted_prices(session)
-    return admission_request(covering, wanted, rows, ended, prices, now, unpriced, others, of_cluster)
+    return admission_request(covering, subject, machines, ended, prices, now, unpriced, others, of_cluster)

@@ -122,8 +122,8 @@ def _paid_in(session: Session, options: BudgetOptions, amount: Decimal) -> PaidI
         if options.rate_date is not None:
             says, way = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
             raise InvalidRequest(says, field="--rate-date", value=options.rate_date, next=way)
-        found = rate_of(session.settings.currencies, code)
-        return None if found.code == "USD" else PaidIn(amount, found)
+        currency = rate_of(session.settings.currencies, code)
+        return None if currency.code == "USD" else PaidIn(amount, currency)
     if code == "USD":
         raise InvalidRequest(
             "A rate needs the currency that it is for.",
@@ -132,9 +132,9 @@ def _paid_in(session: Session, options: BudgetOptions, amount: Decimal) -> PaidI
             next="Add --currency, for example --currency KRW --rate 1385.2, or leave --rate out.",
         )
     today = session.clock().astimezone(zone_of(options.tz or session.settings.tz)).date()
-    found = typed_rate(code, options.rate, options.rate_date or today)
-    check_past(found, session.clock())
-    return PaidIn(amount, found)
+    currency = typed_rate(code, options.rate, options.rate_date or today)
+    check_past(currency, session.clock())
+    return PaidIn(amount, currency)
 
 
 def _check_known(session: Session, scope: Scope) -> None:
@@ -160,12 +160,12 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
     payers_only(session, "Setting a budget")
     budget = budget_of_options(session, options)
     before = set_budget(session, budget, anew=anew)
-    (found,) = standings(session, [budget])
+    (state,) = standings(session, [budget])
     return {
-        "budget": status_value(found, EVERY),
+        "budget": status_value(state, EVERY),
         "replaced": None if before is None else budget_value(before),
         "terminates": _terminates(session, budget),
-        "warning": _too_low(session, found),
+        "warning": _too_low(session, state),
     }
 
 

@@ -181,11 +181,11 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
         unpriced = list(view.uses(unpriced=True)) if any(one.span.kind == "total" for one in wanted) else []
         return [*view.exposures(), *reserved(session, view)], ended, unpriced
 
-    rows, ended, unpriced = session.ledger.read(look)
-    volumes = existing_volumes(row for row in rows if not isinstance(row, Exposure))
+    machines, ended, unpriced = session.ledger.read(look)
+    volumes = existing_volumes(row for row in machines if not isinstance(row, Exposure))
     prices = counted_prices(session)
-    counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
-    today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)
+    counted = accounts(wanted, machines, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
+    today = accounts(wanted, machines, lambda _since: (), replace(prices, today=True), now, volumes)
     return tuple(status_of(one, other, now) for one, other in zip(counted, today, strict=True))
 
 
@@ -193,7 +193,7 @@ def counted_prices(session: Session) -> Prices:
     """Return what is counted where the ledger has no price: the dated list's, and what stands in for those."""
     listed = cache(_listed_nanos)
     return Prices(
-        lambda row: listed(row.provider, row.instance_type, row.region),
+        lambda subject: listed(subject.provider, subject.instance_type, subject.region),
         cache(_attached_price),
         passes=are_made(session.ledger, session.clock()),
     )

@@ -161,10 +161,10 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     of_all = wanted.asked.owner is None
     if wanted.asked.owner is not None:
         read = _of_owner(read, wanted.asked.owner)
-    rows, ended = read.rows, read.ended
+    machines, ended = read.rows, read.ended
     jobs = all_jobs(session) if wanted.asked.by is By.JOB else {}
-    found = grouped(rows, ended, now, wanted.asked, machine_assignments(jobs.values()))
-    names = group_names(found.groups, rows, wanted.asked, {job.id: job.name for job in jobs.values()})
+    found = grouped(machines, ended, now, wanted.asked, machine_assignments(jobs.values()))
+    names = group_names(found.groups, machines, wanted.asked, {job.id: job.name for job in jobs.values()})
     return {
         **_head(wanted, now),
         "groups": groups_value(found, names, wanted.asked.by, wanted.currency),
@@ -173,15 +173,15 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         "days": None if last is None else _days(read, last, now),
         "this_month_usd": None if last is None else _this_month(read, last, now),
         "unpriced": list(found.total.unpriced),
-        "unmetered": [gap.value() for gap in gaps_within(rows, wanted.asked.since, wanted.asked.until)],
+        "unmetered": [gap.value() for gap in gaps_within(machines, wanted.asked.since, wanted.asked.until)],
         "interrupted": lost_value(found.total.interrupted),
         "failed": lost_value(found.total.failed),
-        **to_come(rows, found.total, wanted.asked, now),
+        **to_come(machines, found.total, wanted.asked, now),
         "budgets": budgets_left(session, now) if of_all else [],
-        "prepaid": credits_value(last_pass(session.ledger).credits, rows, now) if of_all else [],
-        **(deductions(session, rows, wanted.asked, now) if of_all else NOTHING_OFF),
+        "prepaid": credits_value(last_pass(session.ledger).credits, machines, now) if of_all else [],
+        **(deductions(session, machines, wanted.asked, now) if of_all else NOTHING_OFF),
         "fees": _fees(session, found.total),
-        "desktop": _desktop(session, rows, ended, wanted, now),
+        "desktop": _desktop(session, machines, ended, wanted, now),
     }
 
 
@@ -314,12 +314,12 @@ def _this_month(read: _Read, last: CostQuery, now: datetime) -> str | None:
 
 
 def _head(request: CostRequest, now: datetime) -> CostHead:
-    asked = request.asked
+    query = request.asked
     return {
-        "by": str(asked.by),
-        "owner": asked.owner,
-        "since": None if asked.since is None else iso(asked.since),
-        "until": None if asked.until is None else iso(asked.until),
+        "by": str(query.by),
+        "owner": query.owner,
+        "since": None if query.since is None else iso(query.since),
+        "until": None if query.until is None else iso(query.until),
         "tz": request.tz,
         "as_of": iso(now),
         "currency": None if request.currency is None else request.currency.value(),

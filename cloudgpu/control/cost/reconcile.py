@@ -70,13 +70,13 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     """
     now = session.clock()
     # Read once, though an export may be long: what ends meanwhile would be in both, or in none.
-    rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses())))
-    index = ResourceIndex(session.ledger.id, rows, ended)
+    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses())))
+    index = ResourceIndex(session.ledger.id, machines, ended)
     with _opened(file) as lines:
         read = _read(records(lines, str(file)), index, provider, _rates(session))
     _check_providers(read, provider, file)
     providers = _compared(read, provider)
-    ours = _ours(rows, ended, read, providers, now)
+    ours = _ours(machines, ended, read, providers, now)
     both = {**ours, **read.sides}
     found = {
         one: gap_reasons(ours.get(one, LedgerTotal()), read.sides.get(one, ResourceTotal()), read.end, now)

@@ -79,12 +79,12 @@ def parse_report(session: Session, **given: Unpack[ReportOptions]) -> ReportRequ
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
     check_keywords("report", given, ReportOptions.__annotations__)
     month = given.get("month")
-    asked = cast("CompareOptions", {name: value for name, value in given.items() if name != "month"})
+    options = cast("CompareOptions", {name: value for name, value in given.items() if name != "month"})
     if month is not None:
         _check_alone(month, given)
         meant = parse_month(month, session.clock(), given.get("tz") or session.settings.tz)
-        asked["since"], asked["until"] = meant.begin, meant.end
-    request = parse_compare(session, **asked)
+        options["since"], options["until"] = meant.begin, meant.end
+    request = parse_compare(session, **options)
     return ReportRequest(request if month is None else replace(request, since=None), request.since)
 
 
@@ -127,7 +127,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
     days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
     machines = _machines(read, by_machine, laid, period)
     last = now if period.until is None else min(now, period.until)
-    known = Known(read.rows, read.ended, read.hours, days) if request.compare.since == period.since else None
+    costs = Known(read.rows, read.ended, read.hours, days) if request.compare.since == period.since else None
     spent = values.days_value(days, last.astimezone(period.zone).date())
     ran = values.machines_value(machines, _things(read.rows, by_machine))
     document: ReportDocument = {
@@ -138,7 +138,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "until": None if period.until is None else iso(period.until),
         "currency": None if currency is None else currency.value(),
         "about": _about(session, read, by_machine),
-        "comparison": compare_with_desktop(session, request.compare, known),
+        "comparison": compare_with_desktop(session, request.compare, costs),
         "step": spent.step,
         "days": spent.days,
         "projects": values.projects_value(days),
@@ -159,7 +159,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
             ),
             "spot": values.spot_value(machines),
         },
-        "idle_resources": [values.left_value(one) for one in left_over(read.rows, now)],
+        "idle_resources": [values.left_value(cost) for cost in left_over(read.rows, now)],
         "prices": _ages(read.rows, now),
         "unmetered": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
@@ -184,11 +184,11 @@ def _looking_for_no_garbage() -> Iterator[None]:
 
 def _read(session: Session, period: CostQuery) -> ReportInputs:
     since = "" if period.since is None else iso(period.since)
-    rows, ended, lines = session.ledger.read(
+    machines, ended, lines = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.uses(since)), view.said(KINDS))
     )
-    hours = utilization_of(session, rows, ended, period.since, period.until)
-    return ReportInputs(with_tariffs(session, rows), ended, lines, hours)
+    hours = utilization_of(session, machines, ended, period.since, period.until)
+    return ReportInputs(with_tariffs(session, machines), ended, lines, hours)
 
 
 def _about(session: Session, read: ReportInputs, by_machine: Costs) -> ReportBasis:
@@ -249,16 +249,16 @@ def _ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
     from cloudgpu.catalog.price_history import price_ages
 
-    found = [price_ages(kind, now) for kind in CLOUDS if any(machine.provider == kind for machine in machines)]
+    ages = [price_ages(kind, now) for kind in CLOUDS if any(machine.provider == kind for machine in machines)]
     return [
         {
-            "provider": one.provider,
-            "newest": f"{one.newest:%Y-%m-%d}",
-            "oldest": f"{one.oldest:%Y-%m-%d}",
-            "refreshed_at": None if one.refreshed_at is None else iso(one.refreshed_at),
-            "old": one.old,
-            "items": one.items,
+            "provider": ages.provider,
+            "newest": f"{ages.newest:%Y-%m-%d}",
+            "oldest": f"{ages.oldest:%Y-%m-%d}",
+            "refreshed_at": None if ages.refreshed_at is None else iso(ages.refreshed_at),
+            "old": ages.old,
+            "items": ages.items,
         }
-        for one in found
-        if one is not None
+        for ages in ages
+        if ages is not None
     ]

@@ -103,7 +103,7 @@ def egress_rate(provider: str, region: str, bytes_out: int) -> Rate | None:
     kinds = [kind for kind in storage_kinds(provider) if kind.startswith("egress_internet")]
     if not kinds:
         return None
-    listed = max((disk_price(provider, region, kind) for kind in kinds), key=lambda one: one.price)
+    listed = max((disk_price(provider, region, kind) for kind in kinds), key=lambda price: price.price)
     free = next((part for part in listed.note.split(";") if "free" in part), "")
     reasons = [BYTES_OUT, f"not taken off: {free.strip()}" if free else "", _why_at_most(listed, region)]
     why = "; ".join(filter(None, reasons))
@@ -140,8 +140,8 @@ def extras_of(offer: Offer, resolved: Resolved) -> tuple[Extra, ...]:
     """
     item = offer.available
     stays = item.stoppable or item.parkable
-    each = (replace(one, while_stopped=one.while_stopped and (stays or one.named)) for one in resolved.attached)
-    return tuple(extra(item.provider, item.region, one) for one in each if one.while_running or one.while_stopped)
+    resources = (replace(one, while_stopped=one.while_stopped and (stays or one.named)) for one in resolved.attached)
+    return tuple(extra(item.provider, item.region, one) for one in resources if one.while_running or one.while_stopped)
 
 
 def address_kind(provider: str, market: Market) -> str | None:

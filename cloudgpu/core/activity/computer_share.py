@@ -100,5 +100,5 @@ def _runs_at(presence: Presence, at: float) -> bool:
 
 def _watts_at(draws: Sequence[Draw], at: float) -> float | None:
     """Return what was measured at a moment; None where nobody did."""
-    place = bisect_right(draws, at, key=lambda one: one.end)
+    place = bisect_right(draws, at, key=lambda draw: draw.end)
     return draws[place].watts if place < len(draws) and draws[place].begin <= at else None

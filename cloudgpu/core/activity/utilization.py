@@ -243,8 +243,8 @@ def _by_hour(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
 
 
 def _within(spans: Sequence[UsageSpan], begin: float, end: float) -> Sequence[UsageSpan]:
-    first = bisect_left(spans, begin, key=lambda one: one.end)
-    return spans[first : bisect_left(spans, end, key=lambda one: one.begin)]
+    first = bisect_left(spans, begin, key=lambda span: span.end)
+    return spans[first : bisect_left(spans, end, key=lambda span: span.begin)]
 
 
 def _reported_spans(spans: Sequence[UsageSpan], word: Word, begin: float, end: float) -> Iterator[UsageSpan]:

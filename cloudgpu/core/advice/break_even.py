@@ -224,5 +224,5 @@ def break_even_price(desktop: Desktop, use: Fraction, speed: Fraction, growth: F
         return None
     number = desktops_needed(DAY, MICRO * round(use / speed * (DAY // MICRO)))
     worked = min(MICRO * round(use / speed * (desktop.life // MICRO)), desktop.life * number)
-    found = ownership_cost(desktop, desktop.life, worked, number)
-    return found.total.scaled(1 / (use * hours(desktop.life) * annuity_factor(growth, desktop.life)))
+    cost = ownership_cost(desktop, desktop.life, worked, number)
+    return cost.total.scaled(1 / (use * hours(desktop.life) * annuity_factor(growth, desktop.life)))

@@ -91,9 +91,9 @@ def possible_builds(specs: Iterable[GpuSpec], need: WorkNeeds, base: Desktop, fi
     taken in place of several, and fewer come before more. Where the speed of one of them was not measured, all are
     compared by what stands in for it.
     """
-    found = [build for spec in specs for build in _of_card(spec, need, base, figures)]
-    single = [one for one in found if one.cards == 1]
-    chosen = single if single and need.cards is None else found
+    builds = [build for spec in specs for build in _of_card(spec, need, base, figures)]
+    single = [one for one in builds if one.cards == 1]
+    chosen = single if single and need.cards is None else builds
     measured = need.work is Work.TRAINING and all(one.spec.trains_vs_h100 is not None for one in chosen)
     paced = [_paced(one, need.speed(one.spec) if measured else decoding_speed(one.spec)) for one in chosen]
     return sorted(paced, key=lambda one: (one.cards, -(one.per_dollar or 0.0), one.desktop.purchase, one.spec.name))

@@ -151,9 +151,9 @@ def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
 
 def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
     found = Fraction(0)
-    for one in buy.attached:
-        if one.part == part:
-            cost = _attached_cost(one, buy, span)
+    for estimate in buy.attached:
+        if estimate.part == part:
+            cost = _attached_cost(estimate, buy, span)
             if cost is None:
                 return None
             found += cost

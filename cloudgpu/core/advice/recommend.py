@@ -101,12 +101,12 @@ def fitting_machines(
     Several GPUs have to talk to each other, and a larger machine is paid whole; of each GPU only the machines with the
     fewest that hold it. What has no known speed comes last of its like; equal ones by price.
     """
-    found = [machine for offer in by_price(offers) if (machine := _machine(offer, need, spec_of, figures))]
+    machines = [machine for offer in by_price(offers) if (machine := _machine(offer, need, spec_of, figures))]
     fewest: dict[tuple[str, float], int] = {}
-    for one in found:
+    for one in machines:
         fewest[_gpu(one)] = min(one.offer.type.gpu.count, fewest.get(_gpu(one), one.offer.type.gpu.count))
     least = min(fewest.values(), default=0)
-    kept = [one for one in found if one.offer.type.gpu.count == fewest[_gpu(one)]]
+    kept = [one for one in machines if one.offer.type.gpu.count == fewest[_gpu(one)]]
     return sorted(
         kept, key=lambda one: (_doubted(one, now), one.offer.type.gpu.count > least, -(one.per_dollar or 0.0))
     )

@@ -68,8 +68,8 @@ class Rent:
     @property
     def memory_gib(self) -> float | None:
         """What one GPU of the work may need: that of the GPU that was named, and not of one that stands in for it."""
-        named = self.substitute_for or self.spec
-        return None if named is None else named.memory_gib
+        spec = self.substitute_for or self.spec
+        return None if spec is None else spec.memory_gib
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,12 +120,12 @@ class AlertState:
     @property
     def lasting(self) -> dict[str, RaisedAlert]:
         """The news that have not fallen back, by key."""
-        return {one.finding.key: one for one in self.news if one.cleared_at is None}
+        return {alert.finding.key: alert for alert in self.news if alert.cleared_at is None}
 
     def waiting(self, receiver: str, audience: Audience | None = None) -> tuple[RaisedAlert, ...]:
         """Return what this receiver is still to have, oldest first; of an audience only what is for it."""
-        waiting = (one for one in self.news if one.waits_for(receiver))
-        return tuple(one for one in waiting if audience is None or receiver in audience.of(one.finding))
+        waiting = (alert for alert in self.news if alert.waits_for(receiver))
+        return tuple(alert for alert in waiting if audience is None or receiver in audience.of(alert.finding))
 
 
 def alert_state(lines: Iterable[Event]) -> AlertState:

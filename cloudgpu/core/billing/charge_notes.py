@@ -124,10 +124,8 @@ def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
         if not machine.is_named_resource and machine.provider_id and _is_charged(machine)
     )
     waiting = (machine for machine in ran if machine.billed or machine.terminated_at or not machine.traffic)
-    found = [
-        TrafficGap(machine.id, machine.name, _counted_until(machine), machine.terminated_at) for machine in waiting
-    ]
-    return [gap for gap in found if gap.until is None or gap.until > gap.since]
+    gaps = [TrafficGap(machine.id, machine.name, _counted_until(machine), machine.terminated_at) for machine in waiting]
+    return [gap for gap in gaps if gap.until is None or gap.until > gap.since]
 
 
 def _is_charged(machine: Machine) -> bool:
@@ -137,8 +135,8 @@ def _is_charged(machine: Machine) -> bool:
 def gaps_within(machines: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:
     """Return the gaps that reach into a period; None: without that end."""
     begin, end = (None if moment is None else iso(moment) for moment in (since, until))
-    found = (gap for gap in traffic_gaps(machines) if end is None or gap.since < end)
-    return [gap for gap in found if begin is None or gap.until is None or gap.until > begin]
+    gaps = (gap for gap in traffic_gaps(machines) if end is None or gap.since < end)
+    return [gap for gap in gaps if begin is None or gap.until is None or gap.until > begin]
 
 
 def _counted_until(machine: Machine) -> str:

@@ -257,9 +257,9 @@ def _in_pieces(
     gone = ((known[subject], use) for subject, use in ended)
     for machine, data in chain(gone, ((one, use) for one in machines for use in one.open_usage)):
         again = False
-        there = assigned.get(machine.id, UNASSIGNED)
+        assignments = assigned.get(machine.id, UNASSIGNED)
         by_job = query.by is By.JOB
-        found = charges_by_key(data, now, there, since=query.since, until=query.until) if by_job else {}
+        found = charges_by_key(data, now, assignments, since=query.since, until=query.until) if by_job else {}
         for key, piece in found.items() if by_job else _pieces(data, now, query):
             yield _Part(key, machine, piece, again)
             again = True

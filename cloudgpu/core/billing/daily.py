@@ -111,10 +111,10 @@ def daily_of(
     last = _FOREVER if until is None else to_us(until)
     intervals: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
     without: dict[str, None] = {}
-    for subject, resource, found in laid:
+    for subject, resource, timeline in laid:
         machine = known[subject]
-        intervals[machine.project or ""].take(found)
-        if found.unpriced and max(found.begin, first) < min(found.end, last):
+        intervals[machine.project or ""].take(timeline)
+        if timeline.unpriced and max(timeline.begin, first) < min(timeline.end, last):
             without[f"{machine.name} ({resource})"] = None
     return Daily(_by_day(intervals, zone, first, last), tuple(without))
 
@@ -220,8 +220,8 @@ def _by_day(laid: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, las
 def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
     """Return the days that a time touches, and where each begins; one more edge is the end of the last."""
     found = list(periods("day", EPOCH + begin * MICRO, EPOCH + end * MICRO, zone))
-    edges = [to_us(one.begin) for one in found] + [to_us(found[-1].end)]
-    return [one.begin.astimezone(zone).date() for one in found], edges
+    edges = [to_us(period.begin) for period in found] + [to_us(found[-1].end)]
+    return [period.begin.astimezone(zone).date() for period in found], edges
 
 
 def _binned(intervals: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:

@@ -92,15 +92,15 @@ def sustained_use_discounts(
         machine._replace(open_usage=tuple([use for use in machine.open_usage if may_count(use)]))
         for machine in machines
     ]
-    found: list[Discount] = []
+    discounts: list[Discount] = []
     for month in periods("month", first, min(filter(None, (until, now))), UTC):
         over = until is not None and until < month.end and until < now
         if not over and (since is None or since <= month.begin):
             bill = period_charges(
                 there, _within(known, month.begin, month.end), now, since=month.begin, until=month.end
             )
-            found += sustained_use(bill, month.begin)
-    return found
+            discounts += sustained_use(bill, month.begin)
+    return discounts
 
 
 def _within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:

@@ -83,10 +83,10 @@ class Running:
 
 def open_usages(machines: Iterable[Machine], now: datetime) -> list[Running]:
     """Return every usage of these machines (`View.billable_machines`) that is still billed."""
-    found = ((machine, use) for machine in machines for use in machine.open_usage if use.end is None)
+    usages = ((machine, use) for machine in machines for use in machine.open_usage if use.end is None)
     return [
         Running(machine, use._replace(segments=use.segments[-1:]), max(now, billed_span(use, now)[1]))
-        for machine, use in found
+        for machine, use in usages
     ]
 
 

@@ -69,14 +69,14 @@ def line_items(
     """
     exact = rounded = 0
     for one in bill:
-        there = assigned.get(one.machine.id, UNASSIGNED)
-        for begin, end in _pieces(one.charge.usage, now, since, until, there):
+        assignments = assigned.get(one.machine.id, UNASSIGNED)
+        for begin, end in _pieces(one.charge.usage, now, since, until, assignments):
             found = _charge(one.charge.usage, now, begin, end)
             if found.billed_us or found.high or found.unpriced_us:
                 exact += found.amount
                 amount = money(exact) - Money(rounded)
                 rounded += amount.nanos
-                yield _item(one.machine, found, (begin, end), amount, now, key_at(there, one.charge.usage, begin))
+                yield _item(one.machine, found, (begin, end), amount, now, key_at(assignments, one.charge.usage, begin))
 
 
 def _charge(usage: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:

@@ -171,20 +171,20 @@ class AdmissionRequest:
 
     def fitting(self) -> int:
         """Return how many of the machines every refusing budget carries, fewer than all: 0 for none."""
-        rows = (self.wanted, *self.others)
-        return next((n for n in range(len(rows) - 1, 0, -1) if not self._admission(rows[:n]).refusals), 0)
+        subjects = (self.wanted, *self.others)
+        return next((n for n in range(len(subjects) - 1, 0, -1) if not self._admission(subjects[:n]).refusals), 0)
 
-    def _admission(self, rows: Sequence[Budgeted]) -> Admission:
-        found = [commitments_of(row, to_us(self.now), self.prices, self.volumes) for row in rows]
+    def _admission(self, subjects: Sequence[Budgeted]) -> Admission:
+        found = [commitments_of(row, to_us(self.now), self.prices, self.volumes) for row in subjects]
         items = tuple(chain.from_iterable(one.items for one in found))
         commitments = Commitments(items, any(one.unpriced for one in found))
-        return Admission(tuple(_verdict(account, rows[0], commitments, self.now) for account in self.accounts))
+        return Admission(tuple(_verdict(account, subjects[0], commitments, self.now) for account in self.accounts))
 
 
 def admission_request(
     budgets: Iterable[Budget],
-    wanted: Budgeted,
-    rows: Sequence[Budgeted | Exposure],
+    subject: Budgeted,
+    exposures: Sequence[Budgeted | Exposure],
     ended: Ended,
     prices: Prices,
     now: datetime,
@@ -200,16 +200,16 @@ def admission_request(
     budgets take their sums
     instead of every ended use. Neither is called where no budget covers what is wanted.
     """
-    covering = [budget for budget in budgets if budget.scope.covers(wanted)]
-    volumes = existing_volumes(row for row in rows if not isinstance(row, Exposure))
-    ids = {wanted.id, *(one.id for one in others)}
-    found = accounts(covering, rows, ended, prices, now, volumes, without=ids, unpriced=unpriced)
-    return AdmissionRequest(wanted, found, volumes, prices, now, tuple(others), of_cluster)
+    covering = [budget for budget in budgets if budget.scope.covers(subject)]
+    volumes = existing_volumes(row for row in exposures if not isinstance(row, Exposure))
+    ids = {subject.id, *(subject.id for subject in others)}
+    found = accounts(covering, exposures, ended, prices, now, volumes, without=ids, unpriced=unpriced)
+    return AdmissionRequest(subject, found, volumes, prices, now, tuple(others), of_cluster)
 
 
 def accounts(
     budgets: Sequence[Budget],
-    rows: Sequence[Budgeted | Exposure],
+    exposures: Sequence[Budgeted | Exposure],
     ended: Ended,
     prices: Prices,
     now: datetime,
@@ -225,8 +225,8 @@ def accounts(
     micros, covers = to_us(now), _Covers(found)
     covering: dict[str, Sequence[Account]] = {}
     names: dict[str, str] = {}
-    summed = [one for one in found if unpriced is not None and one.budget.span.kind == "total"]
-    for row in rows:
+    summed = [account for account in found if unpriced is not None and account.budget.span.kind == "total"]
+    for row in exposures:
         subject = row.id
         names[subject] = row.name
         covering[subject] = covered = covers(row)
@@ -235,10 +235,10 @@ def accounts(
         elif covered:
             _take(covered, row, micros, prices, volumes, ahead=subject not in without)
         if summed:
-            _settle([one for one in covered if one in summed], row)
-    folded = [one for one in found if one not in summed]
+            _settle([account for account in covered if account in summed], row)
+    folded = [account for account in found if account not in summed]
     for wished, uses in (
-        (folded, ended(earliest_relevant([one.budget for one in folded], now)) if folded else ()),
+        (folded, ended(earliest_relevant([account.budget for account in folded], now)) if folded else ()),
         (summed, unpriced(None) if summed and unpriced else ()),
     ):
         theirs = covering if len(wished) == len(found) else _among(covering, wished)
@@ -258,17 +258,17 @@ class _Covers:
     def __call__(self, row: Budgeted | Exposure) -> Sequence[Account]:
         """Return those that cover a row, or what an exposure is of."""
         if not isinstance(row, Exposure):
-            return [one for one in self._found if one.budget.scope.covers(row)]
+            return [account for account in self._found if account.budget.scope.covers(row)]
         key = row.provider, row.account, row.project, row.owner
         known = None if self._by_name else self._known.get(key)
         if known is None:
             own = ("", "") if row.is_named_resource else (row.name, row.id)
-            known = self._known[key] = [one for one in self._found if one.budget.scope.means(*key, *own)]
+            known = self._known[key] = [account for account in self._found if account.budget.scope.means(*key, *own)]
         return known
 
 
 def _among(covering: Mapping[str, Sequence[Account]], wished: Sequence[Account]) -> dict[str, Sequence[Account]]:
-    return {subject: [one for one in covered if one in wished] for subject, covered in covering.items()}
+    return {subject: [account for account in covered if account in wished] for subject, covered in covering.items()}
 
 
 def _begin(budget: Budget, now: datetime) -> int:
@@ -320,7 +320,7 @@ def current_period(budget: Budget, now: datetime) -> Period | None:
 
 def _take(
     covered: Sequence[Account],
-    row: Budgeted,
+    subject: Budgeted,
     now: int,
     prices: Prices,
     volumes: frozenset[tuple[str, str]],
@@ -328,16 +328,16 @@ def _take(
     ahead: bool,
 ) -> None:
     """Take a row into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
-    for use in row.open_usage:
-        _bill(covered, use, now, prices, row.name)
+    for use in subject.open_usage:
+        _bill(covered, use, now, prices, subject.name)
     if not ahead:
         return
-    future = commitments_of(row, now, prices, volumes)
+    future = commitments_of(subject, now, prices, volumes)
     for account in covered:
         account.promises += future.items
         if future.unpriced:
-            account.unpriced.append(row.name)
-        account.assumed |= _assumed(row, future.items)
+            account.unpriced.append(subject.name)
+        account.assumed |= _assumed(subject, future.items)
 
 
 def _bill(covered: Sequence[Account], use: Usage | list[RateInterval], now: int, prices: Prices, name: str) -> None:
@@ -368,14 +368,14 @@ def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
     return usage._replace(per=Per(per), segments=(PriceInterval(usage.begin, nanos, why, None, "derived"),)), why
 
 
-def _assumed(row: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:
-    return dict.fromkeys(f"{row.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
+def _assumed(subject: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:
+    return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
-def _verdict(account: Account, row: Budgeted, commitments: Commitments, now: datetime) -> Verdict:
-    unpriced = [*account.unpriced, *([row.name] if commitments.unpriced else [])]
-    assumed = account.assumed | _assumed(row, commitments.items)
-    free = not commitments.unpriced and not any(one.nanos for one in commitments.items)
+def _verdict(account: Account, subject: Budgeted, commitments: Commitments, now: datetime) -> Verdict:
+    unpriced = [*account.unpriced, *([subject.name] if commitments.unpriced else [])]
+    assumed = account.assumed | _assumed(subject, commitments.items)
+    free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
     found = tuple(shares(account, commitments.items, now))
     return Verdict(account.budget, found, () if free else tuple(unpriced), tuple(assumed))
 

@@ -56,10 +56,10 @@ class Scope:
     account: str | None = None
     instance: str | None = None
 
-    def covers(self, row: Budgeted) -> bool:
+    def covers(self, subject: Budgeted) -> bool:
         """Say whether a machine or a retained resource is meant. Values read from tags are compared as tags."""
-        own = ("", "") if row.is_named_resource else (row.name, row.id or "")
-        return self.means(row.provider, row.account, row.project, row.owner, *own)
+        own = ("", "") if subject.is_named_resource else (subject.name, subject.id or "")
+        return self.means(subject.provider, subject.account, subject.project, subject.owner, *own)
 
     def means(self, provider: str, account: str, project: str, owner: str, name: str, id: str) -> bool:  # noqa: A002
         """Say whether something of these is meant; without name and id it is no machine."""

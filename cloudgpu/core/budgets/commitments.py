@@ -74,7 +74,7 @@ class Commitments:
 _NOTHING = Commitments()
 
 
-def commitments_of(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Commitments:
+def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Commitments:
     """Return what goes on costing of a machine or a retained resource.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease, or which only passes would end while
@@ -82,23 +82,23 @@ def commitments_of(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tu
     beside it when it does not run, and what is kept of it, as far as anybody looks. One whose launch is not settled may
     have run since that was sent. `volumes` are the (account, name) of named volumes that stand for themselves.
     """
-    if row.terminated_at is not None and not row.retained:
+    if subject.terminated_at is not None and not subject.retained:
         return _NOTHING
-    kept = [_of_kept(row, entry, prices) for entry in row.retained]
-    if row.terminated_at is not None or row.is_named_resource:
-        return Commitments(tuple(kept))
-    runs = runs_on(row)
-    until = _until(row, now, prices) if runs else None
+    commitments = [_of_kept(subject, entry, prices) for entry in subject.retained]
+    if subject.terminated_at is not None or subject.is_named_resource:
+        return Commitments(tuple(commitments))
+    runs = runs_on(subject)
+    until = _until(subject, now, prices) if runs else None
     beside = [
-        _of_beside(row, entry, until, prices)
-        for entry in row.attached_costs or ()
-        if entry.running and (runs or entry.kept) and not _stands_for_itself(row, entry, volumes)
+        _of_beside(subject, entry, until, prices)
+        for entry in subject.attached_costs or ()
+        if entry.running and (runs or entry.kept) and not _stands_for_itself(subject, entry, volumes)
     ]
-    nanos = compute_nanos(row, prices) if runs else None
-    compute = [] if nanos is None else [_compute(row, until, nanos)]
-    sent = parse_us(row.intended_at) if row.launch_status == "open" and row.intended_at else None
+    nanos = compute_nanos(subject, prices) if runs else None
+    compute = [] if nanos is None else [_compute(subject, until, nanos)]
+    sent = parse_us(subject.intended_at) if subject.launch_status == "open" and subject.intended_at else None
     own = [*compute, *beside] if sent is None else [one._replace(since=sent) for one in (*compute, *beside)]
-    return Commitments((*own, *kept), unpriced=runs and nanos is None)
+    return Commitments((*own, *commitments), unpriced=runs and nanos is None)
 
 
 def runs_on(row: Budgeted) -> bool:
@@ -108,72 +108,72 @@ def runs_on(row: Budgeted) -> bool:
     )
 
 
-def is_left_alone(row: Budgeted, prices: Prices) -> bool:
+def is_left_alone(subject: Budgeted, prices: Prices) -> bool:
     """Say whether only a run would end this machine, and none are made."""
-    guards = guards_of(row)
+    guards = guards_of(subject)
     return guards is not None and guards.only_passes and not prices.passes
 
 
-def compute_nanos(row: Budgeted, prices: Prices) -> int | None:
+def compute_nanos(subject: Budgeted, prices: Prices) -> int | None:
     """Return what an hour of this machine is counted at: spot at its highest price, else on demand; None: not known."""
-    price = row.price and row.price.nanos_per_hour
-    if row.market != "spot" or (prices.today and price is not None):
-        return price if price is not None else prices.compute(row)
-    if row.max_price:
-        return int(not_none(row.max_price))
-    listed = row.on_demand and row.on_demand.nanos_per_hour
+    price = subject.price and subject.price.nanos_per_hour
+    if subject.market != "spot" or (prices.today and price is not None):
+        return price if price is not None else prices.compute(subject)
+    if subject.max_price:
+        return int(not_none(subject.max_price))
+    listed = subject.on_demand and subject.on_demand.nanos_per_hour
     if listed is None:
-        listed = prices.compute(row)
+        listed = prices.compute(subject)
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
-def _until(row: Budgeted, now: int, prices: Prices) -> int | None:
+def _until(subject: Budgeted, now: int, prices: Prices) -> int | None:
     """Return when it ends at the latest; None where nothing ends it but somebody who has to come and do that."""
-    if row.renew_until is None or is_left_alone(row, prices):
+    if subject.renew_until is None or is_left_alone(subject, prices):
         return None
-    until = parse_us(row.renew_until)
-    return until if until > now else now + OVERDUE * bool(row.billed or row.state == "unknown")
+    until = parse_us(subject.renew_until)
+    return until if until > now else now + OVERDUE * bool(subject.billed or subject.state == "unknown")
 
 
-def _compute(row: Budgeted, until: int | None, nanos: int) -> Commitment:
+def _compute(subject: Budgeted, until: int | None, nanos: int) -> Commitment:
     """Return the promise of the machine itself: what is started there is billed whole."""
-    rule = rule_of(row.provider or "", row.market or "on_demand", "instance", row.licence or "")
+    rule = rule_of(subject.provider or "", subject.market or "on_demand", "instance", subject.licence or "")
     granule = max(rule.granularity_us, rule.maybe_granularity_us)
     end = None if until is None else until + (granule if granule > 1 else 0)
-    return Commitment(str(row.instance_type), end, nanos, "hour", rule)
+    return Commitment(str(subject.instance_type), end, nanos, "hour", rule)
 
 
-def _stands_for_itself(row: Budgeted, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
+def _stands_for_itself(subject: Budgeted, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
     """Say whether this is a named volume that is there already, and is counted as that."""
-    volume = row.setup.volume if row.setup and entry.named else None
-    return volume is not None and (account_key(row), volume.name) in volumes
+    volume = subject.setup.volume if subject.setup and entry.named else None
+    return volume is not None and (account_key(subject), volume.name) in volumes
 
 
-def _of_beside(row: Budgeted, entry: AttachedCost, until: int | None, prices: Prices) -> Commitment:
+def _of_beside(subject: Budgeted, entry: AttachedCost, until: int | None, prices: Prices) -> Commitment:
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
-        return _priced(row, entry.what, end, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
-    found = _price(row, entry, row.region, resource, prices)
-    return _priced(row, entry.what, end, resource, found, quantity)
+        return _priced(subject, entry.what, end, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
+    found = _price(subject, entry, subject.region, resource, prices)
+    return _priced(subject, entry.what, end, resource, found, quantity)
 
 
-def _of_kept(row: Budgeted, entry: Retained, prices: Prices) -> Commitment:
+def _of_kept(subject: Budgeted, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
-        return _priced(row, what, None, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
-    found = _price(row, entry, entry.region, resource, prices)
+        return _priced(subject, what, None, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
+    found = _price(subject, entry, entry.region, resource, prices)
     quantity = entry.size_gb if entry.by_size or found.why else 1
-    return _priced(row, what, None, resource, found, quantity)
+    return _priced(subject, what, None, resource, found, quantity)
 
 
-def _price(row: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Counted:
+def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Counted:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
     if nanos is not None and not entry.why_at_most:
         return Counted(nanos, entry.per or "month", "")
-    found = prices.beside(row.provider, region, entry.stored_as or "", resource)
+    found = prices.beside(subject.provider, region, entry.stored_as or "", resource)
     if nanos is not None and not found.why:
         return Counted(nanos, entry.per or "month", "")
     return found

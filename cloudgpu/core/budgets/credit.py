@@ -79,8 +79,8 @@ def _hourly(machine: Machine | BudgetSubject) -> int:
         return 0
     runs = runs_on(machine)
     compute = machine.price.nanos_per_hour if runs and machine.price is not None else 0
-    beside = [one for one in machine.attached_costs or () if (one.running if runs else one.kept)]
-    return compute + sum(-(-(one.nanos_per_month or 0) // MONTH_HOURS) for one in beside)
+    costs = [one for one in machine.attached_costs or () if (one.running if runs else one.kept)]
+    return compute + sum(-(-(cost.nanos_per_month or 0) // MONTH_HOURS) for cost in costs)
 
 
 def hourly_spend(credit: Credit, machines: Iterable[Machine]) -> Money:

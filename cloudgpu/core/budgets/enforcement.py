@@ -37,7 +37,7 @@ def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -
 
     def fits(minutes: int) -> bool:
         until = min(wished, request.now + minutes * MINUTE)
-        return not request.admission(lambda row: row._replace(renew_until=iso(until))).refusals
+        return not request.admission(lambda subject: subject._replace(renew_until=iso(until))).refusals
 
     if high <= low or not fits(low + 1):
         return None
@@ -58,7 +58,7 @@ def highest_admitted_price(request: AdmissionRequest) -> Money | None:
 
     def fits(steps: int) -> bool:
         price = HourlyPrice(steps * step, source="", as_of="", basis="")
-        return not request.admission(lambda row: row._replace(market="on_demand", price=price)).refusals
+        return not request.admission(lambda subject: subject._replace(market="on_demand", price=price)).refusals
 
     if not fits(1):
         return None
@@ -145,7 +145,7 @@ def stops_of(
     if not authorization.is_member:
         return budget_stops(standings, machines, warned, now)
     stops = budget_stops([state for state in standings if not state.budget.place], machines, warned, now)
-    known = {one.machine for one in stops}
+    known = {stop.machine for stop in stops}
     own = budget_stops(
         [state for state in standings if state.budget.place],
         [machine for machine in machines if authorization.owns(machine)],

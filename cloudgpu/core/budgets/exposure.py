@@ -214,9 +214,9 @@ def _items(machine: Machine, prices: Prices) -> _Items:
     """Return what goes on costing, that of one unit and end in one; raise _NotStored where more is asked for."""
     end = None if machine.renew_until is None else parse_us(machine.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
-    for one in commitments_of(machine, _LONG_AGO, prices, _Volumes()).items:
-        key = unit_of(one.per, one.rule), _behind(one, end), one.since is not None
-        sums[key] = sums.get(key, 0) + one.nanos
+    for commitment in commitments_of(machine, _LONG_AGO, prices, _Volumes()).items:
+        key = unit_of(commitment.per, commitment.rule), _behind(commitment, end), commitment.since is not None
+        sums[key] = sums.get(key, 0) + commitment.nanos
     return [(nanos, *key) for key, nanos in sums.items()]
 
 

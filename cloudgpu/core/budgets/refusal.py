@@ -36,7 +36,7 @@ def refusal(request: AdmissionRequest, way: Remedy) -> BudgetRefused:
     unpriced = next((one for one in refusals if one.unpriced), None)
     if unpriced is not None:
         return _unpriced(unpriced, request)
-    worst = max(refusals, key=lambda one: (one.tightest.total - one.budget.limit).nanos)
+    worst = max(refusals, key=lambda verdict: (verdict.tightest.total - verdict.budget.limit).nanos)
     until, price = longest_admitted(request, way.least), highest_admitted_price(request)
     share, budget = worst.tightest, worst.budget
     sums = {"limit": budget.limit, "spent": share.spent, "running": share.running, "wanted": share.wanted}

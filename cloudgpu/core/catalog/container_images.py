@@ -111,7 +111,7 @@ def parse_reference(text: str) -> Reference | None:
 def family_of(image: str) -> Family | None:
     """Return what is known of an image's repository, None for nothing."""
     reference = parse_reference(image)
-    return next((one for one in FAMILIES if reference and one.repository == reference.repository), None)
+    return next((family for family in FAMILIES if reference and family.repository == reference.repository), None)
 
 
 def misfit(image: str, capability: str) -> Misfit | None:
@@ -129,8 +129,8 @@ def misfit(image: str, capability: str) -> Misfit | None:
 
 def era_of(image: str) -> Era | None:
     """Return the era of an image by its dated tag; None for a tag without a date, or one older than all eras."""
-    family, found = family_of(image), parse_reference(image)
-    dated = _DATED.match(found.tag) if found else None
+    family, reference = family_of(image), parse_reference(image)
+    dated = _DATED.match(reference.tag) if reference else None
     if family is None or dated is None:
         return None
     release = int(dated[1]), int(dated[2])

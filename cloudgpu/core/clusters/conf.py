@@ -83,16 +83,16 @@ def files_of(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = 
 
 def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = False) -> str:
     """Return the slurm.conf of one node."""
-    head, here = nodes[CONTROLLER].facts, nodes[node].facts
+    head, facts = nodes[CONTROLLER].facts, nodes[node].facts
     at = engine_files(cluster, node)
-    directory = f"{here.home}/{at.directory}"
+    directory = f"{facts.home}/{at.directory}"
     narrow = listens_narrowly([one.facts for one in nodes])
     crowded = len({one.facts.host for one in nodes}) < len(nodes)
     lines = [
         "ClusterName=cloudgpu",
         f"SlurmctldHost={head.hostname}({head.address})",
-        f"SlurmUser={here.user}",
-        f"SlurmdUser={'root' if several else here.user}",
+        f"SlurmUser={facts.user}",
+        f"SlurmdUser={'root' if several else facts.user}",
         f"SlurmctldPort={nodes[CONTROLLER].ports.controller}",
         *(["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"] if narrow else []),
         "AuthType=auth/munge",
@@ -233,17 +233,17 @@ def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles,
     machine's process it is, and its home where the nodes have different ones. A value there is one line, so addresses
     are separated by spaces, unless the batch script has set them.
     """
-    here, head = nodes[node].facts, nodes[CONTROLLER].facts
-    own = {name: value for name, value in here.environ.items() if name.startswith("CLOUDGPU_")}
-    own |= {} if several else {"HOME": here.home}  # each person has one of their own
-    if here.interface and here.interfaces > 1:
-        own |= {"NCCL_SOCKET_IFNAME": here.interface, "GLOO_SOCKET_IFNAME": here.interface}
+    facts, head = nodes[node].facts, nodes[CONTROLLER].facts
+    own = {name: value for name, value in facts.environ.items() if name.startswith("CLOUDGPU_")}
+    own |= {} if several else {"HOME": facts.home}  # each person has one of their own
+    if facts.interface and facts.interfaces > 1:
+        own |= {"NCCL_SOCKET_IFNAME": facts.interface, "GLOO_SOCKET_IFNAME": facts.interface}
     own[MARK] = mark_of(cluster, node)
     fixed = "".join(f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in sorted(own.items()))
     swapped = "".join(
-        f"_swap {name} {shlex.quote(value)} {shlex.quote(here.environ[name])}\n"
+        f"_swap {name} {shlex.quote(value)} {shlex.quote(facts.environ[name])}\n"
         for name, value in sorted(head.environ.items())
-        if not several and name not in own and here.environ.get(name, value) != value
+        if not several and name not in own and facts.environ.get(name, value) != value
     )
     names = "CLOUDGPU_NODE_RANK CLOUDGPU_NUM_NODES CLOUDGPU_GPUS_PER_NODE CLOUDGPU_HOSTFILE MASTER_ADDR MASTER_PORT"
     return f"""#!/bin/sh
@@ -257,7 +257,7 @@ _swap() {{ # What node 0 has in $1 becomes what this node has; what the job adde
 {fixed}{swapped}[ -n "${{SLURM_JOB_NODELIST-}}" ] || exit 0
 _given=${{CLOUDGPU_NODE_IPS-}}
 _of=${{_CLOUDGPU_PORT_OF-}}
-. {shlex.quote(f"{at.short}/{JOB_ENVIRONMENT}" if several else f"{here.home}/{at.job_environment}")}
+. {shlex.quote(f"{at.short}/{JOB_ENVIRONMENT}" if several else f"{facts.home}/{at.job_environment}")}
 for _name in {names} _CLOUDGPU_PORT_OF; do
     eval "echo \\"export $_name=\\$$_name\\""
 done

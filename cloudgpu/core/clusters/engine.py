@@ -90,7 +90,7 @@ def queue_sentence(queue: Queue) -> str:
     parts = [_some(jobs, verb) for jobs, verb in ((queue.running, "run"), (queue.waiting, "wait")) if jobs]
     if parts:
         return ", ".join(parts)
-    stuck = [f"job {one.id} {_stuck(one)}" for one in queue.hopeless]
+    stuck = [f"job {job.id} {_stuck(job)}" for job in queue.hopeless]
     more = f" and {len(stuck) - _FEW} more like it" if len(stuck) > _FEW else ""
     return "no job runs or waits" + (f" ({', '.join(stuck[:_FEW])}{more})" if stuck else "")
 

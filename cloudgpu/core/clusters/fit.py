@@ -79,7 +79,7 @@ def _index(version: SlurmVersion) -> int:
 
 
 def _check_clocks(nodes: Sequence[NodeFacts]) -> None:
-    first, last = min(nodes, key=lambda one: one.ahead_s), max(nodes, key=lambda one: one.ahead_s)
+    first, last = min(nodes, key=lambda facts: facts.ahead_s), max(nodes, key=lambda facts: facts.ahead_s)
     apart = last.ahead_s - first.ahead_s
     if apart > MAX_APART_S:
         raise InvalidRequest(

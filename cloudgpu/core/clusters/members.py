@@ -48,9 +48,9 @@ def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
 
 def status(nodes: Sequence[Machine]) -> Status:
     """Return how complete the cluster with these nodes is. `nodes` are what `members` or `clusters` returns."""
-    there = [machine for machine in nodes if _is_there(machine)]
+    machines = [machine for machine in nodes if _is_there(machine)]
     total = _node(nodes[0]).nodes
-    return Status(len(there), total, len(there) < total and all(one.launch_status != "open" for one in there))
+    return Status(len(machines), total, len(machines) < total and all(one.launch_status != "open" for one in machines))
 
 
 def node_number(machine: Machine) -> int:

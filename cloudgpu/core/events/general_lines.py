@@ -179,17 +179,17 @@ def budget_removed(name: str, now: datetime, after: int) -> Draft:
 
 
 def budget_overridden(
-    row: Budgeted, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str
+    subject: Budgeted, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str
 ) -> Draft:
     """Return the line that says who overrode which budgets, by how much at most, why, and from which computer."""
     body: bodies.BudgetOverridden = {
-        "machine": row.id,
-        "name": row.name,
+        "machine": subject.id,
+        "name": subject.name,
         "reason": reason,
         "passed": [{"name": name, "nanos": amount.nanos} for name, amount in passed],
         "host": host,
     }
-    return Draft("budget_overridden", "budgets", body, now, f"budget_overridden:{row.id}:{iso(now)}")
+    return Draft("budget_overridden", "budgets", body, now, f"budget_overridden:{subject.id}:{iso(now)}")
 
 
 # -- alerts and reports

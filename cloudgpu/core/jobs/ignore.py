@@ -66,8 +66,8 @@ class Rules:
 def read_rules(text: str) -> Rules:
     """Return the rules of an ignore file. A line that can never match is left out, as git does."""
     lines = text.removeprefix("\ufeff").split("\n")
-    found = (read_pattern(_trimmed(line.removesuffix("\r"))) for line in lines if not line.startswith("#"))
-    return make_rules(one for one in found if one is not None)
+    patterns = (read_pattern(_trimmed(line.removesuffix("\r"))) for line in lines if not line.startswith("#"))
+    return make_rules(pattern for pattern in patterns if pattern is not None)
 
 
 def make_rules(patterns: Iterable[Pattern]) -> Rules:

@@ -160,10 +160,10 @@ class Job:
     @property
     def in_slurm(self) -> SlurmRecord | None:
         """What is asked of Slurm, of the last attempt's own if it has one; None for a job on its machine itself."""
-        asked, last = self.spec.get("slurm"), self.attempts[-1] if self.attempts else None
-        if asked is None or last is None or last.cluster is None:
-            return asked
-        return {**asked, "cluster": last.cluster, "members": list(last.members)}
+        slurm, last = self.spec.get("slurm"), self.attempts[-1] if self.attempts else None
+        if slurm is None or last is None or last.cluster is None:
+            return slurm
+        return {**slurm, "cluster": last.cluster, "members": list(last.members)}
 
     @property
     def gang(self) -> int:
@@ -322,7 +322,7 @@ def _run(body: Body) -> SlurmRun:
 def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
     over = {run.id for run in job.runs if run.end is not None}  # a sync that is written late starts none of them again
     tasks = map(_run, body["tasks"])
-    new = tuple(one for one in tasks if one.end is not None or one.id not in over)
+    new = tuple(task for task in tasks if task.end is not None or task.id not in over)
     known = {one.id for one in new}
     runs = (*(run for run in job.runs if run.id not in known), *new)
     return replace(job, slurm_id=body["id"], runs=runs, slurm_at=at)

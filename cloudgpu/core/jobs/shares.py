@@ -79,13 +79,13 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
     """
     exact, guest = 0, dict[str, Sequence[Assignment]]()
     for machine in machines:
-        there = shares.get(machine.id, UNASSIGNED)
-        if len(there) == 1 and there[0].key == job:
+        assignments = shares.get(machine.id, UNASSIGNED)
+        if len(assignments) == 1 and assignments[0].key == job:
             exact += sum(sums[1] for sums in machine.usage_totals.values())
             exact += sum(charge(use, now).amount for use in machine.open_usage)
-        elif any(one.key == job for one in there):
-            guest[machine.id] = there
-            exact += sum(_tariff_cost(job, use, there, now) for use in machine.open_usage)
+        elif any(assignment.key == job for assignment in assignments):
+            guest[machine.id] = assignments
+            exact += sum(_tariff_cost(job, use, assignments, now) for use in machine.open_usage)
     return money(exact + sum(_tariff_cost(job, use, guest[where], now) for where, use in ended if where in guest))
 
 

@@ -114,8 +114,8 @@ def make_snapshot(
 def omissions_of(entries: Iterable[LeftOut]) -> Omissions:
     """Return what a plan says of the entries that stay out."""
     some = list(entries)
-    largest = sorted(some, key=lambda one: (-one.size, one.path))[:MAX_LISTED]
-    return Omissions(tuple(largest), len(some), tuple(sorted(one.path for one in some if one.why == "secret")))
+    largest = sorted(some, key=lambda file: (-file.size, file.path))[:MAX_LISTED]
+    return Omissions(tuple(largest), len(some), tuple(sorted(file.path for file in some if file.why == "secret")))
 
 
 def snapshot_hash(

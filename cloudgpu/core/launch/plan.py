@@ -146,7 +146,7 @@ def launch_plan(
     """
     offer = offers[0]
     guarded_row = guarded_offer(offer.available, request.setup, guarded)
-    ends, row = ends_of(request, offer, policy), of_offer(offer.available, request.setup)
+    ends, subject = ends_of(request, offer, policy), of_offer(offer.available, request.setup)
     paid = tuple(paid_meanwhile(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
@@ -162,7 +162,7 @@ def launch_plan(
         left_out=left_out,
         guards=guards,
         extras=extras,
-        remarks=(*remarks, *offer.available.after, *end_remarks(request, offer, ends), *off_now(policy, row, now)),
+        remarks=(*remarks, *offer.available.after, *end_remarks(request, offer, ends), *off_now(policy, subject, now)),
         lease_from=said_by[0],
         renew_from=said_by[1],
         licence=licence,
@@ -179,7 +179,7 @@ def launch_plan(
 
 def _says(policy: Policy, subject: EndSubject, now: datetime) -> Iterator[DescribedRule]:
     """Yield what the policy says of this machine beside lease and renew-until."""
-    return (one for one in rules_for(policy, now, subject) if one.rule in _PLANNED)
+    return (rule for rule in rules_for(policy, now, subject) if rule.rule in _PLANNED)
 
 
 def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
@@ -237,8 +237,8 @@ def stop_means(request: LaunchRequest, offer: Offer) -> str:
 
 def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> Ends:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
-    row = of_offer(offer.available, request.setup)
-    return Ends(agreed_ending(row, policy), at_last(row, policy), gentlest_ending(row))
+    subject = of_offer(offer.available, request.setup)
+    return Ends(agreed_ending(subject, policy), at_last(subject, policy), gentlest_ending(subject))
 
 
 def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[str]:

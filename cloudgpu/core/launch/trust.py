@@ -36,9 +36,9 @@ def passwords_of(template: str, settings: Mapping[str, str], typed: Mapping[str,
 
 def password_remarks(offers: Sequence[Offer], passwords: Sequence[str]) -> Iterator[str]:
     """Yield which passwords the interface of these offers' providers would show, if one is not a cloud's own."""
-    found = next((offer.available for offer in offers if offer.available.trust is not Trust.CLOUD), None)
-    if found is not None:
-        yield from (Note(SHOWN.format(setting=one, provider=found.provider), NoteKind.ACCESS) for one in passwords)
+    available = next((offer.available for offer in offers if offer.available.trust is not Trust.CLOUD), None)
+    if available is not None:
+        yield from (Note(SHOWN.format(setting=one, provider=available.provider), NoteKind.ACCESS) for one in passwords)
 
 
 def trust_remarks(offers: Sequence[Offer], less: Sequence[Offer]) -> Iterator[str]:

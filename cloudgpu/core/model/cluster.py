@@ -76,10 +76,10 @@ def own_tags(tags: Mapping[str, str], index: int) -> Mapping[str, str]:
 
 def node_of_tags(tags: Mapping[str, str]) -> ClusterNode | None:
     """Return which node of which cluster the tags of a machine say that it is; None for a machine of its own."""
-    said, number = _TAG.fullmatch(tags.get(TAG_CLUSTER, "")), tags.get(TAG_NODE, "")
-    if said is None or not number.isdigit():
+    match, number = _TAG.fullmatch(tags.get(TAG_CLUSTER, "")), tags.get(TAG_NODE, "")
+    if match is None or not number.isdigit():
         return None
-    suffix = "" if said[1] == "1" else f"-{number}"
+    suffix = "" if match[1] == "1" else f"-{number}"
     name, machine = (tags.get(tag, "").removesuffix(suffix) for tag in (TAG_NAME, TAG_ID))
-    engine, loss = cast("Engine", said[2]), cast("OnNodeLoss", said[3])
-    return ClusterNode(name, machine, int(number), int(said[1]), engine, loss)
+    engine, loss = cast("Engine", match[2]), cast("OnNodeLoss", match[3])
+    return ClusterNode(name, machine, int(number), int(match[1]), engine, loss)

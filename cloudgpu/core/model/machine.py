@@ -295,14 +295,14 @@ def existing_volumes(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:
 
     A plan knows its account by name alone; what is launched is held against the account's identity.
     """
-    there = [row for row in rows if row.is_named_resource and row.terminated_at is None]
-    return frozenset((account, row.name) for row in there for account in (account_key(row), row.account))
+    subjects = [row for row in rows if row.is_named_resource and row.terminated_at is None]
+    return frozenset((account, row.name) for row in subjects for account in (account_key(row), row.account))
 
 
-def account_key(row: Budgeted) -> str:
+def account_key(subject: Budgeted) -> str:
     """Return what tells the account of a row from all others: its identity, whatever a member calls it."""
-    identity = row.identity
-    return str(row.account if identity is None else identity.id)
+    identity = subject.identity
+    return str(subject.account if identity is None else identity.id)
 
 
 def scope_of_row(machine: Machine) -> str:

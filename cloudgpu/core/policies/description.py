@@ -129,9 +129,9 @@ def _only_warned_text(rule: DescribedRule, policy: Policy) -> str:
 
 def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tuple[DescribedRule, ...]:
     """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
-    found = [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _OF_A_MACHINE]
-    found += _of_row(policy, machine, now)
-    return tuple(sorted(found, key=lambda one: list(Rule).index(one.rule)))
+    rules = [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _OF_A_MACHINE]
+    rules += _of_row(policy, machine, now)
+    return tuple(sorted(rules, key=lambda rule: list(Rule).index(rule.rule)))
 
 
 _OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)

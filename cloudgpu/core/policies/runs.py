@@ -70,14 +70,14 @@ def with_run(before: Iterable[ScheduledRun], own: ScheduledRun | None, now: date
     an account.
     """
     others = [run for run in before if own is None or run.home != own.home]
-    found = [*([] if own is None else [own]), *others]
-    accounts = {account for run in found for account in run.accounts}
-    guards = {guarding_run(found, account, now) for account in accounts}
+    runs = [*([] if own is None else [own]), *others]
+    accounts = {account for run in runs for account in run.accounts}
+    guards = {guarding_run(runs, account, now) for account in accounts}
 
     def order(run: ScheduledRun) -> tuple[bool, bool, bool, timedelta, str]:
         return run is not own, run not in guards, not is_recent(run, now), abs(now - run.at), run.home
 
-    return tuple(sorted(found, key=order)[:MAX])
+    return tuple(sorted(runs, key=order)[:MAX])
 
 
 def missing_for_guard(runs: Iterable[ScheduledRun], account: str, now: datetime) -> str:

@@ -47,11 +47,11 @@ def cluster_machines(machines: Iterable[Machine], views: Sequence[MachineView], 
 
 
 def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
-    there = [machine for machine in nodes if machine.terminated_at is None]
+    machines = [machine for machine in nodes if machine.terminated_at is None]
     return Gang(
         why_part(nodes, now),
         tuple(row.name for row in lost_nodes(nodes)),
-        begun=any(has_run_before(row) for row in there),
+        begun=any(has_run_before(row) for row in machines),
         discard=any(machine.discard for machine in nodes),
     )
 
@@ -136,7 +136,7 @@ def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
 
 def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
     """Return the nodes of one cluster, which are in their order, as one machine: the first of those that run."""
-    rows = [view.machine for view in nodes]
+    machines = [view.machine for view in nodes]
     awake = [view for view in nodes if view.machine.state not in SHUT_DOWN]
     first = (awake or list(nodes))[0]
     unruled = next((view for view in nodes if view.policy is None), first)
@@ -145,7 +145,7 @@ def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
     scratch = tuple((f"{view.machine.name}:{path}", size) for view in nodes for path, size in view.scratch)
     return replace(
         first,
-        machine=_row(first.machine, rows, now),
+        machine=_row(first.machine, machines, now),
         policy=unruled.policy,
         why_policy=unruled.why_policy,
         judged=None,
@@ -181,9 +181,9 @@ def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
     """Return the warnings that were given of any node: of two by one rule, the one that was told last."""
     found: dict[str, SentWarning] = {}
     for machine in machines:
-        for rule, given in machine.warnings.items():
-            if rule not in found or found[rule].last < given.last:
-                found[rule] = given
+        for rule, warning in machine.warnings.items():
+            if rule not in found or found[rule].last < warning.last:
+                found[rule] = warning
     return found
 
 
@@ -219,6 +219,6 @@ def blocked_by_other_nodes(ended: Iterable[str], machines: Iterable[Machine]) ->
     for nodes in by_cluster(machines).values():
         run = [node for node in nodes if node.terminated_at is None and node.launch_status != "open" and runs_on(node)]
         ends = {node.id for node in nodes if node.id in ids}
-        if ends and any(row.id not in ends and row.state != "stopping" for row in run):
+        if ends and any(machine.id not in ends and machine.state != "stopping" for machine in run):
             left |= ends
     return frozenset(left)

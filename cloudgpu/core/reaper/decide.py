@@ -119,7 +119,7 @@ def _judged(
         at = case.time("renew_until") if runs_on(view.machine) else None  # by the machine's own timer
         return replace(_left_alone(view, f"{case.known.why}: it is left alone"), at=at)
     rules = first_result(case.stage, held=case.held is not None)
-    return _join(case, [found for find in rules if (found := find(case)) is not None])
+    return _join(case, [result for find in rules if (result := find(case)) is not None])
 
 
 def _started(machine: Machine) -> datetime:
@@ -131,12 +131,12 @@ def _started(machine: Machine) -> datetime:
 def _case(
     view: MachineView, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang
 ) -> Case:
-    row, stage = view.machine, _stage(view.machine)
-    held = from_iso(row.hold_until) if row.hold_until else None
+    machine, stage = view.machine, _stage(view.machine)
+    held = from_iso(machine.hold_until) if machine.hold_until else None
     return Case(
         view=view,
         stage=stage,
-        known=activity_evidence(view, now) if runs_on(row) else Evidence(UNKNOWN, "it is stopped", asked=False),
+        known=activity_evidence(view, now) if runs_on(machine) else Evidence(UNKNOWN, "it is stopped", asked=False),
         started=started,
         stop=stop,
         now=now,

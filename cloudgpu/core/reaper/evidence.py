@@ -37,11 +37,11 @@ def own_activity_evidence(view: MachineView, now: datetime) -> Evidence:
     that it was in use say more than that word, and older ones that show use less; without samples a word within the
     window makes it ACTIVE, and an older one, or none, says nothing.
     """
-    row, judged = view.machine, view.judged
+    machine, judged = view.machine, view.judged
     if not view.answered:
-        silent = f"{row.region or row.account} did not answer, so nothing is known of it"
+        silent = f"{machine.region or machine.account} did not answer, so nothing is known of it"
         return Evidence(UNKNOWN, view.judged_fault or silent)
-    if row.state in SHUT_DOWN:
+    if machine.state in SHUT_DOWN:
         return _shut_down(view, now)
     word = _word(view, now)
     if judged is None:

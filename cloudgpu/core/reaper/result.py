@@ -98,8 +98,8 @@ class Pass:
     @property
     def is_whole_here(self) -> bool:
         """Whether all that this computer can reach was judged, and what was to end is proved to have ended."""
-        here = [gap for gap in self.unanswered if not isinstance(gap, AccountElsewhere)]
-        return not (self.unproved or here or self.faults)
+        gaps = [gap for gap in self.unanswered if not isinstance(gap, AccountElsewhere)]
+        return not (self.unproved or gaps or self.faults)
 
     @property
     def is_quiet(self) -> bool:

@@ -156,10 +156,10 @@ def renew_until(case: Case) -> RuleResult | None:
 
 def part_of_cluster(case: Case) -> RuleResult | None:
     """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used."""
-    gang, row = case.gang, case.view.machine
+    gang, machine = case.gang, case.view.machine
     if not gang.part:
         return None
-    end = guards.at_last(row, case.policy) if gang.begun and not gang.discard else Do.TERMINATE
+    end = guards.at_last(machine, case.policy) if gang.begun and not gang.discard else Do.TERMINATE
     return RuleResult(
         Rule.PART, end, f"{gang.part}, and a cluster is all of its machines or none", case.now, urgent=True
     )

@@ -93,13 +93,13 @@ def policy_stops(
             events.setdefault(line.subject, []).append(line)
     last, machines = iso(now if until is None else min(now, until)), list(rows)
     launched = _launched(machines, runs)
-    found = (
+    stops = (
         stop
         for row in machines
         if row.id in runs
         for stop in _stops(row, runs[row.id], events.get(row.id, ()), launched.get(_request(row), ()), last)
     )
-    return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
+    return sorted((one for one in stops if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 
 
 def _launched(machines: Iterable[Machine], runs: Mapping[str, Sequence[Usage]]) -> dict[str, list[str]]:

@@ -69,10 +69,10 @@ def _to_ask(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
 
 def is_to_ask(view: MachineView, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
-    row, policy = view.machine, view.policy
-    if not _can_tell(view) or _is_settled(row, now) or _has_spoken(view, now):
+    machine, policy = view.machine, view.policy
+    if not _can_tell(view) or _is_settled(machine, now) or _has_spoken(view, now):
         return False
-    return _could_be_idle(row, policy, _window(policy), now) or _ends_soon(row, now)
+    return _could_be_idle(machine, policy, _window(policy), now) or _ends_soon(machine, now)
 
 
 def _can_tell(view: MachineView) -> bool:

@@ -218,12 +218,12 @@ def gap_reasons(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None,
     gap = theirs.total - ours.total
     if abs(gap) <= max(CENT, abs(theirs.total) * PER_MILLE):
         return []
-    found = [reason for reason in _parts(ours, theirs, last, now) if abs(reason.usd) * 2 > CENT]
-    found.sort(key=lambda one: -abs(one.usd))
+    reasons = [reason for reason in _parts(ours, theirs, last, now) if abs(reason.usd) * 2 > CENT]
+    reasons.sort(key=lambda one: -abs(one.usd))
     if ours.low <= theirs.total <= ours.high and ours.rows:
         why = "; ".join(ours.reasons) or "the amount is a range"
         return [GapReason("range", gap, f"within what the ledger could not know: {why}")]
-    return found
+    return reasons
 
 
 def _parts(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> Iterator[GapReason]:

@@ -83,11 +83,11 @@ def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
 
 def _while_stopped(machine: Machine) -> Cost:
     """Return what a stopped machine costs a month: what is paid beside it, and itself where it is billed on."""
-    beside = [attached_cost for attached_cost in machine.attached_costs or () if attached_cost.kept or machine.billed]
-    parts = [one.nanos_per_month for one in beside]
+    costs = [attached_cost for attached_cost in machine.attached_costs or () if attached_cost.kept or machine.billed]
+    parts = [cost.nanos_per_month for cost in costs]
     if machine.billed:
         parts.append(machine.price and machine.price.nanos_per_hour * MONTH_H)
-    at_most = any(one.at_most for one in beside)
+    at_most = any(cost.at_most for cost in costs)
     known = [part for part in parts if part is not None]
     if machine.attached_costs is None or len(known) < len(parts):
         return Cost(None, at_most)
@@ -135,8 +135,8 @@ def orphans(
     """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
     there = list(resources)
     found = [*counted(there, knowledge), *machines(knowledge), *others(knowledge, there)]
-    asked = [_as_wished(one, knowledge, request) for one in found if not _is_later(one, knowledge, request)]
-    return sorted(asked, key=lambda one: (one.account, one.region, one.what, one.name, one.id))
+    asked = [_as_wished(orphan, knowledge, request) for orphan in found if not _is_later(orphan, knowledge, request)]
+    return sorted(asked, key=lambda orphan: (orphan.account, orphan.region, orphan.what, orphan.name, orphan.id))
 
 
 def _is_later(orphan: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> bool:
@@ -241,7 +241,7 @@ def _is_needed(resource: ProviderResource, knowledge: LedgerKnowledge) -> bool:
         return any(lives(machine) and (machine.account, machine.region) == here for machine in knowledge.rows)
     ledger, over = resource.tags.get(TAG_LEDGER), State.TERMINATED
     others = (one for one in knowledge.foreign if one.tags.get(TAG_LEDGER) == ledger and one.state is not over)
-    return any((one.account, one.region) == here for one in others)
+    return any((instance.account, instance.region) == here for instance in others)
 
 
 def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, knowledge: LedgerKnowledge) -> Orphan:

@@ -65,7 +65,7 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "break_even": _break_even(story),
         "pace": _paces(story) if story.sides else None,
         "resale_value": {"usd": usd(story.worth), "by": str(story.worth_by)},
-        "own_machines": [own_value(one) for one in story.own],
+        "own_machines": [own_value(work) for work in story.own],
         "own_machines_sentence": own_sentence(story.own, shown) if story.own else None,
         "paid_usd": _paid_sentence(story),
         "assumptions": assumptions(story, shown),
@@ -87,9 +87,9 @@ def _time(at: datetime | None) -> str | None:
 def _speeds(story: Story) -> list[ScaledGpu]:
     """Return each GPU of the cloud, with how many of its hours an hour of the desktop's does and its hours of work."""
     kinds: dict[tuple[str, float | None, SpeedRatio], list[RentedMachine]] = {}
-    for one in [] if story.history is None else story.history.machines:
-        if one.gpus:
-            kinds.setdefault((one.gpu, one.memory_gib, one.speed), []).append(one)
+    for machine in [] if story.history is None else story.history.machines:
+        if machine.gpus:
+            kinds.setdefault((machine.gpu, machine.memory_gib, machine.speed), []).append(machine)
     return [_speed(kind, machines, story.desktop_memory) for kind, machines in sorted(kinds.items(), key=_speed_name)]
 
 

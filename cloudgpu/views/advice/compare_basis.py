@@ -153,20 +153,20 @@ def _of_own(story: Story) -> Iterator[str]:
         "Your own machines are not in the cloud's sum. Their electricity is what cost says of them: their price, "
         "for as long as they ran."
     )
-    assumed = [one.name for one in story.own if one.assumed]
+    assumed = [work.name for work in story.own if work.assumed]
     if assumed:
         yield f"Watts or tariff are not in the settings, and usual ones are assumed: {first_few(assumed)}."
-    several = [one for one in story.own if one.gpus > 1]
-    counted = [one.name for one in several if one.counted]
+    several = [work for work in story.own if work.gpus > 1]
+    counted = [work.name for work in several if work.counted]
     if counted:
         yield f"Of several GPUs those count that were at 3% or more, by whomever: {first_few(counted)}."
-    uncounted = [one.name for one in several if one.uncounted.total_seconds() >= 1 or not one.counted]
+    uncounted = [work.name for work in several if work.uncounted.total_seconds() >= 1 or not work.counted]
     if uncounted:
         yield f"Work counts on all GPUs of a machine while how many worked is not measured: {first_few(uncounted)}."
-    unknown = sum(one.unknown.total_seconds() for one in story.own)
+    unknown = sum(work.unknown.total_seconds() for work in story.own)
     if unknown >= 1:
         yield f"Of {hours_text(unknown)} of them nobody knows whether they were work, and they are counted as none."
-    unread = [one.name for one in story.own if one.energy is None]
+    unread = [work.name for work in story.own if work.energy is None]
     if unread:
         yield f"The power of their GPUs was not measured: {first_few(unread)}."
 

@@ -218,7 +218,7 @@ def _nothing(answer: Answer) -> str:
 
 def _no_card(answer: Answer) -> str:
     if answer.over_budget:
-        cheapest = min(answer.over_budget, key=lambda one: one.desktop.purchase)
+        cheapest = min(answer.over_budget, key=lambda build: build.desktop.purchase)
         return (
             f"No desktop that holds it is within the budget: the cheapest, with {_cards(cheapest)}, costs about "
             f"{cheapest.desktop.purchase.text(0)}."

@@ -53,19 +53,19 @@ def steps(answer: Answer) -> Iterator[Step]:
 
 def _memory_step(answer: Answer) -> Step:
     memory, model = answer.need.memory, answer.model
-    named = [part.source for part in memory.parts if part.source is not None]
+    sources = [part.source for part in memory.parts if part.source is not None]
     if model is not None and len(memory.parts) > 1:
-        named.insert(0, answer.kind.source)
+        sources.insert(0, answer.kind.source)
     if model is None or len(memory.parts) == 1:
-        by = "as you gave it" if not named else f"the rule of thumb for {answer.kind.title}"
-        return Step("Memory", f"{gib(memory.total)} on one GPU: {by}.", tuple(named))
+        by = "as you gave it" if not sources else f"the rule of thumb for {answer.kind.title}"
+        return Step("Memory", f"{gib(memory.total)} on one GPU: {by}.", tuple(sources))
     parts = "; ".join(f"{part.what}: {gib(part.gib)}{_bytes_text(part.bytes_each)}" for part in memory.parts)
     done = "run" if model.method is Method.INFERENCE else f"trained ({model.method})"
     size = f"{model.parameters / 1e9:,g} billion parameters in {model.precision}"
     says = f"{size}, {done}, take {gib(memory.total)}: {parts}."
     others = [f"{gib(one.total)} with {method} in {precision}" for method, precision, one in answer.others]
     says += f" The same model would take {' or '.join(others)}." if others else ""
-    return Step("Memory", says, tuple(named))
+    return Step("Memory", says, tuple(sources))
 
 
 def _bytes_text(bytes_each: Fraction | None) -> str:
@@ -221,7 +221,7 @@ def _of_machine(answer: Answer, machine: Machine, now: datetime) -> Iterator[str
 def free_hours(answer: Answer) -> str:
     """Return that Kaggle's free hours are enough for the work."""
     figures, number_of = answer.rules.figures, answer.free
-    hours, session = (number(one.value) for one in (figures.kaggle_hours, figures.kaggle_session_hours))
+    hours, session = (number(figure.value) for figure in (figures.kaggle_hours, figures.kaggle_session_hours))
     fits = "one" if number_of == 1 else str(number_of)
     return (
         f"Free: this work fits on {fits} of Kaggle's two T4 (16 GiB), about {hours} GPU hours a week in notebooks of "

@@ -104,7 +104,7 @@ def calculated_value(
         "assumptions": [text for text in (resale, *assumptions(found, currency)) if text],
         "years": number(hours(found.rent.horizon) / hours(YEAR)),
         "verdict": verdict(made),
-        "over_years": [_over(one) for one in made],
+        "over_years": [_over(choice) for choice in made],
         "timeline": list(_timeline(found, made[-1])),
         "interest_percent": number(terms.interest * 100),
         "price_drift_percent": number(terms.drift * 100),

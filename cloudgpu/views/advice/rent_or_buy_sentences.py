@@ -204,13 +204,13 @@ def why(answer: RentOrBuyResult, currency: Currency | None) -> str | None:
     worth = answer.case.desktop.depreciation is not Depreciation.NONE  # they leave it out, and differ by that
     if worth or abs(answer.break_even - answer.flat) < DAY / 20:
         return None
-    one = costs_after(answer.case, after, answer.year)
+    time = costs_after(answer.case, after, answer.year)
     ways = "A whole year's electricity charged on its first day, as published examples do"
-    by_day = "" if one.owned.total == one.flat else f", where by the day it is {shown(one.owned.total, currency)}"
+    by_day = "" if time.owned.total == time.flat else f", where by the day it is {shown(time.owned.total, currency)}"
     return (
         f"Paid day by day the curves cross after {days(answer.break_even, 2)}. {ways}, makes it "
-        f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {shown(one.cloud, currency)} against "
-        f"{shown(one.flat, currency)}{by_day}."
+        f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {shown(time.cloud, currency)} against "
+        f"{shown(time.flat, currency)}{by_day}."
     )
 
 

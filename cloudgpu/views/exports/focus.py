@@ -103,15 +103,15 @@ def own_id(usage: Usage) -> str:
 
 
 def _whose(item: LineItem, ledger: str) -> dict[str, str]:
-    row, use = item.machine, item.charge.usage
+    machine, use = item.machine, item.charge.usage
     provider, issuer = _NAMES.get(use.provider, (f"cloudgpu {use.provider}", f"cloudgpu {use.provider}"))
     return {
-        "BillingAccountId": f"{use.provider}/{row.account}",
-        "BillingAccountName": str(row.account),
+        "BillingAccountId": f"{use.provider}/{machine.account}",
+        "BillingAccountName": str(machine.account),
         "ProviderName": provider,
         "PublisherName": issuer,
         "InvoiceIssuerName": issuer,
-        "Tags": json.dumps(_tags(row, ledger) | ({TAG_JOB: item.job} if item.job else {}), ensure_ascii=False),
+        "Tags": json.dumps(_tags(machine, ledger) | ({TAG_JOB: item.job} if item.job else {}), ensure_ascii=False),
     }
 
 
@@ -164,16 +164,16 @@ def _units(usage: Usage) -> tuple[str, str]:
 
 
 def _what(item: LineItem) -> dict[str, str]:
-    row, use = item.machine, item.charge.usage
+    machine, use = item.machine, item.charge.usage
     sku = sku_of(item)
     services = _SERVICES.get(use.provider) or {None: f"cloudgpu {use.provider}"}
     own = own_id(use)
     return {
-        "AvailabilityZone": row.zone or "",
-        "RegionId": row.region or "",
-        "RegionName": row.region or "",
+        "AvailabilityZone": machine.zone or "",
+        "RegionId": machine.region or "",
+        "RegionName": machine.region or "",
         "ResourceId": own,
-        "ResourceName": row.name if own and own != row.name and _is_named(item) else "",
+        "ResourceName": machine.name if own and own != machine.name and _is_named(item) else "",
         "ResourceType": _TYPES[use.resource] if own else "",
         "ServiceCategory": _CATEGORIES.get(use.resource, "Storage"),
         "ServiceName": services.get(use.resource, services[None]),

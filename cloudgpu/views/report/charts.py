@@ -156,9 +156,9 @@ def _met(points: Sequence[Point], meeting: BreakEvenDay) -> Point:
     """Return where the curves meet: on the desktop's, which goes on as in its last month where that is to come."""
     last = points[-1]
     if meeting.day <= last.day:
-        after = points[bisect_left(points, meeting.day, key=lambda one: one.day)]
+        after = points[bisect_left(points, meeting.day, key=lambda point: point.day)]
         return Point(meeting.day, after.desktop, after.desktop)
-    month = points[max(0, bisect_left(points, last.day - timedelta(days=30), key=lambda one: one.day))]
+    month = points[max(0, bisect_left(points, last.day - timedelta(days=30), key=lambda point: point.day))]
     days = (last.day - month.day).days
     pace = (last.desktop - month.desktop) / days if days else 0.0
     amount = last.desktop + max(0.0, pace) * (meeting.day - last.day).days

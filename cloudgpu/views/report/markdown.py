@@ -43,7 +43,7 @@ def to_markdown(document: ReportDocument) -> str:
 
 def escaped(text: str) -> str:
     """Return a text so that Markdown shows it as it is: no markup, no link, no HTML, on one line."""
-    return _MARKUP.sub(lambda found: f"\\{found[0]}", visible(text))
+    return _MARKUP.sub(lambda match: f"\\{match[0]}", visible(text))
 
 
 def _head(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
@@ -245,7 +245,7 @@ def _rests(document: ReportDocument) -> Iterator[str]:
     lines += document["comparison"]["assumptions"]
     if lines:
         yield "## What this rests on"
-        yield "\n".join(f"- {escaped(one)}" for one in lines)
+        yield "\n".join(f"- {escaped(line)}" for line in lines)
 
 
 def _range(one: ProjectSum | CostSum | Projection, shown: Amounts) -> list[str]:

@@ -114,11 +114,11 @@ def _spending_legend(
     document: ReportDocument, names: Sequence[str], others: Sequence[str], amounts: Amounts
 ) -> list[Legend]:
     sums = {project["name"]: project["usd"] for project in document["projects"]}
-    found = [Legend(f"p{n}", name or NO_PROJECT, amounts(sums.get(name))) for n, name in enumerate(names, 1)]
+    legends = [Legend(f"p{n}", name or NO_PROJECT, amounts(sums.get(name))) for n, name in enumerate(names, 1)]
     if others:
         total = amounts(_sum(sums.get(name) for name in others))
-        found.append(Legend(f"p{len(names) + 1}", f"{len(others)} others", total))
-    return found
+        legends.append(Legend(f"p{len(names) + 1}", f"{len(others)} others", total))
+    return legends
 
 
 def _sum(texts: Iterable[str | None]) -> str:
@@ -174,8 +174,8 @@ def _month_ends(days: Sequence[ComparedDay]) -> list[ComparedDay]:
 
 def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     """Return a bar for each of the dearest machines that were billed."""
-    found = [machine for machine in document["machines"] if machine["billed_s"]][:DRAWN]
-    bars = [_bar(one, amounts) for one in found]
+    machines = [machine for machine in document["machines"] if machine["billed_s"]][:DRAWN]
+    bars = [_bar(one, amounts) for one in machines]
     message = f"One bar for each of {len(bars)} machines, the most expensive first, as long as its billed time."
     sums = [sum(bar.seconds[part] for bar in bars) for part in range(4)]
     names = ("GPU busy", "in use otherwise", "idle", "not known")
