@@ -13,7 +13,7 @@ from fractions import Fraction
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.charges import EXACT, money
+from cloudgpu.core.billing.charges import PER_NANO, money
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
 from cloudgpu.core.billing.forecast import Part
 from cloudgpu.core.model.machine import Machine
@@ -145,7 +145,7 @@ def projection_value(tally: CostTotals, further: RemainingCost, at: datetime | N
 
 def with_fees(tally: CostTotals, factor: Fraction) -> str:
     """Return the total with fees, as decimal text in USD."""
-    return usd(Money(round(Fraction(tally.amount, EXACT) * factor)))
+    return usd(Money(round(Fraction(tally.amount, PER_NANO) * factor)))
 
 
 def period_name(key: str, query: CostQuery) -> str:

@@ -10,7 +10,7 @@ from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision, MachineView
-    from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded, Pass
+    from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded, ReaperRun
     from cloudgpu.views.documents.automation.activity import WhyDocument
     from cloudgpu.views.documents.automation.reap import (
         DoneEnd,
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     )
 
 
-def run_value(run: Pass, *, explain: bool = False) -> ReapDocument:
+def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
     """Return a pass; with `explain` also, for each machine, why it counts as what it does."""
     return {
         "started_at": iso(run.begun_at),
-        "took_s": round(run.took.total_seconds(), 3),
+        "took_s": round(run.duration.total_seconds(), 3),
         "dry_run": run.dry_run,
         "busy": run.busy or None,
         "exit_code": run.exit_code,
@@ -35,18 +35,18 @@ def run_value(run: Pass, *, explain: bool = False) -> ReapDocument:
         "ended": [_done(one) for one in run.ended],
         "renewed": [_renewed(one) for one in run.renewed],
         "warned": [_warning_value(one) for one in run.warned],
-        "skipped": [_unfinished_value(one) for one in run.spared],
-        "unconfirmed": [_unfinished_value(one) for one in run.unproved],
+        "skipped": [_unfinished_value(one) for one in run.skipped],
+        "unconfirmed": [_unfinished_value(one) for one in run.unconfirmed],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in run.unanswered],
         "errors": list(run.faults),
         "notes": list(run.sentences),
         "undelivered": list(run.undelivered),
-        **queried_accounts_value(run.asked, run.closed),
+        **queried_accounts_value(run.queried, run.not_queried),
         "explained": explained(run) if explain else [],
     }
 
 
-def explained(run: Pass) -> list[WhyDocument]:
+def explained(run: ReaperRun) -> list[WhyDocument]:
     """Return why each machine counts as what it does, signal by signal, and what follows from it."""
     return [
         why_value(seen, one, run.begun_at, at=seen.reached_at, how="none" if seen.reached_at is None else "live")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.catalog.rules import EVERYWHERE, REGIONS
+from cloudgpu.catalog.rules import PRICED_EVERYWHERE, REGIONS
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 
@@ -110,7 +110,7 @@ def test_every_region_with_gpu_machines_has_a_price_for_what_is_billed_beside_th
     regions = {offer.listed.region for offer in catalog.offers(cloud, with_legacy=True)}
     assert len(regions) > 15
     for region in regions:
-        for kind in EVERYWHERE[cloud]:
+        for kind in PRICED_EVERYWHERE[cloud]:
             found = catalog.disk_price(cloud, region, kind)
             assert not found.upper_bound, f"{cloud} {region} has no price of {kind}"
             assert found.as_of is not None

@@ -326,7 +326,7 @@ class Lab(RuleBasedStateMachine):
         left = {box.name: (world.rows()[box.id].decision, box) for box in running}
         last = world.reap()
         assert set(last.decided) <= {"keep"}, last.decided
-        assert (last.exit_code, last.ended, last.warned, last.unproved) == (0, (), (), ())
+        assert (last.exit_code, last.ended, last.warned, last.unconfirmed) == (0, (), (), ())
         assert not left, f"{left} still run"
 
     def check_the_ledger(self):

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.machine import Machine
 
@@ -59,5 +59,5 @@ def _of_ledger(ledger: Any, now: datetime, key: Callable[[Machine], str | None])
         if group is not None:
             sums = found.setdefault(group, [Fraction(0), Fraction(0)])
             for side, exact in enumerate((item.charge.low, item.charge.high)):
-                sums[side] += Fraction(exact, EXACT)
+                sums[side] += Fraction(exact, PER_NANO)
     return found

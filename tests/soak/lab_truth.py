@@ -8,7 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.machine import Machine
 
@@ -59,7 +59,7 @@ def sums(ledger: Any, now: datetime) -> dict[str, list[Fraction]]:
     for item in period_charges(ledger.billable_machines(), ledger.uses(""), now):
         sides = found.setdefault(item.machine.id, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
-            sides[place] += Fraction(exact, EXACT)
+            sides[place] += Fraction(exact, PER_NANO)
     return found
 
 

@@ -22,7 +22,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
@@ -198,7 +198,7 @@ def charges(year, since=None, until=None):
         key = item.machine.id, item.charge.usage.resource in ("image", "snapshot")
         sums = found.setdefault(key, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
-            sums[place] += Fraction(exact, EXACT * 10**9)
+            sums[place] += Fraction(exact, PER_NANO * 10**9)
     return found
 
 

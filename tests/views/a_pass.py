@@ -10,13 +10,13 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import MachineView
-from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded, Pass
+from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded, ReaperRun
 from tests.core.past import TEN, USUAL, life, minute, quiet
 
 NOW = minute(150)
 
 
-def a_pass(**changes: object) -> Pass:
+def a_pass(**changes: object) -> ReaperRun:
     """Return it; `changes` are fields of the pass."""
     row = machine_of(life())
     assert row is not None
@@ -30,8 +30,8 @@ def a_pass(**changes: object) -> Pass:
         "ended": (Ended(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
         "renewed": (Ended(machine, name, Do.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),),
         "warned": (GivenWarning(machine, name, Rule.IDLE, "idle for 2h", NOW + TEN, ("ledger", "alert", "terminal")),),
-        "spared": (NotEnded(machine, name, Do.KEEP, "it is in use"),),
-        "unproved": (NotEnded(machine, name, Do.STOP, "its stop was refused"),),
+        "skipped": (NotEnded(machine, name, Do.KEEP, "it is in use"),),
+        "unconfirmed": (NotEnded(machine, name, Do.STOP, "its stop was refused"),),
         "unanswered": (Unanswered("us-east-1", "it did not answer"),),
         "faults": ("no policy is called 'mine'",),
         "sentences": ("fox is gone",),
@@ -39,4 +39,4 @@ def a_pass(**changes: object) -> Pass:
         "asked": (QueriedAccount("lab", "aws"),),
         "closed": (Unanswered("gcp", "no project is named"),),
     }
-    return Pass(NOW, **(fields | changes))  # type: ignore[arg-type]
+    return ReaperRun(NOW, **(fields | changes))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from cloudgpu.cli.automation.reap_text import run_text, summary, wrong_text
 from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision
-from cloudgpu.core.reaper.result import Pass
+from cloudgpu.core.reaper.result import ReaperRun
 from cloudgpu.views.reaper import run_value
 from tests.views.a_pass import NOW, a_pass
 
@@ -46,18 +46,18 @@ def test_what_happened_is_a_line_each_and_what_is_wrong_stands_apart():
 
 def test_the_gravest_code_counts():
     assert a_pass().exit_code == 9
-    assert a_pass(unproved=()).exit_code == 8
-    assert a_pass(unproved=(), unanswered=()).exit_code == 8
-    assert a_pass(unproved=(), unanswered=(), faults=()).exit_code == 0
+    assert a_pass(unconfirmed=()).exit_code == 8
+    assert a_pass(unconfirmed=(), unanswered=()).exit_code == 8
+    assert a_pass(unconfirmed=(), unanswered=(), faults=()).exit_code == 0
 
 
 def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
-    found = Pass(NOW)
+    found = ReaperRun(NOW)
     assert (run_text(found, loud=False), wrong_text(found)) == ("", "")
     first, *asked = run_text(found, loud=True).splitlines()
     assert first == summary(found) == "0 machines (0.0 s)"
     assert asked[0].startswith("No cloud was queried")
-    (_, said) = run_text(Pass(NOW, asked=(QueriedAccount("lab", "aws"),)), loud=True).splitlines()
+    (_, said) = run_text(ReaperRun(NOW, queried=(QueriedAccount("lab", "aws"),)), loud=True).splitlines()
     assert said == "Queried: lab (aws)."
 
 
@@ -67,7 +67,7 @@ def test_what_would_be_done_is_said_with_the_use_of_what_runs():
         Decision("cg-2", "owl", Do.KEEP, Rule.NONE, "it is stopped"),
     )
     told = Decision("cg-3", "elk", Do.WARN, Rule.NONE, "no answer")
-    found = Pass(NOW, dry_run=True, decisions=(runs, off, told))
+    found = ReaperRun(NOW, dry_run=True, decisions=(runs, off, told))
     assert run_text(found, loud=True).splitlines()[:3] == [
         "fox: would be kept (hold): IDLE, held",
         "owl: would be kept: it is stopped",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.reaper.result import Pass
+    from cloudgpu.core.reaper.result import ReaperRun
 
 
 def command(
@@ -72,7 +72,7 @@ def command(
     request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
     run = with_jobs(session, reap(session, request), os.environ)
     if cron:
-        run = run.as_cron_tells_it()
+        run = run.without_remote_accounts()
     _show(run, output, explain=explain, loud=verbose or sweep or dry_run)
     if run.exit_code:
         raise typer.Exit(run.exit_code)
@@ -105,7 +105,7 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
     return sweep_due(last, zone_of(session.settings.tz), session.clock())
 
 
-def _show(run: Pass, output: Format, *, explain: bool, loud: bool) -> None:
+def _show(run: ReaperRun, output: Format, *, explain: bool, loud: bool) -> None:
     """Print the pass: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
     from cloudgpu.cli.automation.reap_text import run_text, wrong_text
     from cloudgpu.views.reaper import explained, run_value

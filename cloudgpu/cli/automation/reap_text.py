@@ -16,7 +16,7 @@ from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision
-    from cloudgpu.core.reaper.result import Ended, GivenWarning, Pass
+    from cloudgpu.core.reaper.result import Ended, GivenWarning, ReaperRun
 
 _DONE = {
     Do.STOP: "stopped",
@@ -38,27 +38,27 @@ _WOULD = {
 }
 
 
-def run_text(run: Pass, *, loud: bool) -> str:
+def run_text(run: ReaperRun, *, loud: bool) -> str:
     """Return what is said of a pass on stdout: nothing of one in which nothing happened, unless `loud`."""
     if run.busy:
         return paragraph(run.busy) if loud else ""
     if run.is_quiet and not loud:
         return ""
     lines = [*_planned_lines(run)] if run.dry_run else [*_done_lines(run)]
-    asked = account_lines(queried_accounts_value(run.asked, run.closed)) if loud else []
+    asked = account_lines(queried_accounts_value(run.queried, run.not_queried)) if loud else []
     return "\n".join([*map(paragraph, lines), paragraph(summary(run)), *asked])
 
 
-def wrong_text(run: Pass) -> str:
+def wrong_text(run: ReaperRun) -> str:
     """Return what is said of it on stderr: what may still be billed, what did not answer, what could not be judged."""
-    lines = [f"{one.name} may still be billed: {one.why}" for one in run.unproved]
+    lines = [f"{one.name} may still be billed: {one.why}" for one in run.unconfirmed]
     lines += [unanswered_text(gap.scope, gap.why) for gap in run.unanswered]
     lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in run.faults]
     lines += [f"An alert was not delivered: {why}." for why in run.undelivered]
     return "\n".join(map(paragraph, lines))
 
 
-def summary(run: Pass) -> str:
+def summary(run: ReaperRun) -> str:
     """Return the pass in one line: how many machines, what was done with them, how long it took."""
     parts = [counted(len(run.decisions), "machine")]
     counts = run.decided if run.dry_run else _counts(run)
@@ -68,26 +68,26 @@ def summary(run: Pass) -> str:
     return f"{'; '.join([parts[0], ', '.join(parts[1:])]) if parts[1:] else parts[0]} ({_duration_text(run)})"
 
 
-def _duration_text(run: Pass) -> str:
-    seconds = run.took.total_seconds()
+def _duration_text(run: ReaperRun) -> str:
+    seconds = run.duration.total_seconds()
     return f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds)  # noqa: PLR2004  (a minute)
 
 
-def _counts(run: Pass) -> dict[str, int]:
+def _counts(run: ReaperRun) -> dict[str, int]:
     return {
         "ended": len(run.ended),
         "renewed": len(run.renewed),
         "warned": len({warning.machine for warning in run.warned}),
-        "left in the end": len(run.spared),
-        "not proved": len(run.unproved),
+        "left in the end": len(run.skipped),
+        "not proved": len(run.unconfirmed),
     }
 
 
-def _done_lines(run: Pass) -> Iterator[str]:
+def _done_lines(run: ReaperRun) -> Iterator[str]:
     yield from run.sentences
     yield from map(_done_text, (*run.ended, *run.renewed))
     yield from map(_warning_text, run.warned)
-    for one in run.spared:
+    for one in run.skipped:
         yield f"{one.name}: left, {one.why}"
 
 
@@ -100,7 +100,7 @@ def _warning_text(warning: GivenWarning) -> str:
     return f"{warning.name}: warned{_rule_text(warning.rule)}: {warning.why}" + (f" (by {how})" if how else "")
 
 
-def _planned_lines(run: Pass) -> Iterator[str]:
+def _planned_lines(run: ReaperRun) -> Iterator[str]:
     yield from run.sentences
     for decision in run.decisions:
         yield _decision_text(decision)

@@ -15,7 +15,7 @@ from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.session.last_run import are_made
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only
-from cloudgpu.core.budgets.admission import Billed, accounts, earliest_relevant
+from cloudgpu.core.budgets.admission import Billed, budget_sums, earliest_relevant
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure
@@ -184,8 +184,10 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
     machines, ended, unpriced = session.ledger.read(look)
     volumes = existing_volumes(row for row in machines if not isinstance(row, Exposure))
     prices = counted_prices(session)
-    counted = accounts(wanted, machines, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
-    today = accounts(wanted, machines, lambda _since: (), replace(prices, today=True), now, volumes)
+    counted = budget_sums(
+        wanted, machines, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced
+    )
+    today = budget_sums(wanted, machines, lambda _since: (), replace(prices, today=True), now, volumes)
     return tuple(status_of(one, other, now) for one, other in zip(counted, today, strict=True))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.jobs.reconcile import JobReconciler
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.reaper.result import Pass
+    from cloudgpu.core.reaper.result import ReaperRun
 
 AT_ONCE = 8
 EVERY = timedelta(minutes=1)  # how often `watch` carries them on while one lives
@@ -125,7 +125,7 @@ class _Share:
         self._session.pause(longest.total_seconds())
 
 
-def with_jobs(session: Session, found: Pass, environ: Mapping[str, str]) -> Pass:
+def with_jobs(session: Session, found: ReaperRun, environ: Mapping[str, str]) -> ReaperRun:
     """Carry jobs on after a run of the reaper, unless it changed nothing; return it with what became of them."""
     if found.dry_run or found.busy:
         return found

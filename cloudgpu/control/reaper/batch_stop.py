@@ -54,7 +54,7 @@ def stop_together(session: Session, items: Sequence[EndItem], judge: Judge, chec
     """
     with lock_each(session, items) as (mine, busy):
         ends, outcome = split_still_to_end(session, mine, judge)
-        outcome.spared += busy
+        outcome.skipped += busy
         if ends:
             check()
             outcome.add(stop_locked_together(session, ends))
@@ -75,7 +75,7 @@ def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
     for item in items:
         machine = session.ledger.machine(item.id) or item.machine
         if item.id in failed:
-            outcome.unproved.append(item.left(failed[item.id]))
+            outcome.unconfirmed.append(item.left(failed[item.id]))
         else:
             pin_to_the_end(session, machine)
             outcome.ended.append(item.done(machine.state))

@@ -34,7 +34,7 @@ def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check:
     """
     with lock_each(session, items) as (mine, busy):
         ends, outcome = split_still_to_end(session, mine, judge)
-        outcome.spared += busy
+        outcome.skipped += busy
         if ends:
             check()
             *others, last = sorted(ends, key=lambda one: -node_of(one.machine))
@@ -55,7 +55,7 @@ def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
         if isinstance(result, LedgerUnavailable):
             raise result
         if isinstance(result, CloudgpuError):
-            outcome.unproved.append(item.left(with_remedy(result)))
+            outcome.unconfirmed.append(item.left(with_remedy(result)))
         else:
             outcome.ended.append(item.done(result.state))
     return outcome

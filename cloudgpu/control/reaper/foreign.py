@@ -70,7 +70,7 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unproved.append(NotEnded(one.tags[TAG_ID], name_of(one), Do.STOP, with_remedy(error)))
+            outcome.unconfirmed.append(NotEnded(one.tags[TAG_ID], name_of(one), Do.STOP, with_remedy(error)))
             continue
         if state:
             outcome.ended.append(Ended(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))

@@ -38,7 +38,7 @@ from cloudgpu.parallel import Pool
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.status import BudgetState
-    from cloudgpu.core.reaper.result import Pass
+    from cloudgpu.core.reaper.result import ReaperRun
 
 
 def renew(
@@ -200,7 +200,7 @@ def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
 
 
 def deliver_all(
-    session: Session, found: Pass, standings: Sequence[BudgetState], machines: Sequence[Machine]
+    session: Session, found: ReaperRun, standings: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the run was made; return what was not taken.
 

@@ -35,7 +35,7 @@ from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.evidence import warned_by_budget
 from cloudgpu.core.reaper.outcome import Outcome
-from cloudgpu.core.reaper.result import Ended, NotEnded, Pass
+from cloudgpu.core.reaper.result import Ended, NotEnded, ReaperRun
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
@@ -84,7 +84,7 @@ class ReapOptions:
 
 
 @collected_seldom()
-def reap(session: Session, request: ReapOptions) -> Pass:
+def reap(session: Session, request: ReapOptions) -> ReaperRun:
     """Make one run and return what it found, decided and did; `busy` says that another one is at it.
 
     Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for a
@@ -106,7 +106,7 @@ def reap(session: Session, request: ReapOptions) -> Pass:
     return found
 
 
-def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> Pass:
+def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> ReaperRun:
     """Make the run by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
     with going_on(session, fault) as aside:
         if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
@@ -129,7 +129,7 @@ def _told_away(session: Session, request: ReapOptions, error: LedgerUnavailable)
     raise error
 
 
-def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
+def _reaped(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     with ExitStack() as held:
         held.enter_context(session.for_the_lab())
         try:
@@ -137,7 +137,7 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as other:
-            return Pass(begun, busy=other.message)
+            return ReaperRun(begun, busy=other.message)
         try:
             return _passed(session, request, begun)
         except LedgerAway:
@@ -163,9 +163,9 @@ class _Judged:
     decisions: list[Decision]
     clashes: tuple[str, ...]  # budgets that stand in a file, too
 
-    def found(self, begun: datetime) -> Pass:
+    def found(self, begun: datetime) -> ReaperRun:
         """Return the run as it is before anything is carried out."""
-        return Pass(
+        return ReaperRun(
             begun,
             seen=tuple(self.seen),
             decisions=tuple(self.decisions),
@@ -177,15 +177,15 @@ class _Judged:
         )
 
 
-def _judged_only(session: Session, request: ReapOptions, begun: datetime) -> Pass:
+def _judged_only(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
     judged = _judged(session, request, rehearse(session))
     found, now = judged.found(begun), session.clock()
     would = [f"{name_of(one)} would be stopped: {sentence(one, now)}" for one in overdue(session, judged.sight.foreign)]
-    return replace(found, dry_run=True, sentences=(*found.sentences, *would), took=session.clock() - begun)
+    return replace(found, dry_run=True, sentences=(*found.sentences, *would), duration=session.clock() - begun)
 
 
-def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
+def _passed(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
     judged = _judged(session, request, observe_machines(session, sweep=request.sweep))
     found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
@@ -202,7 +202,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     if request.cron:  # one by hand says nothing of the next
         session.own_run = own_run(session, request.interval, found.asked, (*found.unanswered, *found.closed))
     refused = deliver_all(session, found, judged.standings, machines)
-    found = replace(found, undelivered=refused, took=session.clock() - begun)
+    found = replace(found, undelivered=refused, duration=session.clock() - begun)
     record_pass(session, found, cron=request.cron, sweep=request.sweep)
     if request.sweep:
         gather(
@@ -212,7 +212,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     return found
 
 
-def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
+def _carried_out(session: Session, judged: _Judged, found: ReaperRun) -> ReaperRun:
     """Record what was decided, warn, renew, end; return the run with what came of it."""
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
@@ -231,8 +231,8 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
         ended=tuple(outcome.ended),
         renewed=tuple(renewed),
         warned=tuple(warned),
-        spared=(*left, *outcome.spared),
-        unproved=tuple(outcome.unproved),
+        spared=(*left, *outcome.skipped),
+        unproved=tuple(outcome.unconfirmed),
         unanswered=(*found.unanswered, *outcome.unanswered),
     )
 

@@ -94,8 +94,8 @@ def _ends_of(judged: Sequence[EndItem], machines: Sequence[Machine]) -> tuple[li
     ends = [one for one in judged if one.decision.ends]
     kept = [one for one in judged if not one.decision.ends]
     partly = blocked_by_other_nodes([one.id for one in ends], machines)
-    outcome = Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
-    outcome.spared += [one.left(PARTLY) for one in ends if one.id in partly]
+    outcome = Outcome(skipped=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
+    outcome.skipped += [one.left(PARTLY) for one in ends if one.id in partly]
     return [one for one in ends if one.id not in partly], outcome
 
 

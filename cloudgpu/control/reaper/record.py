@@ -21,7 +21,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision
-from cloudgpu.core.reaper.result import Pass
+from cloudgpu.core.reaper.result import ReaperRun
 from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
@@ -89,9 +89,9 @@ def _line(one: Decision, now: datetime) -> Draft:
     )
 
 
-def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
+def record_pass(session: Session, found: ReaperRun, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
     """Write that the run has ended, and how."""
-    now, ok = session.clock(), found.is_whole_here
+    now, ok = session.clock(), found.is_complete_here
     ok_at, sweep_at = carried(session.ledger, ok=ok, sweep=sweep, now=now)
     line = reap_finished(
         verb,
@@ -101,9 +101,9 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
         decided=found.decided,
         stopped=len(found.ended),
         warned=len(found.warned),
-        unproved=len(found.unproved),
+        unproved=len(found.unconfirmed),
         unanswered=[one.scope for one in found.unanswered],
-        took_s=round(found.took.total_seconds(), 3),
+        took_s=round(found.duration.total_seconds(), 3),
         host=platform.node(),
         home=own_home(session),
         cron=cron,
@@ -141,7 +141,7 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
     session.ledger.append([line])
 
 
-def findings(session: Session, found: Pass, machines: Iterable[Machine]) -> Iterator[Finding]:
+def findings(session: Session, found: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
     """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
     owners = {machine.id: machine.owner or "" for machine in machines}
     for one in found.decisions:

@@ -48,7 +48,7 @@ def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Ca
 
 def _ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
-        return Outcome(spared=[busy(item)])
+        return Outcome(skipped=[busy(item)])
     ends, outcome = recheck(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
     for one in ends:
         try:
@@ -59,7 +59,7 @@ def _ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], No
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unproved.append(one.left(with_remedy(error)))
+            outcome.unconfirmed.append(one.left(with_remedy(error)))
     return outcome
 
 
@@ -108,7 +108,7 @@ def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[
         if not ends:
             raise _NotAnyMore(outcome)
         if ends[0].decision.do is not item.decision.do:
-            raise _NotAnyMore(Outcome(spared=[item.left("it has changed meanwhile; the next run checks again")]))
+            raise _NotAnyMore(Outcome(skipped=[item.left("it has changed meanwhile; the next run checks again")]))
 
     return still
 

@@ -15,7 +15,7 @@ from cloudgpu.control.session.guarding import own_home
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import unanswered_text
-from cloudgpu.core.reaper.result import Pass
+from cloudgpu.core.reaper.result import ReaperRun
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
@@ -102,19 +102,20 @@ def make_pass(session: Session, every: timedelta) -> str:
         if other.field == "lock":
             return ""
         raise
-    done = done.as_cron_tells_it()
+    done = done.without_remote_accounts()
     return "" if done.busy or (done.is_quiet and not swept) else summary(done)
 
 
-def summary(done: Pass) -> str:
+def summary(done: ReaperRun) -> str:
     """Return a run in one line for a log: what was done, and what is missing."""
     sentences = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
     sentences += [f"{one.name} warned: {one.why}" for one in done.warned]
-    sentences += [f"{one.name} may still be billed: {one.why}" for one in done.unproved]
+    sentences += [f"{one.name} may still be billed: {one.why}" for one in done.unconfirmed]
     sentences += [unanswered_text(gap.scope, gap.why) for gap in done.unanswered]
     sentences += [*done.faults, *done.sentences]
     machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
-    return f"a run over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in sentences)
+    more = "".join(f"; {one}" for one in sentences)
+    return f"a run over {machines} took {done.duration.total_seconds():.1f} s{more}"
 
 
 def judge_budgets(session: Session, urge: Callable[[], None]) -> str:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from cloudgpu.core.billing.granularity import (
     EPOCH,
-    EXACT,
     MICRO,
-    PARTS,
+    PER_NANO,
+    PER_NANO_HOUR,
     BilledSpan,
     PeriodBounds,
     intervals_of,
@@ -29,7 +29,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
 __all__ = (  # the exact parts of time and money are part of the face of `core`
-    "EXACT", "Charge", "ChargeSum", "CostTimeline", "billed_span", "billed_units", "billed_until", "charge",
+    "PER_NANO", "Charge", "ChargeSum", "CostTimeline", "billed_span", "billed_units", "billed_until", "charge",
     "cost_timeline", "max_cost_intervals", "money", "parse_us", "to_us", "total",
 )  # fmt: skip
 
@@ -101,8 +101,8 @@ class ChargeSum:
 
 def money(exact: int) -> Money:
     """Return an exact amount as money, rounded half-even once to a nano-dollar."""
-    whole, rest = divmod(exact, EXACT)
-    return Money(whole + (2 * rest > EXACT or (2 * rest == EXACT and whole % 2)))
+    whole, rest = divmod(exact, PER_NANO)
+    return Money(whole + (2 * rest > PER_NANO or (2 * rest == PER_NANO and whole % 2)))
 
 
 def total(charges: Iterable[Charge]) -> ChargeSum:
@@ -157,7 +157,7 @@ def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
     rule = rule_for(usage)
     if usage.per is Per.GB:
         return Fraction(usage.quantity, rule.gb_bytes)
-    return Fraction(usage.quantity * scaled_duration(usage.per, rule, to_us(begin), to_us(end), 0), EXACT)
+    return Fraction(usage.quantity * scaled_duration(usage.per, rule, to_us(begin), to_us(end), 0), PER_NANO)
 
 
 def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
@@ -270,11 +270,11 @@ def _counted_us(usage: Usage) -> int:
 
 
 def _bytes_cost(usage: Usage, rule: Rule) -> int:
-    return usage.quantity * usage.segments[-1].nanos * EXACT // rule.gb_bytes
+    return usage.quantity * usage.segments[-1].nanos * PER_NANO // rule.gb_bytes
 
 
 def _list_cost(usage: Usage, billed_us: int, amount: int | None) -> int | None:
     """Return the list cost of the billed time. For an on-demand machine that is the charged amount."""
     if usage.resource is Resource.INSTANCE and usage.market != "spot" and amount is not None:
         return amount
-    return None if usage.on_demand is None else usage.on_demand * usage.quantity * billed_us * PARTS
+    return None if usage.on_demand is None else usage.on_demand * usage.quantity * billed_us * PER_NANO_HOUR

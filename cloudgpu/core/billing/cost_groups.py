@@ -30,7 +30,7 @@ _BILLED_US_INDEX = 4  # in `Machine.usage_totals`
 
 @dataclass(slots=True)
 class CostTotals:
-    """Sums in exact parts of a nano-dollar (`core.billing.granularity.EXACT`) and microseconds.
+    """Sums in exact parts of a nano-dollar (`core.billing.granularity.PER_NANO`) and microseconds.
 
     `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what
     the runs with a known on-demand price would have cost at it, `compared` what they did cost; `uncompared` counts the

@@ -10,7 +10,7 @@ from datetime import date, datetime, tzinfo
 from itertools import chain
 from typing import NamedTuple
 
-from cloudgpu.core.billing.charges import EXACT, CostTimeline, cost_timeline, to_us
+from cloudgpu.core.billing.charges import PER_NANO, CostTimeline, cost_timeline, to_us
 from cloudgpu.core.billing.cost_groups import By, with_full_names
 from cloudgpu.core.billing.granularity import CLOCKS_DIFFER, EPOCH, MICRO
 from cloudgpu.core.billing.rate_timeline import RateInterval, in_months, rule_of
@@ -21,12 +21,12 @@ from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.periods import periods
 
 Ended = tuple[str, Usage]
-PARTS = EXACT // HOUR
+PER_NANO_HOUR = PER_NANO // HOUR
 _FOREVER = 2**62
 
 
 class Sums(NamedTuple):
-    """What something cost, in exact parts (`core.billing.granularity.EXACT`); the three differ where in doubt."""
+    """What something cost, in exact parts (`core.billing.granularity.PER_NANO`); the three differ where in doubt."""
 
     low: int
     amount: int
@@ -144,7 +144,7 @@ def timeline_of(usage: Usage, now: int) -> CostTimeline:
 
 def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
     """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
-    segments, parts = usage.segments, usage.quantity * PARTS
+    segments, parts = usage.segments, usage.quantity * PER_NANO_HOUR
     if len(segments) == 1:
         intervals = [(begin, end, segments[0].nanos * parts)]
         return CostTimeline(begin, end, intervals, intervals, intervals)
@@ -163,12 +163,12 @@ def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
     """Return what a price a month comes to, by each reading of how long a month is."""
     month_hours = rule.month_hours
     months = list(in_months(begin, end)) if month_hours is None else [(begin, end, month_hours)]
-    amount = [(first, last, nanos * (PARTS // hours)) for first, last, hours in months]
+    amount = [(first, last, nanos * (PER_NANO_HOUR // hours)) for first, last, hours in months]
     if not rule.maybe_month_hours:
         return CostTimeline(begin, end, amount, amount, amount)
     maybe = rule.maybe_month_hours
-    low = [(first, last, nanos * (PARTS // max(hours, maybe))) for first, last, hours in months]
-    high = [(first, last, nanos * (PARTS // min(hours, maybe))) for first, last, hours in months]
+    low = [(first, last, nanos * (PER_NANO_HOUR // max(hours, maybe))) for first, last, hours in months]
+    high = [(first, last, nanos * (PER_NANO_HOUR // min(hours, maybe))) for first, last, hours in months]
     return CostTimeline(begin, end, low, amount, high)
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from cloudgpu.core.billing.charges import billed_span, charge, money
 from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
-from cloudgpu.core.billing.granularity import EXACT, PARTS, parse_us, price_pieces, to_us
+from cloudgpu.core.billing.granularity import PER_NANO, PER_NANO_HOUR, parse_us, price_pieces, to_us
 from cloudgpu.core.billing.totals import Billed, period_charges
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Per, Resource, Usage
@@ -113,7 +113,7 @@ def _within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) 
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """What is taken off: `amount` in exact parts (`billing.EXACT`), above zero. `month` is `2026-11`, in UTC.
+    """What is taken off: `amount` in exact parts (`PER_NANO`), above zero. `month` is `2026-11`, in UTC.
 
     `what` is for people: which machines. `reason` says by what rule, from which source, and what it rests on.
     """
@@ -157,7 +157,7 @@ def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us:
     if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_SERIES):
         return None
     exact = _taken_off([(0, held_us, per_hour.nanos)], month_us)
-    return Money(round(Fraction(exact, EXACT))) if exact else None
+    return Money(round(Fraction(exact, PER_NANO))) if exact else None
 
 
 def _pool(machine: Machine) -> tuple[str, str, str]:
@@ -189,7 +189,7 @@ def _taken_off(rates: list[tuple[int, int, int]], month: int) -> int:
         beyond = sum(max(0, _TIERS * held - quarter * month) for quarter in range(1, _TIERS))
         found += (level - below) * beyond
         below = level
-    return found * (PARTS // (_TIERS * _STEP))
+    return found * (PER_NANO_HOUR // (_TIERS * _STEP))
 
 
 def _lasted(rates: list[tuple[int, int, int]]) -> dict[int, int]:

@@ -13,8 +13,8 @@ from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.times import from_iso
 
 # Hours of a month are 672, 696, 720, 744 (28 to 31 days) or 730: this many parts of a nano-dollar-hour divide by all.
-PARTS = 661_520_160
-EXACT = PARTS * HOUR  # parts of a nano-dollar in which amounts are exact
+PER_NANO_HOUR = 661_520_160
+PER_NANO = PER_NANO_HOUR * HOUR  # parts of a nano-dollar in which amounts are exact
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
 CLOCKS_DIFFER = 5 * MINUTE  # a price that was noted so soon after a start is that of the start
@@ -127,7 +127,7 @@ def is_guessed(usage: Usage, begin: int) -> bool:
 def scaled_duration(per: Per, rule: Rule, begin: int, end: int, bound: int) -> int:
     """Return an interval's length in exact parts for each nano-dollar of its price per hour or month."""
     if per is Per.HOUR:
-        return (end - begin) * PARTS
+        return (end - begin) * PER_NANO_HOUR
     return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, bound))
 
 
@@ -138,7 +138,7 @@ def intervals_of(usage: Usage, rule: Rule, piece: tuple[int, int, int], bound: i
         return
     rate = usage.quantity * nanos
     if usage.per is Per.HOUR:
-        yield begin, end, rate * PARTS
+        yield begin, end, rate * PER_NANO_HOUR
     else:
         yield from ((first, last, rate * parts) for first, last, parts in _in_months(rule, begin, end, bound))
 
@@ -146,7 +146,7 @@ def intervals_of(usage: Usage, rule: Rule, piece: tuple[int, int, int], bound: i
 def _in_months(rule: Rule, begin: int, end: int, bound: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval at the months, each with the exact parts that a microsecond of it is of a price per month."""
     if rule.month_hours is not None:
-        yield begin, end, PARTS // rule.month_hours
+        yield begin, end, PER_NANO_HOUR // rule.month_hours
         return
     maybe = rule.maybe_month_hours if bound else 0
     while begin < end:
@@ -154,7 +154,7 @@ def _in_months(rule: Rule, begin: int, end: int, bound: int) -> Iterator[tuple[i
         if maybe:
             hours = min(hours, maybe) if bound > 0 else max(hours, maybe)
         last = min(end, until)
-        yield begin, last, PARTS // hours
+        yield begin, last, PER_NANO_HOUR // hours
         begin = last
 
 

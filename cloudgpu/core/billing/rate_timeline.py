@@ -1,6 +1,6 @@
 """What is paid, and will be, as rate intervals: so much per microsecond from one moment to another. They add up fast.
 
-An interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`billing.EXACT`) in each of
+An interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`PER_NANO`) in each of
 them. What uses cost at most, by the rules of their providers, is the sum of their rate intervals.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from cloudgpu.core.billing.charges import EXACT, max_cost_intervals, max_cost_to_the_end, parse_us, to_us
+from cloudgpu.core.billing.charges import PER_NANO, max_cost_intervals, max_cost_to_the_end, parse_us, to_us
 from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.times import iso
 
 RateInterval = tuple[int, int, int]
-PARTS = EXACT // HOUR
+PER_NANO_HOUR = PER_NANO // HOUR
 _DAY = 24 * HOUR
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -63,11 +63,11 @@ def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> li
     if begin >= end:
         return []
     if per == "hour":
-        return [(begin, end, nanos * PARTS)]
+        return [(begin, end, nanos * PER_NANO_HOUR)]
     if rule.month_hours is not None:
-        return [(begin, end, nanos * (PARTS // rule.month_hours))]
+        return [(begin, end, nanos * (PER_NANO_HOUR // rule.month_hours))]
     least = rule.maybe_month_hours or 31 * 24
-    return [(first, last, nanos * (PARTS // min(hours, least))) for first, last, hours in in_months(begin, end)]
+    return [(first, last, nanos * (PER_NANO_HOUR // min(hours, least))) for first, last, hours in in_months(begin, end)]
 
 
 def intervals_cost(intervals: Iterable[RateInterval], begin: int, end: int) -> int:

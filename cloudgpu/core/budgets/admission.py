@@ -1,4 +1,4 @@
-"""Whether budgets carry what is wanted beside what was spent and what is committed, period by period. Pure."""
+"""Whether budgets admit a request, given what was spent and what is committed, period by period. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import cast
 
-from cloudgpu.core.billing.charges import EXACT, money, to_us
+from cloudgpu.core.billing.charges import PER_NANO, money, to_us
 from cloudgpu.core.billing.rate_timeline import RateInterval, billed_intervals, intervals_cost, moment_of, worst_window
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
@@ -24,69 +24,68 @@ _EVER = 2**62  # microseconds; later than any time that can be written
 
 
 @dataclass(slots=True)
-class Account:
-    """What a budget has to carry already: what was billed in it, and what will be. `unpriced` names machines.
+class BudgetSums:
+    """The sums of a budget: what was billed in its period, and what runs already will cost. `unpriced` names machines.
 
-    `since` is when its period begins, in microseconds since 1970: what was billed before may be left out. `settled` is
-    what ended usages have cost at most of which the rows have the sums, in exact parts: of a total one. What exposures
-    say is in `flows`, (unit, begin, end) -> nano-dollars, and in `coming`, where the begin is None for now, and the
-    end for as far as anybody looks.
+    `since` is when its period begins, in microseconds since 1970. Of a budget without a period, `ended_total` is what
+    the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are in `past_flows`,
+    (unit, begin, end) -> nano-dollars, and in `future_flows`: begin None is now, end None is the end of the forecast.
     """
 
     budget: Budget
     since: int = 0
-    settled: int = 0
+    ended_total: int = 0
     spent: list[RateInterval] = field(default_factory=list)
-    flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    promises: list[Commitment] = field(default_factory=list)
-    coming: dict[tuple[int, int | None, int | None], int] = field(default_factory=dict)
+    past_flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    commitments: list[Commitment] = field(default_factory=list)
+    future_flows: dict[tuple[int, int | None, int | None], int] = field(default_factory=dict)
     unpriced: list[str] = field(default_factory=list)
     assumed: dict[str, None] = field(default_factory=dict)
 
     def spent_within(self, begin: int, end: int) -> int:
-        """Return what was billed within [begin, end), but for what is settled, in exact parts."""
+        """Return what was billed within [begin, end), without `ended_total`, in exact parts."""
         found = sum([
             nanos * exact_cost(unit, max(begin, first), min(end, last))
-            for (unit, first, last), nanos in self.flows.items()
+            for (unit, first, last), nanos in self.past_flows.items()
         ])  # fmt: skip
         return found + intervals_cost(self.spent, begin, end)
 
-    def comes_within(self, begin: int, end: int, now: int, ahead: int) -> int:
-        """Return what runs already will cost within [begin, end), where that without an end goes on up to `ahead`."""
+    def committed_within(self, begin: int, end: int, now: int, ahead: int) -> int:
+        """Return what runs already will cost within [begin, end); what has no end counts up to `ahead`."""
         found = sum([
             nanos * exact_cost(unit, max(begin, first), min(end, last))
-            for unit, first, last, nanos in self._coming(now, ahead)
+            for unit, first, last, nanos in self._future_flows(now, ahead)
         ])  # fmt: skip
-        return found + sum(intervals_cost(promise.intervals(now, ahead), begin, end) for promise in self.promises)
+        return found + sum(intervals_cost(item.intervals(now, ahead), begin, end) for item in self.commitments)
 
     def spent_intervals(self) -> Iterator[RateInterval]:
         """Yield what was billed."""
         yield from self.spent
-        for (unit, begin, end), nanos in self.flows.items():
+        for (unit, begin, end), nanos in self.past_flows.items():
             yield from flow_intervals(unit, begin, end, nanos)
 
-    def coming_intervals(self, now: int, ahead: int) -> Iterator[RateInterval]:
-        """Yield what runs already will cost, where that without an end goes on up to `ahead`."""
-        for promise in self.promises:
-            yield from promise.intervals(now, ahead)
-        for unit, begin, end, nanos in self._coming(now, ahead):
+    def committed_intervals(self, now: int, ahead: int) -> Iterator[RateInterval]:
+        """Yield what runs already will cost; what has no end counts up to `ahead`."""
+        for item in self.commitments:
+            yield from item.intervals(now, ahead)
+        for unit, begin, end, nanos in self._future_flows(now, ahead):
             yield from flow_intervals(unit, begin, end, nanos)
 
     def burn(self, now: int) -> int:
         """Return what an hour from now on costs if everything goes on, in exact parts."""
         end = now + HOUR
-        found = (interval for promise in self.promises for interval in promise._replace(until=None).intervals(now, end))
+        found = (interval for item in self.commitments for interval in item._replace(until=None).intervals(now, end))
         return intervals_cost(found, now, end) + sum(
-            nanos * exact_cost(unit, now, end) for (unit, _, _), nanos in self.coming.items()
+            nanos * exact_cost(unit, now, end) for (unit, _, _), nanos in self.future_flows.items()
         )
 
     def ends(self) -> Iterator[int]:
         """Yield when what runs already will have ended, for all that does."""
-        yield from (promise.until for promise in self.promises if promise.until is not None)
-        yield from (until for _, _, until in self.coming if until is not None)
+        yield from (item.until for item in self.commitments if item.until is not None)
+        yield from (until for _, _, until in self.future_flows if until is not None)
 
-    def _coming(self, now: int, ahead: int) -> Iterator[tuple[int, int, int, int]]:
-        for (unit, since, until), nanos in self.coming.items():
+    def _future_flows(self, now: int, ahead: int) -> Iterator[tuple[int, int, int, int]]:
+        for (unit, since, until), nanos in self.future_flows.items():
             yield unit, now if since is None or since > now else since, ahead if until is None else until, nanos
 
 
@@ -94,7 +93,7 @@ class Account:
 class Share:
     """One period of a budget: what was spent in it, what runs already and will be billed in it, and what is wanted.
 
-    `until` is its end; of a rolling budget that of its dearest window, of a total one as far as was looked.
+    `until` is its end; of a rolling budget that of its most expensive window, of a total one the end of the forecast.
     """
 
     since: datetime | None
@@ -106,7 +105,7 @@ class Share:
 
     @property
     def total(self) -> Money:
-        """The sum that is held against the limit."""
+        """The sum that is compared with the limit."""
         return self.spent + self.running + self.wanted
 
 
@@ -124,7 +123,7 @@ class Verdict:
 
     @property
     def fits(self) -> bool:
-        """Whether the budget carries it in each of its periods."""
+        """Whether it fits the budget in each of its periods."""
         return not self.unpriced and all(share.fits for share in self.shares)
 
     @property
@@ -141,19 +140,19 @@ class Admission:
 
     @property
     def refusals(self) -> tuple[Verdict, ...]:
-        """The verdicts of budgets that do not carry it and refuse."""
+        """The verdicts of budgets that it does not fit and that refuse."""
         return tuple(verdict for verdict in self.verdicts if verdict.budget.refuses and not verdict.fits)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """Something that is wanted from `now` on, held against the accounts of every budget that covers it.
+    """Something that is wanted from `now` on, with the sums of every budget that covers it.
 
     `others` are wanted with it, all or none: the further nodes of a cluster, which is `of_cluster` then.
     """
 
     wanted: Budgeted
-    accounts: tuple[Account, ...]
+    budget_sums: tuple[BudgetSums, ...]
     volumes: frozenset[tuple[str, str]]
     prices: Prices
     now: datetime
@@ -170,7 +169,7 @@ class AdmissionRequest:
         return self._admission([one if change is None else change(one) for one in (self.wanted, *self.others)])
 
     def fitting(self) -> int:
-        """Return how many of the machines every refusing budget carries, fewer than all: 0 for none."""
+        """Return how many of the machines fit every refusing budget, fewer than all: 0 for none."""
         subjects = (self.wanted, *self.others)
         return next((n for n in range(len(subjects) - 1, 0, -1) if not self._admission(subjects[:n]).refusals), 0)
 
@@ -178,7 +177,7 @@ class AdmissionRequest:
         found = [commitments_of(row, to_us(self.now), self.prices, self.volumes) for row in subjects]
         items = tuple(chain.from_iterable(one.items for one in found))
         commitments = Commitments(items, any(one.unpriced for one in found))
-        return Admission(tuple(_verdict(account, subjects[0], commitments, self.now) for account in self.accounts))
+        return Admission(tuple(_verdict(sums, subjects[0], commitments, self.now) for sums in self.sums))
 
 
 def admission_request(
@@ -192,22 +191,21 @@ def admission_request(
     others: Sequence[Budgeted] = (),
     of_cluster: str = "",
 ) -> AdmissionRequest:
-    """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
+    """Return what is wanted, as it would be in the ledger, with the sums of the budgets that cover it.
 
-    `others` are wanted with it. `rows` are all `View.billable_machines`; those with the ids of what is wanted
-    are what it replaces: their past counts, their future does not. `ended` gives the ended usages since a time
-    (`View.uses`), None: all; `unpriced` those that have no price. Where it is given, `rows` are whole, and total
-    budgets take their sums
-    instead of every ended use. Neither is called where no budget covers what is wanted.
+    `others` are wanted with it. `exposures` are all billable machines. Of those with the ids of what is wanted, which it
+    replaces, only the past counts. `ended` gives the ended usages since a time (None: all), `unpriced` those without a
+    price. With `unpriced`, total budgets use the machines' sums instead of every ended usage. Neither is called where no
+    budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(subject)]
     volumes = existing_volumes(row for row in exposures if not isinstance(row, Exposure))
     ids = {subject.id, *(subject.id for subject in others)}
-    found = accounts(covering, exposures, ended, prices, now, volumes, without=ids, unpriced=unpriced)
+    found = budget_sums(covering, exposures, ended, prices, now, volumes, without=ids, unpriced=unpriced)
     return AdmissionRequest(subject, found, volumes, prices, now, tuple(others), of_cluster)
 
 
-def accounts(
+def budget_sums(
     budgets: Sequence[Budget],
     exposures: Sequence[Budgeted | Exposure],
     ended: Ended,
@@ -217,58 +215,58 @@ def accounts(
     *,
     without: Collection[str] = (),
     unpriced: Ended | None = None,
-) -> tuple[Account, ...]:
-    """Return what each budget carries; the future of the rows with the ids `without` is left out."""
-    found = tuple(Account(budget, _begin(budget, now)) for budget in budgets)
+) -> tuple[BudgetSums, ...]:
+    """Return the sums of each budget, without future costs of the machines with the ids `without`."""
+    found = tuple(BudgetSums(budget, _begin(budget, now)) for budget in budgets)
     if not found:
         return ()
     micros, covers = to_us(now), _Covers(found)
-    covering: dict[str, Sequence[Account]] = {}
+    covering: dict[str, Sequence[BudgetSums]] = {}
     names: dict[str, str] = {}
-    summed = [account for account in found if unpriced is not None and account.budget.span.kind == "total"]
+    summed = [sums for sums in found if unpriced is not None and sums.budget.span.kind == "total"]
     for row in exposures:
         subject = row.id
         names[subject] = row.name
         covering[subject] = covered = covers(row)
         if isinstance(row, Exposure):
-            _expose(covered, row, micros, prices, ahead=subject not in without)
+            _add_exposure(covered, row, micros, prices, ahead=subject not in without)
         elif covered:
-            _take(covered, row, micros, prices, volumes, ahead=subject not in without)
+            _add_commitments(covered, row, micros, prices, volumes, ahead=subject not in without)
         if summed:
-            _settle([account for account in covered if account in summed], row)
-    folded = [account for account in found if account not in summed]
-    for wished, uses in (
-        (folded, ended(earliest_relevant([account.budget for account in folded], now)) if folded else ()),
+            _add_ended([sums for sums in covered if sums in summed], row)
+    folded = [sums for sums in found if sums not in summed]
+    for chosen, uses in (
+        (folded, ended(earliest_relevant([sums.budget for sums in folded], now)) if folded else ()),
         (summed, unpriced(None) if summed and unpriced else ()),
     ):
-        theirs = covering if len(wished) == len(found) else _among(covering, wished)
+        theirs = covering if len(chosen) == len(found) else _only(chosen, covering)
         for subject, use in uses:
-            _bill(theirs.get(subject, ()), use, micros, prices, names.get(subject, subject))
+            _add_usage(theirs.get(subject, ()), use, micros, prices, names.get(subject, subject))
     return found
 
 
 class _Covers:
     """Which of some accounts cover a row, remembered for others of the same owner and place."""
 
-    def __init__(self, found: Sequence[Account]) -> None:
+    def __init__(self, found: Sequence[BudgetSums]) -> None:
         self._found = found
-        self._by_name = any(account.budget.scope.instance is not None for account in found)
-        self._known: dict[tuple[str, str, str, str], Sequence[Account]] = {}
+        self._by_name = any(sums.budget.scope.instance is not None for sums in found)
+        self._known: dict[tuple[str, str, str, str], Sequence[BudgetSums]] = {}
 
-    def __call__(self, row: Budgeted | Exposure) -> Sequence[Account]:
+    def __call__(self, row: Budgeted | Exposure) -> Sequence[BudgetSums]:
         """Return those that cover a row, or what an exposure is of."""
         if not isinstance(row, Exposure):
-            return [account for account in self._found if account.budget.scope.covers(row)]
+            return [sums for sums in self._found if sums.budget.scope.covers(row)]
         key = row.provider, row.account, row.project, row.owner
         known = None if self._by_name else self._known.get(key)
         if known is None:
             own = ("", "") if row.is_named_resource else (row.name, row.id)
-            known = self._known[key] = [account for account in self._found if account.budget.scope.means(*key, *own)]
+            known = self._known[key] = [sums for sums in self._found if sums.budget.scope.means(*key, *own)]
         return known
 
 
-def _among(covering: Mapping[str, Sequence[Account]], wished: Sequence[Account]) -> dict[str, Sequence[Account]]:
-    return {subject: [account for account in covered if account in wished] for subject, covered in covering.items()}
+def _only(chosen: Sequence[BudgetSums], covering: Mapping[str, Sequence[BudgetSums]]) -> dict[str, list[BudgetSums]]:
+    return {subject: [sums for sums in covered if sums in chosen] for subject, covered in covering.items()}
 
 
 def _begin(budget: Budget, now: datetime) -> int:
@@ -276,30 +274,29 @@ def _begin(budget: Budget, now: datetime) -> int:
     return 0 if period_ is None else max(0, to_us(period_.begin))
 
 
-def _settle(covered: Sequence[Account], row: Budgeted | Exposure) -> None:
-    """Take what the ended usages of a row with a price have cost at most: those without one are in no sum of it."""
+def _add_ended(covered: Sequence[BudgetSums], subject: Budgeted | Exposure) -> None:
+    """Add what the ended usages of a machine have cost at most; those without a price are in no sum."""
     if not covered:
         return
-    settled = (
-        row.settled if isinstance(row, Exposure) else sum(one[2] for one in cast("Machine", row).usage_totals.values())
-    )
-    for account in covered:
-        account.settled += settled
+    totals = () if isinstance(subject, Exposure) else cast("Machine", subject).usage_totals.values()
+    ended_total = subject.ended_total if isinstance(subject, Exposure) else sum(total[2] for total in totals)
+    for sums in covered:
+        sums.ended_total += ended_total
 
 
-def _expose(covered: Sequence[Account], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
-    """Take an exposure into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
+def _add_exposure(covered: Sequence[BudgetSums], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
+    """Add an exposure to the sums of its budgets: what it costs still, and, `ahead`, what it will."""
     items = exposure.items if exposure.today is None or not prices.today else exposure.today
     until = exposure.until(now, passes=prices.passes) if ahead and items else None
-    for account in covered:
-        flows, coming, since = account.flows, account.coming, account.since
+    for sums in covered:
+        past_flows, future, since = sums.past_flows, sums.future_flows, sums.since
         for nanos, begin, end, unit in exposure.flows(now):
             if end > since:
                 flow = unit, max(begin, since), end
-                flows[flow] = flows.get(flow, 0) + nanos
-        for nanos, unit, behind, own in items if ahead else ():
-            to_come = unit, exposure.sent if own else None, None if behind is None or until is None else until + behind
-            coming[to_come] = coming.get(to_come, 0) + nanos
+                past_flows[flow] = past_flows.get(flow, 0) + nanos
+        for nanos, unit, delay, own in items if ahead else ():
+            to_come = unit, exposure.sent if own else None, None if delay is None or until is None else until + delay
+            future[to_come] = future.get(to_come, 0) + nanos
 
 
 def earliest_relevant(budgets: Iterable[Budget], now: datetime) -> datetime | None:
@@ -318,8 +315,8 @@ def current_period(budget: Budget, now: datetime) -> Period | None:
     return period(budget.span.kind, now, budget.zone)
 
 
-def _take(
-    covered: Sequence[Account],
+def _add_commitments(
+    covered: Sequence[BudgetSums],
     subject: Budgeted,
     now: int,
     prices: Prices,
@@ -329,30 +326,32 @@ def _take(
 ) -> None:
     """Take a row into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
     for use in subject.open_usage:
-        _bill(covered, use, now, prices, subject.name)
+        _add_usage(covered, use, now, prices, subject.name)
     if not ahead:
         return
     future = commitments_of(subject, now, prices, volumes)
-    for account in covered:
-        account.promises += future.items
+    for sums in covered:
+        sums.commitments += future.items
         if future.unpriced:
-            account.unpriced.append(subject.name)
-        account.assumed |= _assumed(subject, future.items)
+            sums.unpriced.append(subject.name)
+        sums.assumed |= _assumed(subject, future.items)
 
 
-def _bill(covered: Sequence[Account], use: Usage | list[RateInterval], now: int, prices: Prices, name: str) -> None:
-    """Take what a usage has cost into the accounts; without a price, at what stands in for it."""
+def _add_usage(
+    covered: Sequence[BudgetSums], use: Usage | list[RateInterval], now: int, prices: Prices, name: str
+) -> None:
+    """Add what a usage has cost; without a price, what is counted instead."""
     if isinstance(use, list):
-        for account in covered:
-            account.spent += use
+        for sums in covered:
+            sums.spent += use
         return
     if not use.segments:
         use, why = _with_price(use, prices)
-        for account in covered:
-            account.assumed[f"{name}: {use.what}: {why}"] = None
+        for sums in covered:
+            sums.assumed[f"{name}: {use.what}: {why}"] = None
     found = billed_intervals(use, now) if covered else ()
-    for account in covered:
-        account.spent += found
+    for sums in covered:
+        sums.spent += found
 
 
 def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
@@ -372,38 +371,38 @@ def _assumed(subject: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:
     return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
-def _verdict(account: Account, subject: Budgeted, commitments: Commitments, now: datetime) -> Verdict:
-    unpriced = [*account.unpriced, *([subject.name] if commitments.unpriced else [])]
-    assumed = account.assumed | _assumed(subject, commitments.items)
+def _verdict(sums: BudgetSums, subject: Budgeted, commitments: Commitments, now: datetime) -> Verdict:
+    unpriced = [*sums.unpriced, *([subject.name] if commitments.unpriced else [])]
+    assumed = sums.assumed | _assumed(subject, commitments.items)
     free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
-    found = tuple(shares(account, commitments.items, now))
-    return Verdict(account.budget, found, () if free else tuple(unpriced), tuple(assumed))
+    found = tuple(shares(sums, commitments.items, now))
+    return Verdict(sums.budget, found, () if free else tuple(unpriced), tuple(assumed))
 
 
-def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Iterator[Share]:
+def shares(sums: BudgetSums, wanted: Sequence[Commitment], now: datetime) -> Iterator[Share]:
     """Yield each period that what is wanted touches, with the sums that are held against the limit."""
-    budget, micros = account.budget, to_us(now)
+    budget, micros = sums.budget, to_us(now)
     last = max([micros, *(commitment.until for commitment in wanted if commitment.until is not None)])
     if budget.span.kind in ("day", "week", "month"):
         for one in periods(budget.span.kind, now, moment_of(last), budget.zone):
-            yield _share(account, wanted, one, micros)
+            yield _share(sums, wanted, one, micros)
         return
-    horizon = max([last, *account.ends()])
+    horizon = max([last, *sums.ends()])
     if not budget.span.days:
-        yield _share(account, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
+        yield _share(sums, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
         return
     length = budget.span.window // timedelta(microseconds=1)
     more = (interval for commitment in wanted for interval in commitment.intervals(micros, horizon))
-    found = chain(account.spent_intervals(), account.coming_intervals(micros, horizon), more)
+    found = chain(sums.spent_intervals(), sums.committed_intervals(micros, horizon), more)
     end, _ = worst_window(found, length, micros, horizon)
     costs = any(
         commitment.nanos for commitment in wanted
     )  # from now on: also where the most expensive window is the one that ends now
-    yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
+    yield _share(sums, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
 
 
 def _share(
-    account: Account,
+    sums: BudgetSums,
     commitments: Sequence[Commitment],
     within: Period,
     now: int,
@@ -418,9 +417,9 @@ def _share(
     """
     begin, end = to_us(within.begin), to_us(within.end)
     ahead = horizon or end
-    spent = account.settled + account.spent_within(begin, _EVER if endless else end)
-    running = account.comes_within(begin, end, now, ahead)
+    spent = sums.ended_total + sums.spent_within(begin, _EVER if endless else end)
+    running = sums.committed_within(begin, end, now, ahead)
     more = sum(intervals_cost(commitment.intervals(now, ahead), begin, end) for commitment in commitments)
-    fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
+    fits = not (more or costs) or spent + running + more <= sums.budget.limit.nanos * PER_NANO
     since = None if endless else within.begin
     return Share(since, within.end, money(spent), money(running), money(more), fits)

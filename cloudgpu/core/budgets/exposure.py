@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.granularity import parse_us, price_pieces
-from cloudgpu.core.billing.rate_timeline import PARTS, RateInterval, in_months, is_plain, moment_of, rule_of
+from cloudgpu.core.billing.rate_timeline import PER_NANO_HOUR, RateInterval, in_months, is_plain, moment_of, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine
@@ -41,9 +41,9 @@ def exact_cost(unit: int, begin: int, end: int) -> int:
     if begin >= end:
         return 0
     if unit == HOURLY:
-        return (end - begin) * PARTS
+        return (end - begin) * PER_NANO_HOUR
     if unit > HOURLY:
-        return (end - begin) * (PARTS // unit)
+        return (end - begin) * (PER_NANO_HOUR // unit)
     return _start_before(end, -unit) - _start_before(begin, -unit)
 
 
@@ -52,10 +52,10 @@ def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInte
     if begin >= end:
         return []
     if unit == HOURLY:
-        return [(begin, end, nanos * PARTS)]
+        return [(begin, end, nanos * PER_NANO_HOUR)]
     if unit > HOURLY:
-        return [(begin, end, nanos * (PARTS // unit))]
-    return [(first, last, nanos * (PARTS // min(hours, -unit))) for first, last, hours in in_months(begin, end)]
+        return [(begin, end, nanos * (PER_NANO_HOUR // unit))]
+    return [(first, last, nanos * (PER_NANO_HOUR // min(hours, -unit))) for first, last, hours in in_months(begin, end)]
 
 
 def _start_before(moment: int, most: int) -> int:
@@ -94,7 +94,7 @@ def _year(year: int, most: int) -> tuple[int, int]:
 def _next_start(begin: int, cost: int, most: int) -> tuple[int, int, int]:
     """Return when the month that begins there ends, the cost up to then, and the cost of a microsecond of it."""
     _, end, hours = next(in_months(begin, begin + 32 * _DAY))
-    rate = PARTS // min(hours, most)
+    rate = PER_NANO_HOUR // min(hours, most)
     return end, cost + (end - begin) * rate, rate
 
 
@@ -110,7 +110,7 @@ _Other = tuple[int, _Lengths, list[_Part]]
 class Exposure(NamedTuple):
     """What budgets count of a machine at their prices, whenever they look.
 
-    `settled` is what its ended usages have cost at most, in exact parts, those without a price left out. It costs each
+    `ended_total` is what its ended usages with a price have cost at most, in exact parts. It costs each
     of `items` from now on: (nano-dollars, unit as `flows.unit_of`, microseconds behind its `renew_until` up to which,
     or None: as far as anybody looks, and whether since `sent` already). `today` are they at today's spot price, None
     where that makes no difference. `late`: it may run when that is over; `only_passes`: nothing else ends it.
@@ -127,7 +127,7 @@ class Exposure(NamedTuple):
     project: str
     owner: str
     is_named_resource: bool
-    settled: int
+    ended_total: int
     renew_until: int | None
     late: bool
     only_passes: bool
@@ -198,7 +198,7 @@ def exposure_of(machine: Machine) -> Exposure | None:
         project=machine.project,
         owner=machine.owner,
         is_named_resource=machine.is_named_resource,
-        settled=sum(usage_total[2] for usage_total in machine.usage_totals.values()),
+        ended_total=sum(usage_total[2] for usage_total in machine.usage_totals.values()),
         renew_until=None if machine.renew_until is None else parse_us(machine.renew_until),
         late=bool(machine.billed or machine.state == "unknown"),
         only_passes=guards is not None and guards.only_passes,

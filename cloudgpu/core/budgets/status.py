@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.billing.charges import EXACT, money, to_us
+from cloudgpu.core.billing.charges import PER_NANO, money, to_us
 from cloudgpu.core.billing.rate_timeline import window_full
-from cloudgpu.core.budgets.admission import Account, current_period, shares
+from cloudgpu.core.budgets.admission import BudgetSums, current_period, shares
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period
@@ -59,13 +59,13 @@ class BudgetState:
         return Money(-(-self.counted_burn.nanos * (interval // timedelta(microseconds=1)) // HOUR))
 
 
-def status_of(counted: Account, today: Account, now: datetime) -> BudgetState:
+def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetState:
     """Return how a budget stands, of what it carries at the counted prices, and at today's."""
     budget, micros = counted.budget, to_us(now)
     period = current_period(budget, now)
-    spent = counted.settled + counted.spent_within(to_us(period.begin) if period else 0, _end(budget, period))
+    spent = counted.ended_total + counted.spent_within(to_us(period.begin) if period else 0, _end(budget, period))
     burn = today.burn(micros)
-    room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None
+    room, ends = budget.limit.nanos * PER_NANO - spent, period if budget.span.kind != "total" else None
     return BudgetState(
         budget=budget,
         period=period,
@@ -84,16 +84,16 @@ def _end(budget: Budget, period: Period | None) -> int:
     return to_us(period.end) if period and not budget.span.days else _EVER
 
 
-def _to_come(account: Account, period: Period | None, now: int) -> int:
+def _to_come(sums: BudgetSums, period: Period | None, now: int) -> int:
     """Return what is still to come in a period: machines to their renew-until, what is kept to the end of it."""
-    end = to_us(period.end) if period and to_us(period.end) > now else max([now, *account.ends()])
-    return account.comes_within(now, end, now, end)
+    end = to_us(period.end) if period and to_us(period.end) > now else max([now, *sums.ends()])
+    return sums.committed_within(now, end, now, end)
 
 
-def _window_full_in(account: Account, burn: int, now: int) -> timedelta | None:
+def _window_full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
     """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
-    window, limit = account.budget.span.window // timedelta(microseconds=1), account.budget.limit.nanos * EXACT
-    lasts = window_full(account.spent_intervals(), burn // HOUR, window, now, limit)
+    window, limit = sums.budget.span.window // timedelta(microseconds=1), sums.budget.limit.nanos * PER_NANO
+    lasts = window_full(sums.spent_intervals(), burn // HOUR, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)
 
 

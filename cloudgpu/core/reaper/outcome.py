@@ -46,16 +46,16 @@ class Outcome:
     """What came of the decisions of a run; `again` are the decisions that a second sync has changed."""
 
     ended: list[Ended] = field(default_factory=list)
-    spared: list[NotEnded] = field(default_factory=list)
-    unproved: list[NotEnded] = field(default_factory=list)
+    skipped: list[NotEnded] = field(default_factory=list)
+    unconfirmed: list[NotEnded] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
     again: list[Decision] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
         """Take what came of others along."""
         self.ended += other.ended
-        self.spared += other.spared
-        self.unproved += other.unproved
+        self.skipped += other.skipped
+        self.unconfirmed += other.unconfirmed
         self.unanswered += other.unanswered
         self.again += other.again
 

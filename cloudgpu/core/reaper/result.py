@@ -42,7 +42,7 @@ class GivenWarning:
 class NotEnded:
     """A machine of which something was decided and not done, and why: it came to life, somebody else is at work on it.
 
-    Among `Pass.unproved` it may still be billed though a rule ends it.
+    Among `ReaperRun.unconfirmed` it may still be billed though a rule ends it.
     """
 
     machine: str
@@ -52,7 +52,7 @@ class NotEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class ReaperRun:
     """One run. `busy`: another one holds the lock, so that nothing was done.
 
     `decisions` has one for each machine, also "keep"; `seen` is what each was judged by, in the same order. `ended`,
@@ -65,7 +65,7 @@ class Pass:
     """
 
     begun_at: datetime
-    took: timedelta = timedelta(0)
+    duration: timedelta = timedelta(0)
     dry_run: bool = False
     busy: str = ""
     seen: tuple[MachineView, ...] = ()
@@ -73,38 +73,38 @@ class Pass:
     ended: tuple[Ended, ...] = ()
     renewed: tuple[Ended, ...] = ()
     warned: tuple[GivenWarning, ...] = ()
-    spared: tuple[NotEnded, ...] = ()
-    unproved: tuple[NotEnded, ...] = ()
+    skipped: tuple[NotEnded, ...] = ()
+    unconfirmed: tuple[NotEnded, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     faults: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
     undelivered: tuple[str, ...] = ()
-    asked: tuple[QueriedAccount, ...] = ()
-    closed: tuple[Unanswered, ...] = ()
+    queried: tuple[QueriedAccount, ...] = ()
+    not_queried: tuple[Unanswered, ...] = ()
     credits: tuple[KnownCredit, ...] = ()
 
     @property
     def exit_code(self) -> int:
         """What the command ends with: 9 where a stop is not proved, 8 where a part of the answer is missing, else 0."""
-        if self.unproved:
+        if self.unconfirmed:
             return PROVED_NOT
         return UNKNOWN_PART if self.unanswered or self.faults else 0
 
-    def as_cron_tells_it(self) -> Pass:
+    def without_remote_accounts(self) -> ReaperRun:
         """Return it without what is tended elsewhere: a mail every ten minutes would tell of nothing that is wrong."""
         gaps = (gap for gap in self.unanswered if not (isinstance(gap, AccountElsewhere) and gap.tended))
         return replace(self, unanswered=tuple(gaps))
 
     @property
-    def is_whole_here(self) -> bool:
+    def is_complete_here(self) -> bool:
         """Whether all that this computer can reach was judged, and what was to end is proved to have ended."""
         gaps = [gap for gap in self.unanswered if not isinstance(gap, AccountElsewhere)]
-        return not (self.unproved or gaps or self.faults)
+        return not (self.unconfirmed or gaps or self.faults)
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing happened that anybody has to hear of."""
-        happened = (*self.ended, *self.renewed, *self.warned, *self.unproved, *self.sentences, *self.undelivered)
+        happened = (*self.ended, *self.renewed, *self.warned, *self.unconfirmed, *self.sentences, *self.undelivered)
         return self.exit_code == 0 and not happened
 
     @property

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.billing.charges import EXACT, CostTimeline, to_us
+from cloudgpu.core.billing.charges import PER_NANO, CostTimeline, to_us
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rate_timeline import RateInterval, intervals_cost
 from cloudgpu.core.events.log import EventSummary
@@ -54,7 +54,7 @@ _QUIET = timedelta(minutes=15)  # a person who shuts a machine down has used it 
 class Stop:
     """An end by a rule, and until when the machine would have gone on at most; `exact` is what that would have cost.
 
-    `exact` is in exact parts (`core.billing.granularity.EXACT`); None where its price is not known.
+    `exact` is in exact parts (`core.billing.granularity.PER_NANO`); None where its price is not known.
     """
 
     machine: str
@@ -143,7 +143,7 @@ def _cost(usage: Usage, span: timedelta) -> int | None:
     if not usage.segments:
         return None
     micros = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
-    return int(usage.quantity) * int(usage.segments[-1].nanos) * micros * (EXACT // HOUR)
+    return int(usage.quantity) * int(usage.segments[-1].nanos) * micros * (PER_NANO // HOUR)
 
 
 class _History:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.billing.charges import EXACT, billed_span
+from cloudgpu.core.billing.charges import PER_NANO, billed_span
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
@@ -188,7 +188,7 @@ def add_ours(side: LedgerTotal, one: Billed, now: datetime, since: datetime, unt
 
 def dollars(exact: int) -> Fraction:
     """Return an exact amount of the billing engine in dollars."""
-    return Fraction(exact, EXACT * NANO)
+    return Fraction(exact, PER_NANO * NANO)
 
 
 def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:

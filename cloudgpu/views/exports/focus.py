@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.line_items import LineItem
 from cloudgpu.core.billing.rules import rule_for
 from cloudgpu.core.model.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
@@ -78,7 +78,7 @@ _TIER = re.compile(r"(Premium|Standard)?_?[PES]\d{1,2}\b.*", re.IGNORECASE)  # A
 TAG_JOB = "cloudgpu-job"  # on no resource: a machine that was there before is for one job after another
 _HOUR = 3_600_000_000  # microseconds
 _GB = 1_000_000_000  # bytes
-_EXACT_USD = EXACT * NANO
+_PER_DOLLAR = PER_NANO * NANO
 
 
 def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
@@ -197,7 +197,7 @@ def _description(item: LineItem) -> str:
 
 def _own_columns(item: LineItem) -> dict[str, str]:
     price, found = item.segment, item.charge
-    on_demand = "" if found.list_cost is None else decimal(Fraction(found.list_cost, _EXACT_USD))
+    on_demand = "" if found.list_cost is None else decimal(Fraction(found.list_cost, _PER_DOLLAR))
     reasons = [*found.reasons, *(["it is billed still"] if item.running else [])]
     return {
         "x_Estimate": "true" if item.estimate else "false",

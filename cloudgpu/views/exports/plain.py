@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TextIO
 
-from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.line_items import LineItem
 from cloudgpu.core.values.money import NANO, Money, usd
 from cloudgpu.core.values.times import iso
@@ -74,4 +74,4 @@ def _is_number(text: str) -> bool:
 
 def _on_demand(item: LineItem) -> str | None:
     exact = item.charge.list_cost
-    return None if exact is None else decimal(Fraction(exact, EXACT * NANO))
+    return None if exact is None else decimal(Fraction(exact, PER_NANO * NANO))

@@ -29,9 +29,9 @@ def test_what_can_only_be_ended_and_may_not_be_is_said_by_each_pass_and_ended_wh
     refuse(fleet, method, times=2)
     for _ in range(2):
         found = fleet.idle(hours=2)
-        assert (named(found.unproved), found.exit_code) == (["fox"], 9)
-        assert LIFT in found.unproved[0].why
-        assert "It cannot be stopped either, so it runs on and is billed." in found.unproved[0].why
+        assert (named(found.unconfirmed), found.exit_code) == (["fox"], 9)
+        assert LIFT in found.unconfirmed[0].why
+        assert "It cannot be stopped either, so it runs on and is billed." in found.unconfirmed[0].why
     (told,) = (one for one in machine_findings([fleet.machine()], {}, fleet.clock()) if one.kind == "end refused")
     assert (LIFT in told.text, told.urgent) == (True, True)
     row = fleet.machine()

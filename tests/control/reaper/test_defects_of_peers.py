@@ -183,7 +183,7 @@ def test_a_box_stopped_while_its_owner_typed_in_it(fleet, agents):
     (agents.home / "typed").write_text(json.dumps(said))
     agents.runs(f"cat {answer}; cp ~/typed {answer}")  # the first look sees nothing, the second a key that was pressed
     found = fleet.pass_()
-    assert [(one.name, one.do) for one in found.spared] == [("fox", Do.KEEP)]
+    assert [(one.name, one.do) for one in found.skipped] == [("fox", Do.KEEP)]
     assert (found.ended, found.exit_code) == ((), 0)
     assert "stop_requested" not in fleet.kinds()
     assert fleet.kinds().count("warning_cleared") == 1

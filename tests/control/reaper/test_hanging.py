@@ -179,7 +179,7 @@ def test_stops_that_nobody_answers_are_left_to_the_next_pass(make_lab):
     begun = lab.clock.now
     found = reap(lab.session, ReapOptions())
     assert lab.clock.now - begun < timedelta(minutes=1)
-    assert (found.exit_code, [one.name for one in found.unproved]) == (9, ["fox"])
+    assert (found.exit_code, [one.name for one in found.unconfirmed]) == (9, ["fox"])
     lab.cloud.fail_next("stop_many", lambda: None)
     with lab.cloud._store.open() as cloud:
         cloud.faults.clear()

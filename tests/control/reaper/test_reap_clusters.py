@@ -167,7 +167,7 @@ def test_a_node_that_falls_silent_at_the_last_look_spares_all(fleet, train, agen
     )
     found = fleet.pass_()
     assert found.ended == ()
-    assert {one.name for one in found.spared} == set(states(fleet))
+    assert {one.name for one in found.skipped} == set(states(fleet))
     assert len(fleet.machines()) == 4
 
 

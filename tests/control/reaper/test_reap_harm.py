@@ -43,7 +43,7 @@ def test_a_machine_that_is_started_before_its_end_is_asked_is_not_terminated(fle
         fleet, monkeypatch, lambda own: start(own, fleet.machine(), new_lease(own, fleet.machine(), None))
     )
     found = fleet.pass_()
-    assert (found.ended, [one.name for one in found.spared], found.exit_code) == ((), ["fox"], 0)
+    assert (found.ended, [one.name for one in found.skipped], found.exit_code) == ((), ["fox"], 0)
     assert [one.name for one in fleet.rows() if one.state == "running"] == ["fox"]
     assert len(taken) == 1, "who waits for the lock comes before the judgement or after the end, never between"
 
@@ -56,7 +56,7 @@ def test_a_hold_that_is_set_before_a_machine_is_parked_counts(fleet, monkeypatch
     until = fleet.clock.now + timedelta(hours=3)
     taken = before_the_lock(fleet, monkeypatch, lambda own: set_hold(own, fleet.machine(), until))
     found = fleet.pass_()
-    assert (found.ended, [one.name for one in found.spared]) == ((), ["fox"])
+    assert (found.ended, [one.name for one in found.skipped]) == ((), ["fox"])
     assert (len(fleet.machines()), len(taken)) == (1, 1)
 
 
@@ -85,7 +85,7 @@ def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents, m
 
     fleet.cloud.fail_next("end_keeping_disk", hang)
     found = fleet.pass_()
-    (late,), (first,) = found.spared, found.unproved
+    (late,), (first,) = found.skipped, found.unconfirmed
     assert {late.name, first.name} == {"fox", "owl"}
     assert {one.name: one.activity for one in found.decisions}[late.name] == "ACTIVE"
 
@@ -98,7 +98,7 @@ def test_a_second_look_that_took_minutes_is_made_once_more_of_what_use_takes_bac
     fleet.cloud.fail_next("get_many", lambda: fleet.later(minutes=2))
     fleet.cloud.fail_next("get_many", lambda: agents.says(fleet.clock(), gpu=90))
     found = fleet.pass_()
-    assert (found.ended, [one.name for one in found.spared]) == ((), ["fox"])
+    assert (found.ended, [one.name for one in found.skipped]) == ((), ["fox"])
     assert len(fleet.machines()) == 1
 
 
@@ -147,7 +147,7 @@ def test_a_stop_that_is_refused_as_a_whole_is_not_proved_and_ends_no_pass(fleet)
     fleet.idle(hours=2)
     fleet.cloud.fail_next("stop_many", raises(AuthFailed("the session has expired")))
     found = fleet.idle(minutes=10)
-    assert [(one.name, one.why) for one in found.unproved] == [("fox", "the session has expired")]
+    assert [(one.name, one.why) for one in found.unconfirmed] == [("fox", "the session has expired")]
 
 
 def test_a_pass_that_a_defect_ends_is_no_success_in_the_ledger(fleet):

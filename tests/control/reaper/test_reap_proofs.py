@@ -49,15 +49,15 @@ def test_a_reply_that_is_lost_is_settled_by_the_look_that_follows(due):
 def test_a_stop_that_did_not_arrive_is_asked_again(due):
     due.cloud.fail_next("stop_many", ProviderUnavailable("the cloud is down"), times=3)
     found = due.pass_()
-    assert (named(found.ended), found.unproved, found.exit_code) == (["fox", "owl"], (), 0)
+    assert (named(found.ended), found.unconfirmed, found.exit_code) == (["fox", "owl"], (), 0)
 
 
 @pytest.mark.soak
 def test_a_stop_that_is_not_permitted_is_said_and_is_exit_code_9(due):
     due.cloud.deny("stop_many")
     found = due.pass_()
-    assert (found.ended, named(found.unproved), found.exit_code) == ((), ["fox", "owl"], 9)
-    assert "may not call fake:stop_many" in found.unproved[0].why
+    assert (found.ended, named(found.unconfirmed), found.exit_code) == ((), ["fox", "owl"], 9)
+    assert "may not call fake:stop_many" in found.unconfirmed[0].why
     due.cloud.permit("stop_many")
     due.agents.says(due.clock())
     assert named(due.pass_().ended) == ["fox", "owl"]
@@ -68,14 +68,14 @@ def test_a_stop_that_cannot_be_proved_is_exit_code_9_before_8_and_the_next_pass_
     due.cloud.fail_next("stop_many", lambda: due.cloud.deny("get_many"))
     due.cloud.hide("south")
     found = due.pass_()
-    assert (found.ended, named(found.unproved), found.exit_code) == ((), ["fox", "owl"], 9)
-    assert "not proved after 15 minutes" in found.unproved[0].why
+    assert (found.ended, named(found.unconfirmed), found.exit_code) == ((), ["fox", "owl"], 9)
+    assert "not proved after 15 minutes" in found.unconfirmed[0].why
     (*_, line) = due.session.ledger.events("reaper")
     assert (line.body["ok"], line.body["unproved"]) == (False, 2)
     due.cloud.permit("get_many")
     due.cloud.show("south")
     found = due.idle(minutes=10)
-    assert (found.unproved, found.exit_code) == ((), 0)
+    assert (found.unconfirmed, found.exit_code) == ((), 0)
     assert due.machine("fox").state == "stopped"
 
 
@@ -167,7 +167,7 @@ def test_a_foreign_machine_whose_stop_is_not_proved_is_exit_code_9(fleet, theirs
     until(fleet, theirs + timedelta(days=2))
     fleet.cloud.deny("stop")
     found = fleet.pass_()
-    assert (found.exit_code, [one.name for one in found.unproved]) == (9, ["hen"])
+    assert (found.exit_code, [one.name for one in found.unconfirmed]) == (9, ["hen"])
 
 
 def test_a_foreign_machine_without_a_renew_until_is_not_the_payers_to_stop(fleet, theirs):

@@ -154,7 +154,7 @@ def test_a_machine_that_its_user_stopped_meanwhile_is_not_asked_again(fleet, age
     agents.says(fleet.clock())
     fleet.cloud.fail_next("get_many", lambda: fleet.cloud.stop(fleet.machine().provider_id))
     found = fleet.pass_()
-    assert (found.ended, found.unproved) == ((), ())
+    assert (found.ended, found.unconfirmed) == ((), ())
     assert fleet.kinds().count("stop_requested") == 0
 
 
@@ -168,7 +168,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
 
     with locks.lock(fleet.session.home.locks, lock_of(fleet.machine()), wait=False):
         found = fleet.pass_()
-    assert [(one.name, one.why) for one in found.spared] == [
+    assert [(one.name, one.why) for one in found.skipped] == [
         ("fox", "another command is working on it; the next run checks again")
     ]
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.IDLE, "stopped")]

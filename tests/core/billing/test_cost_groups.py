@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, CostQuery, costs
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
@@ -24,7 +24,7 @@ ZONES = [
 ]  # fmt: skip
 zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
-DOLLAR = 10**9 * EXACT
+DOLLAR = 10**9 * PER_NANO
 BY_MACHINE = CostQuery(By.INSTANCE, UTC)
 SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared")
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, charge, cost_timeline, to_us
+from cloudgpu.core.billing.charges import PER_NANO, charge, cost_timeline, to_us
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import Sums, daily, timeline_of
 from cloudgpu.core.billing.rate_timeline import intervals_cost
@@ -22,7 +22,7 @@ from tests.examples import some
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia"]
 zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
-DOLLAR = 10**9 * EXACT
+DOLLAR = 10**9 * PER_NANO
 every_use = st.one_of(costing_uses(), any_uses())
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, charge
+from cloudgpu.core.billing.charges import PER_NANO, charge
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.forecast import Horizon, Part, burn_rate, open_usages, remaining
 from cloudgpu.core.model.usage import Per, Resource
@@ -16,7 +16,7 @@ from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, ledgers, row, segment, use
 from tests.examples import some
 
-DOLLAR = 10**9 * EXACT
+DOLLAR = 10**9 * PER_NANO
 HOUR = timedelta(hours=1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, charge
+from cloudgpu.core.billing.charges import PER_NANO, charge
 from cloudgpu.core.billing.deductions import Discount, sustained_use
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.facts import MachineGpus
@@ -132,5 +132,5 @@ def test_it_is_never_negative_never_more_than_30_percent_and_agrees_hour_by_hour
         held = sum(1 for hour in hours if hour > dollar)
         expected += sum(Fraction(max(0, held - quarter), 5) for quarter in (180, 360, 540))
     amounts: list[Discount] = sustained_use(bill(*uses), NOVEMBER)
-    assert Fraction(sum(one.amount for one in amounts), EXACT) / 10**9 == expected
+    assert Fraction(sum(one.amount for one in amounts), PER_NANO) / 10**9 == expected
     assert 0 <= expected <= Fraction(3, 10) * cost

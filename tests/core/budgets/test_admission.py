@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, charge
+from cloudgpu.core.billing.charges import PER_NANO, charge
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
@@ -287,7 +287,7 @@ def test_what_is_admitted_never_passes_the_budget(drawn, wish, span, dollars):
     assume(not admit(one, wanted, rows).refusals)
     everything = [*rows, wanted]
     last = datetime.fromisoformat(wanted.renew_until)
-    limit = one.limit.nanos * EXACT
+    limit = one.limit.nanos * PER_NANO
     if one.span.kind in ("day", "week", "month"):
         for each in periods(one.span.kind, NOW, last, UTC):
             assert bill(everything, each.end, each.begin, each.end) <= limit

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.rate_timeline import intervals_cost, window_full
-from cloudgpu.core.budgets.admission import accounts
+from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, PaidIn, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
@@ -58,8 +58,8 @@ def lab(dollars=10, span="month", *, days=0, **more):
 
 
 def stands(budget, *rows, now=NOW):
-    counted = accounts([budget], rows, lambda _since: (), PRICES, now, frozenset())
-    today = accounts([budget], rows, lambda _since: (), replace(PRICES, today=True), now, frozenset())
+    counted = budget_sums([budget], rows, lambda _since: (), PRICES, now, frozenset())
+    today = budget_sums([budget], rows, lambda _since: (), replace(PRICES, today=True), now, frozenset())
     return status_of(counted[0], today[0], now)
 
 

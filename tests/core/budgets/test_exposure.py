@@ -22,7 +22,7 @@ from cloudgpu.core.billing.rate_timeline import (
     rate_intervals,
     rule_of,
 )
-from cloudgpu.core.budgets.admission import Account, accounts, admission_request
+from cloudgpu.core.budgets.admission import BudgetSums, admission_request, budget_sums
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, exposure_of, flow_intervals, unit_of
@@ -210,8 +210,8 @@ def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, se
     short, laid = stored(rows, uses)
 
     def stands(rows: list[Any], uses: list[tuple[str, Any]]) -> list[Any]:
-        found: list[tuple[Account, ...]] = [
-            accounts(some_budgets, rows, lambda _since: uses, one, now, volumes)
+        found: list[tuple[BudgetSums, ...]] = [
+            budget_sums(some_budgets, rows, lambda _since: uses, one, now, volumes)
             for one in (prices, replace(prices, today=today))
         ]
         each = [status_of(one, other, now) for one, other in zip(*found, strict=True)]

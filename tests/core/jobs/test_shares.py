@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.assignments import charges_by_key, cuts_of
-from cloudgpu.core.billing.charges import EXACT, charge, money
+from cloudgpu.core.billing.charges import PER_NANO, charge, money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.line_items import line_items
 from cloudgpu.core.billing.totals import period_charges
@@ -18,7 +18,7 @@ from tests.core.costing import NOW, START, ledgers, row, use
 from tests.core.jobs.writing import attempt, in_slurm, job, slurm_run
 from tests.examples import some
 
-DOLLAR = 10**9 * EXACT
+DOLLAR = 10**9 * PER_NANO
 HOUR = 3600
 BY_JOB = CostQuery(By.JOB, UTC)
 SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared")

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, money
+from cloudgpu.core.billing.charges import PER_NANO, money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.billing.line_items import line_items
@@ -40,7 +40,7 @@ def exact(job: Job) -> int:
     asked = job.spec["slurm"]
     spans = [((one.end or NOW) - one.begin) // timedelta(microseconds=1) for one in job.runs if one.begin]
     gpus = asked["nodes"] * (asked["gpus_per_node"] or 0)
-    return sum(max(0, one) for one in spans) * gpus * asked["usd_per_gpu_hour"] * EXACT // HOUR_US
+    return sum(max(0, one) for one in spans) * gpus * asked["usd_per_gpu_hour"] * PER_NANO // HOUR_US
 
 
 @st.composite
