@@ -26,7 +26,7 @@ def main() -> None:
     except KeyboardInterrupt:  # a second one
         code = interrupt.CODE
         interrupt.over()
-    gc.freeze()  # a last look for garbage would be half a second of silence, with the SDK of a cloud
+    gc.freeze()  # a last garbage collection would be half a second of silence, with the SDK of a cloud
     sys.exit(code)
 
 

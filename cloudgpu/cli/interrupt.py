@@ -16,7 +16,7 @@ CODE = 130
 LEAVES_S = 1.4  # what the first KeyboardInterrupt has not ended by then is interrupted again
 AGAIN_S = 0.2
 ENDS_S = 0.3  # for threads that were left, in all
-WAKES_S = 0.05, 0.2, 1.0  # pauses after a signal, each followed by one more reason to look for it
+WAKES_S = 0.05, 0.2, 1.0  # pauses after a signal, after each the main thread is woken once more
 
 
 class Interrupted(Exception):
@@ -60,7 +60,7 @@ def say() -> None:
 def drop_output_and_threads() -> None:
     """Leave out what would keep the process at its end, and end the threads that it has left.
 
-    What would keep it is output that nobody reads any more, and a last look for garbage (half a second of work with
+    What would keep it is output that nobody reads any more, and a last garbage collection (half a second of work with
     Google's SDK). A thread that is inside OpenSSL while the process ends could crash it: all connections are closed.
     """
     from cloudgpu import parallel

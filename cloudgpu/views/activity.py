@@ -84,7 +84,7 @@ def _rests(machine: Machine, over: str | None) -> str:
 
 
 def signal_values(judged: Judged | None) -> list[ActivitySignal]:
-    """Return each signal that was looked at; none where nothing is known."""
+    """Return each signal that was checked; none where nothing is known."""
     return [] if judged is None else [_signal(signal) for signal in judged.signals]
 
 

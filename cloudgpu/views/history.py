@@ -25,7 +25,7 @@ def who(line: HistoryLine) -> str:
 
 
 def history_lines(lines: Iterable[HistoryLine]) -> list[str]:
-    """Return what each of a machine's lines says; a lease that a look sees is said where it is another one."""
+    """Return what each of a machine's lines says; a lease that a sync observes is named where it has changed."""
     found, known = [], list[str]()
     for line in lines:
         lease = _lease(line["body"])

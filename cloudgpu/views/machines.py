@@ -100,8 +100,7 @@ def machine_value(
 ) -> MachineDocument:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
-    `spent_usd` is what it has cost up to `now` with its disks and all that is paid beside it, as far as the last look
-    tells; `unpriced` are the resources of it without a known price, in no sum. `launch_uncertain` says that its
+    `spent_usd` is what it has cost up to `now` with its disks and attached costs, as of the last sync; `unpriced` are the resources of it without a known price, in no sum. `launch_uncertain` says that its
     launch was interrupted and nobody knows yet whether it exists. `retained` is what stays of it without it, and what
     that costs a month: at most, for images. `cloud_id` is what its provider calls it, None before that has told.
     `attached_costs` are what is paid beside it, and `stopped_usd_per_month` what of that is paid while it is stopped;

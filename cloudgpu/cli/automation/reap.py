@@ -90,7 +90,7 @@ def _interval(every: str | None) -> timedelta:
 
 
 def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
-    """Say whether disks and images are looked at, too: when asked for, and from cron once a night."""
+    """Return whether the run checks disks and images, too: with --nightly, and from cron once a night."""
     if not cron:
         return nightly
     from cloudgpu.config.files.zones import zone_of

@@ -283,7 +283,7 @@ def _even(answer: Outcomes) -> str:
     outcome = answer["expected"]
     if outcome["break_even_days"] is None:
         return "never, within 30 years"
-    if outcome["break_even_days"] < 0.05:  # noqa: PLR2004  (the hour from which both are looked at)
+    if outcome["break_even_days"] < 0.05:  # noqa: PLR2004  (the hour from which both are compared)
         return "from the first hour on"
     bounds = [answer["high"]["break_even_days"], answer["low"]["break_even_days"]]
     texts = ["never" if bound is None else f"{bound:,.0f}" for bound in bounds]

@@ -211,7 +211,7 @@ def deliver(
 ) -> Delivery:
     """Tell of these findings and of what the ledger says of machines; return what was done.
 
-    `judged` are the topics (the first word of a key) that the caller has looked at, whole: what is absent of them has
+    `judged` are the topics (the first word of a key) that the caller has checked completely: what is absent of them has
     fallen back, but for keys that begin with one of `spared`. What is wrong with machines is found here. Each receiver
     gets one message with all that it is still to have, in one attempt; what it does not take is kept for the next call.
     Raises MissingExtra, after the ledger has it, where something is to be sent and apprise is not installed, and
@@ -300,7 +300,7 @@ def _noted(
 ) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:
     """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
     state, now = _alert_state(session), session.clock()
-    here = {topic_here(session, one) for one in judged}  # whoever looks at a topic looks at this home's part, too
+    here = {topic_here(session, one) for one in judged}  # whoever checks a topic checks this home's part, too
     raise_, clear = due(findings, state, {*judged, *here}, spared)
     if not raise_ and not clear:
         return state, (), ()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         BudgetTestDocument,
     )
 
-EVERY = timedelta(minutes=15)  # how often budgets are looked at, where nobody says
+EVERY = timedelta(minutes=15)  # how often budgets are checked by default
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def fit_in(
 ) -> CreditFit:
     """Return how machines that are wanted in one account fit its credit, beside what the ledger has there.
 
-    `scope` is the subject of looks at that account; what is wanted is not counted twice.
+    `scope` is the subject of that account's sync events; what is wanted is not counted twice.
     """
     own = {machine.id for machine in machines}
     there = (row for row in view.present_machines() if row.id not in own and scope_of_row(row) == scope)

@@ -116,7 +116,7 @@ def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[l
 
 def is_stale(session: Session, item: EndItem) -> bool:
     """Say whether so much time has passed since the sync of it that somebody may be at work there by now."""
-    return item.looked_at is None or session.clock() - item.looked_at > GOOD_FOR
+    return item.observed_at is None or session.clock() - item.observed_at > GOOD_FOR
 
 
 def _seen_again(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:

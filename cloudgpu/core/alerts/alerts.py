@@ -151,8 +151,8 @@ def due(
     """Return (what to raise, what to clear).
 
     A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
-    What is absent is cleared where its topic is among those that were `judged` (None: all): a run that did not look
-    at budgets says nothing about them. What begins with one of `spared` is not cleared: it was not looked at.
+    What is absent is cleared where its topic is among those that were `judged` (None: all): a run that did not check
+    budgets says nothing about them. What begins with one of `spared` is not cleared: it was not checked.
     """
     now = {finding.key: finding for finding in reversed(tuple(findings))}  # of two with one key, the first counts
     lasting = state.lasting

@@ -48,7 +48,7 @@ class LineItem:
 
     @property
     def estimate(self) -> bool:
-        """Whether the amount may turn out to be another: a range, a price nobody looked up, a line that may grow."""
+        """Whether the amount may turn out to be another: a range, an unverified price, a line that may grow."""
         guessed = self.segment is None or self.segment.basis not in _EXACT_BASES
         return self.running or guessed or self.charge.low != self.charge.high
 

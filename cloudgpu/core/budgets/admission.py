@@ -193,10 +193,10 @@ def admission_request(
 ) -> AdmissionRequest:
     """Return what is wanted, as it would be in the ledger, with the sums of the budgets that cover it.
 
-    `others` are wanted with it. `exposures` are all billable machines. Of those with the ids of what is wanted, which it
-    replaces, only the past counts. `ended` gives the ended usages since a time (None: all), `unpriced` those without a
-    price. With `unpriced`, total budgets use the machines' sums instead of every ended usage. Neither is called where no
-    budget covers what is wanted.
+    `others` are wanted with it. `exposures` are all billable machines. Of those with the ids of what is wanted, only
+    the past counts: it replaces them. `ended` gives the ended usages since a time (None: all), `unpriced` those without
+    a price. With `unpriced`, total budgets use the machines' sums instead of every ended usage. Neither is called where
+    no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(subject)]
     volumes = existing_volumes(row for row in exposures if not isinstance(row, Exposure))

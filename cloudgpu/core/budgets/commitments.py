@@ -45,7 +45,7 @@ class Prices:
 class Commitment(NamedTuple):
     """What one resource goes on costing from now on: `nanos` per `hour` or `month`, up to `until`.
 
-    `until` is in microseconds since 1970; None: as far as anybody looks. `assumed` is why the price is not a known one.
+    `until` is in microseconds since 1970; None: without an end. `assumed` is why the price is not a known one.
     `since`: it may have cost as much since then, and no line says so; None: what it has cost is known.
     """
 
@@ -78,8 +78,8 @@ def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterabl
     """Return what goes on costing of a machine or a retained resource.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease, or which only passes would end while
-    none are made: as far as anybody looks), what stays
-    beside it when it does not run, and what is kept of it, as far as anybody looks. One whose launch is not settled may
+    none are made: without an end), its attached costs
+    while it does not run, and its retained resources, both without an end. One whose launch is uncertain may
     have run since that was sent. `volumes` are the (account, name) of named volumes that stand for themselves.
     """
     if subject.terminated_at is not None and not subject.retained:

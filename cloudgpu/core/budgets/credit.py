@@ -30,7 +30,7 @@ LONGEST = timedelta(days=36525)  # what carries longer is not told apart: a date
 class KnownCredit(NamedTuple):
     """The credit of an account as a run read it, and what the account spends an hour by the careful of both words.
 
-    `account` is its name on the computer that asked, `scope` the subject of the looks at it. `elsewhere` is what of it
+    `account` is its name on the computer that asked, `scope` the subject of its sync events. `elsewhere` is what of it
     the ledger knew nothing of.
     """
 

@@ -108,11 +108,11 @@ _Other = tuple[int, _Lengths, list[_Part]]
 
 
 class Exposure(NamedTuple):
-    """What budgets count of a machine at their prices, whenever they look.
+    """What budgets count of a machine at their prices, at any time.
 
     `ended_total` is what its ended usages with a price have cost at most, in exact parts. It costs each
     of `items` from now on: (nano-dollars, unit as `flows.unit_of`, microseconds behind its `renew_until` up to which,
-    or None: as far as anybody looks, and whether since `sent` already). `today` are they at today's spot price, None
+    or None: without an end, and whether since `sent` already). `today` are they at today's spot price, None
     where that makes no difference. `late`: it may run when that is over; `only_passes`: nothing else ends it.
 
     `uses` are billed still, each at one price: (nano-dollars, begin, unit, granule, least length). `others` are, too:
@@ -242,7 +242,7 @@ def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
 
 
 def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
-    """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, whenever one looks."""
+    """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, at any time."""
     whose = usage.provider, usage.market, usage.resource, usage.licence
     (unit, at_most), begin = _terms(*whose, usage.per), parse_us(usage.begin)
     if is_plain(usage) and not usage.maybe_since:

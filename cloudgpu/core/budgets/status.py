@@ -55,7 +55,7 @@ class BudgetState:
         return 100 * amount_.nanos // self.budget.limit.nanos
 
     def overshoot(self, interval: timedelta) -> Money:
-        """Return by how much a budget can be passed that is looked at every `interval`: that, times the burn rate."""
+        """Return by how much a budget can be exceeded between two checks: `interval` times the burn rate."""
         return Money(-(-self.counted_burn.nanos * (interval // timedelta(microseconds=1)) // HOUR))
 
 
@@ -148,7 +148,7 @@ def _forecast(state: BudgetState, percent: int) -> Finding:
 
 
 def _period_of(state: BudgetState) -> str:
-    """Return which period an alert is about: a new one falls back, also where nobody looked before it was spent."""
+    """Return which period an alert is about: a new one clears it, also where nobody checked before it was spent."""
     if state.period is None or state.budget.span.days:
         return ""
     return f":{state.period.begin.astimezone(state.budget.zone):%Y-%m-%d}"

@@ -1,4 +1,4 @@
-"""What a cluster's engine says of itself in one look: its queue, and when its last job ended. Pure.
+"""What one query of a cluster's engine returns: its queue, and when its last job ended. Pure.
 
 It is asked together with the agent of node 0, in one command: the queue's part follows a line `MARK`. A cluster whose
 engine does not answer is not idle.

@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 from cloudgpu.core.events.bodies import Nanos, Time
 from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
 
-# -- looks, runs and accounts
+# -- syncs, runs and accounts
 
 
 class UnansweredRecord(TypedDict):

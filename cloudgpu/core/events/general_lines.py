@@ -18,7 +18,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
 
-# -- looks, runs and accounts
+# -- syncs, runs and accounts
 
 
 def account_synced(

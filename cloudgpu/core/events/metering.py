@@ -267,7 +267,7 @@ def _ran_by(use: Made, seen: str, pending_at: str | None) -> None:
     """Count a run that nobody saw run before `seen`; it was not billed before its `begin`.
 
     A short doubt is left out of the amount. A longer one is in it: the amount is never much less than the bill. What
-    was last seen to start at `pending_at` is taken to run soon after, though nobody looks.
+    was last seen to start at `pending_at` is taken to run soon after, though nobody observed it.
     """
     sure = min(seen, iso(from_iso(max(use["begin"], pending_at or "")) + RUNS_WITHIN))
     if use["sure_from"] is not None:
@@ -293,7 +293,7 @@ def _waited(state: Meter, row: Record, seen: str | None) -> None:
 def _began(state: Meter, record: Record, line: Line, before: Before, at: str) -> tuple[str, str | None]:
     """Return when what was just seen began, and since when that is sure (None: since then).
 
-    A cloud that does not say since when a machine runs would else bill nothing for the time in which nobody looked:
+    A cloud that does not say since when a machine runs would else bill nothing for the time without a sync:
     a launch whose answer nobody heard may have begun when the cloud took it, or as early as the call.
     """
     body = line.body
@@ -410,7 +410,7 @@ def _attached_usage(record: Record, entry: Before, begin: str) -> Made:
 def _vanished(state: Meter, record: Record, line: Line, before: Before) -> Iterator[Made]:
     """End everything: at the cloud's word, else when it was last known to be there.
 
-    Where we have asked for its end and `alive_at` is not told, it went while we looked on.
+    Where we have asked for its end and `alive_at` is not told, it ended while we waited for it.
     """
     ended_at = line.body.get("ended_at")
     if ended_at is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):

@@ -266,7 +266,7 @@ def too_fresh(machine: Machine, proves_after: timedelta, now: datetime) -> bool:
 
 
 def is_news(machine: Machine, instance: Instance) -> bool:
-    """Say whether the provider's word differs from the row; an unchanged look writes no line per machine.
+    """Say whether the provider's word differs from the row; a sync that finds no change writes no event.
 
     Times are compared as times: to write thousands of them as text takes longer than all the rest.
     """

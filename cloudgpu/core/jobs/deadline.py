@@ -38,7 +38,7 @@ Mode = Literal["wait", "spot", "on_demand"]
 SpotEvent = Literal["had", "refused", "lost"]
 HOUR_S = 3600.0
 TICK_S = 600.0  # between two states of the past, as the policies are told it
-MIN_ROUND_S = 60.0  # a watcher looks each minute, whoever looked oftener before
+MIN_POLL_S = 60.0  # a watcher checks each minute, also where another checked oftener before
 START_S, END_S = 900.0, 180.0  # where nothing was measured: boot, driver, upload and setup; last copy and proved end
 ENOUGH = 3  # launches, from which on the measured times alone count
 FEW = 0.02  # of the work: before that much is done, its speed tells nothing
@@ -59,7 +59,7 @@ class Margins:
 
     start_s: float = START_S
     end_s: float = END_S
-    round_s: float = MIN_ROUND_S
+    round_s: float = MIN_POLL_S
     measured: int = 0
 
     @property
@@ -331,7 +331,7 @@ def margins_of(starts: Sequence[float], ends: Sequence[float], rounds: Sequence[
     return Margins(
         start if len(starts) >= ENOUGH else max(start, START_S),
         end if len(ends) >= ENOUGH else max(end, END_S),
-        max(MIN_ROUND_S, percentile(rounds) if rounds else 0.0),
+        max(MIN_POLL_S, percentile(rounds) if rounds else 0.0),
         len(starts),
     )
 

@@ -51,7 +51,7 @@ class Rules:
 
         `path` is relative to the directory of the ignore file, `name` its last part.
         """
-        # Most entries match nothing: one look at all patterns together says so.
+        # Most entries match nothing: one match of all patterns together shows that.
         by_name = self._names is not None and self._names.fullmatch(name) is not None
         if not by_name and (self._paths is None or self._paths.fullmatch(path) is None):
             return None

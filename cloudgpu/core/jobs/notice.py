@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ASSUMED_RATE = 5_000_000  # bytes a second, 40 Mbit/s: a usual connection at home, where nothing was measured yet
-LOOK_S = 5  # how often `run` in front looks at its job
+POLL_S = 5  # how often `run` in front polls its job
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class SpotNotice:
     @property
     def begins_s(self) -> int:
         """Seconds until a last copy has begun, at worst, where `run` is in front."""
-        return self.seen_s + LOOK_S
+        return self.seen_s + POLL_S
 
 
 NOTICES = {
-    "aws": SpotNotice(120, 5 + 10),  # the machine's lease script looks every 5 s, its agent every 10 s
+    "aws": SpotNotice(120, 5 + 10),  # the machine's lease script polls every 5 s, its agent every 10 s
     "gcp": SpotNotice(30, 5 + 10),
     "azure": SpotNotice(30, 5 + 10),
 }

@@ -82,7 +82,7 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True)
 class RemoteState:
-    """One look at an attempt. Sizes are in bytes; `progress` is what the command wrote: done, and of how much."""
+    """One observation of an attempt. Sizes are in bytes; `progress` is what the command wrote: (done, total)."""
 
     phase: Phase
     now: float

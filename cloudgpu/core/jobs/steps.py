@@ -25,7 +25,7 @@ class JobAction(StrEnum):
 
     PLACE = "place"  # write that an attempt gets a machine
     LAUNCH = "launch"  # have that machine, one per key
-    LOOK = "look"  # ask the machine
+    OBSERVE = "observe"  # ask the machine
     START = "start"  # send the files and begin
     WATCH = "watch"  # nothing but take what is new
     CANCEL = "cancel"  # have the command ended
@@ -180,7 +180,7 @@ def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedS
         return known or _cancelled(job) or _machine_gone(job, machine)
     if state.remote is None:
         if not state.silent:
-            return Step(JobAction.LOOK)
+            return Step(JobAction.OBSERVE)
         return _elsewhere(job, attempt, state.choice) or _silent(job, attempt, state.silent, now)
     return _by_what_runs(job, attempt, state.remote, state)
 
@@ -244,7 +244,7 @@ def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
 
 
 def _machine_stopped(job: Job, machine: Machine, state: ObservedState) -> Step:
-    """Return what follows a stop: a look at what an idle machine has, or the end of a job that was stopped under.
+    """Return what follows a stop: observe what an idle machine has, or end a job whose machine was stopped.
 
     A running job is use of its machine: where idle time has stopped it, or nobody of ours, its command may be over. A
     spot machine that was taken and that the cloud cannot start again is given up for another one.

@@ -52,7 +52,7 @@ def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bo
 def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> None:
     """Raise InvalidRequest where an extended lease would end further ahead than the limits let anybody agree to.
 
-    Where renew-until moves, it moves to the end of the lease: no more needs to be looked at.
+    Where renew-until moves, it moves to the end of the lease: no more needs to be checked.
     """
     most, span = limits.longest_lease, lease.expires - now
     if most is None or span <= most:

@@ -301,7 +301,7 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
 def budget_subject(
     plan: LaunchPlan, name: str | None, offer: Offer | None = None, *, on_demand: Price | None = None
 ) -> BudgetSubject:
-    """Return what budgets look at of the plan's machine, or of the same at another offer.
+    """Return what budgets need to know of the plan's machine, or of the same at another offer.
 
     `name` is what the machine is called where its request does not say.
     """

@@ -20,7 +20,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; `next` is the way out when it is not ok, `exit_code` that of its fault."""
+    """The result of one check; `next` is the remedy when it is not ok, `exit_code` that of its error."""
 
     name: str
     verdict: Verdict

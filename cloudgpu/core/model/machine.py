@@ -58,7 +58,7 @@ class PriceSubject(NamedTuple):
 
 
 class BudgetSubject(NamedTuple):
-    """What budgets look at of a launch that is planned: of what they look at in a machine, what a plan knows."""
+    """What budgets need to know of a planned launch: the part of a machine that a plan has."""
 
     id: str
     name: str

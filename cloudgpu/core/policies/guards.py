@@ -1,4 +1,4 @@
-"""How a machine can end, and what ends it when nobody looks on: its agent, a timer of its provider, or runs. Pure.
+"""How a machine can end, and what ends it when nobody watches: its agent, a timer of its provider, or runs. Pure.
 
 A provider says which of these it has (`Provider.guards`); a machine's row has them since its launch.
 """

@@ -22,7 +22,7 @@ class ScheduledRun(NamedTuple):
 
     `home` tells it from all others: two computers may have the same name, and one computer two homes. `host` is the
     name of its computer, for people. `at` is when it ended, `every` how often that home makes one. `battery`: it ran on
-    one then; None: not known. `accounts` are those that answered it, by the subjects of their looks
+    one then; None: not known. `accounts` are those that answered it, by the subjects of their syncs
     (`core.values.naming.scope_of`).
     """
 

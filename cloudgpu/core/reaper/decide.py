@@ -1,4 +1,4 @@
-"""Decides what to do with each machine that a run has looked at, and why: the strongest rule that acts. Pure."""
+"""Decides what to do with each machine that a run has observed, and why: the strongest rule that acts. Pure."""
 
 from __future__ import annotations
 

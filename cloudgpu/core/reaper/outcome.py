@@ -15,11 +15,11 @@ from cloudgpu.core.values.naming import lock_name
 
 @dataclass(frozen=True, slots=True)
 class EndItem:
-    """A machine that is to be ended, as it was seen last, and why; `looked_at` is when the second look at it began."""
+    """A machine that is to be ended, as last observed, and why; `observed_at` is when it was observed again."""
 
     seen: MachineView
     decision: Decision
-    looked_at: datetime | None = None
+    observed_at: datetime | None = None
 
     @property
     def machine(self) -> Machine:

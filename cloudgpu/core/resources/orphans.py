@@ -221,7 +221,7 @@ def _of_a_stopped_machine(resource: ProviderResource, known: LedgerKnowledge) ->
 
 
 def _of_machine(resource: ProviderResource, machine: Machine) -> _Found | None:
-    """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the look."""
+    """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the sync."""
     name = machine.name
     if resource.id not in {entry.id for entry in machine.retained}:
         return None

@@ -23,7 +23,7 @@ WORTH = 0.1  # spot hours that a change has to save
 STEPS = 384  # of time that a plan has at most: it bounds the time that `reset` takes
 SHORTEST = 1 / 6  # hours of a step
 REMEMBERED = 7 * 24.0  # hours of prior history that count
-UNLIKELY = 1e-3  # chance of a model under which it is not looked at
+UNLIKELY = 1e-3  # chance of a model below which it is ignored
 DEAREST = 1000.0  # on-demand hours in spot hours at most; spot that costs nothing has no such ratio
 
 

@@ -229,7 +229,7 @@ def _assumptions(calculation: Calculation, currency: Currency | None) -> Iterato
         names = " or ".join(rent.matching_gpus)
         yield f"The GPU's name means {names}: its speed and memory are those of {rent.spec.name}."
     if own is None and rent.spec is not None:
-        yield f"The memory and speed of {desktop.gpu} are not known here: whether the work fits was not looked at."
+        yield f"The memory and speed of {desktop.gpu} are not known here: whether the work fits was not checked."
     yield "The price stays, the machine is paid only while it is used, and disks and traffic are not in it."
     yield from _of_desktop(desktop, currency)
 

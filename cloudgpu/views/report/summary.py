@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOMENT = "less than a minute"
 FEW = 5  # names that are listed
-LATE = timedelta(days=1)  # a look that is older than that says little of now
+LATE = timedelta(days=1)  # a sync that is older than that says little of now
 
 
 def summary(document: ReportDocument) -> list[str]:

@@ -116,7 +116,7 @@ class MachineDocument(TypedDict):
     account: str
     """The configured account."""
     identity: Identity | None
-    """The account or computer that it is at, by the provider's word; null where a look found one that did not say."""
+    """The account or computer that it is at, by the provider's word; null where the provider did not say."""
     reachable: bool | None
     """Whether this home has that account, as far as that is known without a query; null if unknown."""
     absent: str | None
