@@ -100,13 +100,12 @@ def machine_value(
 ) -> MachineDocument:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
-    `spent_usd` is what it has cost up to `now` with its disks and attached costs, as of the last sync; `unpriced` are the resources of it without a known price, in no sum. `launch_uncertain` says that its
-    launch was interrupted and nobody knows yet whether it exists. `retained` is what stays of it without it, and what
-    that costs a month: at most, for images. `cloud_id` is what its provider calls it, None before that has told.
-    `attached_costs` are what is paid beside it, and `stopped_usd_per_month` what of that is paid while it is stopped;
-    both null where its launch did not say (found by its tags).
-    `taken_at` is when a rehearsed spot interruption takes it, None where there is none.
-    `shared` are the keys that were let in beside those of the launch.
+    `spent_usd` is what it has cost up to `now` with its disks and attached costs, as of the last sync; `unpriced` are
+    its resources without a known price, which are in no sum. `launch_uncertain`: its launch was interrupted, and nobody
+    knows yet whether it exists. `retained` are resources that outlive it, with what they cost a month at most.
+    `cloud_id` is its id at the provider, None before that is known. `stopped_usd_per_month` is the part of
+    `attached_costs` that is paid while it is stopped; both are null where its launch did not record them. `taken_at` is
+    when a rehearsed spot interruption takes it, None without one. `shared` are keys that were let in after the launch.
     `guards` is when each layer would end it, `activity_unknown_reason` why passes cannot tell whether it is used.
     `identity` is the account, or the computer, that it is at; `reachable` whether that is an account of this home.
     `absent` is why it cannot be asked from here where config.toml names its account or host no more, and what to do.

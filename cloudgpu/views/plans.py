@@ -102,7 +102,7 @@ def _share(share: Share) -> AccountOffers:
 
 
 def setup_value(setup: Setup) -> SetupPart:
-    """Return what a machine is set up with beside its type; null is the provider's usual."""
+    """Return what a machine is set up with beside its type; null is the provider's default."""
     volume, network = setup.volume, setup.network
     return {
         "image": setup.image,

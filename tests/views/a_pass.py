@@ -24,7 +24,7 @@ def a_pass(**changes: object) -> ReaperRun:
     seen = MachineView(row, USUAL, "it was launched under default", judged, reached_at=NOW)
     machine, name = row.id, row.name
     fields = {
-        "took": timedelta(seconds=2.5),
+        "duration": timedelta(seconds=2.5),
         "seen": (seen,),
         "decisions": tuple(decide([seen], [], NOW, interval=TEN)),
         "ended": (Ended(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
@@ -36,7 +36,7 @@ def a_pass(**changes: object) -> ReaperRun:
         "faults": ("no policy is called 'mine'",),
         "sentences": ("fox is gone",),
         "undelivered": ("mailto-1a2b3c: did not answer",),
-        "asked": (QueriedAccount("lab", "aws"),),
-        "closed": (Unanswered("gcp", "no project is named"),),
+        "queried": (QueriedAccount("lab", "aws"),),
+        "not_queried": (Unanswered("gcp", "no project is named"),),
     }
     return ReaperRun(NOW, **(fields | changes))  # type: ignore[arg-type]

@@ -145,7 +145,7 @@ def _refuse_name(action: Action, given: list[str]) -> None:
 
 
 def _single_name(action: Action, given: list[str], default: str | None) -> str | None:
-    """Return the one name; None where none was given, which only makes sense where there is a usual one."""
+    """Return the one name; None where none was given, or the default."""
     if len(given) > 1:
         way_out = f"Run it once for each: cloudgpu policy {action} {given[0]}"
         raise InvalidRequest(f"policy {action} takes one name.", field="NAME", value=given[1], next=way_out)

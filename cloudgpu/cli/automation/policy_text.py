@@ -36,7 +36,7 @@ def _shipped_lines(summaries: Iterable[PolicySummary]) -> Iterator[str]:
         if "policy" in summary["chosen_by"] and not summary["error"]:
             idle = f", ends after {_idle(summary)} idle" if summary["idle_do"] not in (None, "off", "warn") else ""
             spans = f"lease {_span(summary['lease_s'])}, renewed for up to {_span(summary['renew_until_s'])}"
-            message = f"The usual policy is {summary['name']}: {spans}{idle}."
+            message = f"The default policy is {summary['name']}: {spans}{idle}."
             yield f"{paragraph(message)}\n"
 
 
@@ -82,8 +82,8 @@ def _below(summary: PolicySummary) -> str:
 
 
 def _chosen(keys: Iterable[str]) -> Iterator[str]:
-    """Yield who in config.toml names it: `policy` makes it the usual one."""
-    yield from ("the usual one" if key == "policy" else f"chosen by {key}" for key in keys)
+    """Yield who in config.toml names it: `policy` makes it the default."""
+    yield from ("the default" if key == "policy" else f"chosen by {key}" for key in keys)
 
 
 def _span(seconds: float | None) -> str:

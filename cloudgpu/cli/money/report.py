@@ -117,7 +117,7 @@ def _send(session: Session, document: ReportDocument, output: Format) -> None:
 
 def _write(document: ReportDocument, form: ReportFormat, to: str | None, output: Format) -> Path | None:
     """Write it, and return the file; None where the standard output has it, or has the document in its place."""
-    from cloudgpu.control.cost.report_files import STDOUT, ReportFormat, render_report, usual_file, write_report
+    from cloudgpu.control.cost.report_files import STDOUT, ReportFormat, default_file, render_report, write_report
 
     if to is None and output is Format.JSON and form is ReportFormat.HTML:
         return None
@@ -125,7 +125,7 @@ def _write(document: ReportDocument, form: ReportFormat, to: str | None, output:
         sys.stdout.write(render_report(document, form))
         sys.stdout.flush()
         return None
-    file = usual_file(document) if to is None else Path(to)
+    file = default_file(document) if to is None else Path(to)
     write_report(render_report(document, form), file)
     return file
 

@@ -83,7 +83,7 @@ def command(
     usd_per_kwh: Annotated[Text, text_option("USD", "Your electricity price.")] = None,
     host: Annotated[Texts, text_option("NAME=USER@HOST[:PORT]", "A machine of your own. Repeatable.")] = None,
     fingerprint: Annotated[Texts, text_option("SHA256:...", "The host key you expect. Repeatable.")] = None,
-    key: Annotated[Text, text_option("PATH", "The private key for --host; empty: your usual ones.")] = None,
+    key: Annotated[Text, text_option("PATH", "The private key for --host; empty: your default ones.")] = None,
     forget: Annotated[
         Text, typer.Option("--forget", metavar="NAME", help="Remove an account or host; see above.")
     ] = None,
@@ -199,12 +199,12 @@ def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[
     sys.stderr.write("Enter keeps the value in brackets.\n")
     for name, question in QUESTIONS.items():
         if name not in values:
-            usual = setup.usual(name)
+            default = setup.default_value(name)
             first = name == "owner" and setup.text is None  # a login name is a guess: write down what was confirmed
             shown = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
-            answer = _answer(shown, usual, partial(check_setup, name))
+            answer = _answer(shown, default, partial(check_setup, name))
             if answer is not None or first:
-                values[name] = usual if answer is None else answer
+                values[name] = default if answer is None else answer
     return values
 
 
@@ -217,10 +217,10 @@ def _asked_hosts() -> list[Host]:
     return hosts
 
 
-def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
+def _answer(question: str, default: str, read: Callable[[str], T]) -> T | None:
     """Ask until the answer can be read; None for an empty one. Raises InvalidRequest at the end of input."""
     while True:
-        line = answered(f"{question} [{usual or 'not set'}]: ")
+        line = answered(f"{question} [{default or 'not set'}]: ")
         if not line:
             return None
         try:

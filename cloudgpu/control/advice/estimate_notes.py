@@ -64,12 +64,12 @@ def _time(request: EstimateQuery) -> str:
 
 
 def _of_flops(flops: Flops, number: int) -> str:
-    best, usual, worst = flops.efficiency
+    best, expected, worst = flops.efficiency
     kind = "" if flops.precision is Precision.FP32 else ", of dense matrices"
-    share = f"{float(usual):g} of it is reached"
+    share = f"{float(expected):g} of it is reached"
     if best != worst:
         share += f" ({float(worst):g} to {float(best):g}: from the dear to the cheap end of the range)"
-    elif not 0.2 <= usual <= 0.5:  # noqa: PLR2004  (what real training reaches)
+    elif not 0.2 <= expected <= 0.5:  # noqa: PLR2004  (what real training reaches)
         share += ", though real training mostly reaches 0.2 to 0.5"
     several = "several GPUs count as so many times one" + (", and so do machines" if number > 1 else "")
     return (

@@ -30,7 +30,7 @@ MAX_GB = 65_536  # of the largest disk of any cloud
 DEFAULT_GB = 100
 _DIGITS = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 _TIMES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the usual, the worst of a range
+EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the expected, the worst
 
 
 class Address(StrEnum):
@@ -73,7 +73,7 @@ class EstimateOptions(CurrencyOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """So many floating point operations, in a precision; `efficiency` is the best, the usual and the worst share."""
+    """So many floating point operations, in a precision; `efficiency` is the best, expected and worst share."""
 
     number: Fraction
     precision: Precision
@@ -204,8 +204,8 @@ def _fault(options: EstimateOptions, name: str, says: str, way: str) -> InvalidR
     return InvalidRequest(says, field=f"--{name.replace('_', '-')}", value=str(value), next=way)
 
 
-def _or(value: Number | None, usual: Number) -> Number:
-    return usual if value is None else value
+def _or(value: Number | None, default: Number) -> Number:
+    return default if value is None else value
 
 
 def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -289,9 +289,9 @@ def _committed(text: str) -> Committed:
     return Committed(None, Fraction(percent))
 
 
-def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> str:
+def _one_of(text: str | None, field: str, known: Sequence[str], default: str) -> str:
     if text is None:
-        return usual
+        return default
     if text in known:
         return text
     names = [str(one) for one in known]

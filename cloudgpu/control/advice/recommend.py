@@ -139,8 +139,8 @@ def _other_methods(request: RecommendRequest, figures: Figures) -> Iterable[tupl
         return
     for method in (Method.FULL, Method.LORA, Method.QLORA):
         if method is not request.model.method:
-            usual = ALLOWED[method][0]
-            yield method, usual, memory_of(request.model.parameters, method, usual, figures)
+            default_precision = ALLOWED[method][0]
+            yield method, default_precision, memory_of(request.model.parameters, method, default_precision, figures)
 
 
 def _anywhere(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[Machine]:

@@ -75,7 +75,7 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
 
 
 def _with_its_card(session: Session, request: CompareRequest, spec: GpuSpec) -> Desktop:
-    """Return the shipped desktop with the card that was named; the usual one where there is none, or it has it."""
+    """Return the shipped desktop with the card that was named; the default one where no card is named, or it has it."""
     own = gpu_named(request.desktop.gpu)
     if own is None or own.name == spec.name:
         return request.desktop
@@ -87,14 +87,14 @@ def _with_its_card(session: Session, request: CompareRequest, spec: GpuSpec) -> 
 
 
 def _that_holds(session: Session, request: CompareRequest, rent: Rent, work: Work) -> Desktop | None:
-    """Return a desktop that holds what the rented GPUs hold, where the usual one has too little memory.
+    """Return a desktop that holds what the rented GPUs hold, where the default one has too little memory.
 
-    First a shipped one with a card of that memory; else as many of the usual ones as do the work of the rented machine
-    and have its memory, less what drivers keep of it. None where the usual one has the memory, or its speed is not
+    First a shipped one with a card of that memory; else as many default ones as do the work of the rented machine
+    and have its memory, less what drivers keep of it. None where the default one has the memory, or its speed is not
     known.
     """
-    usual, its = request.desktop, rent.spec
-    own = gpu_named(usual.gpu)
+    desktop, its = request.desktop, rent.spec
+    own = gpu_named(desktop.gpu)
     if own is None or its is None or own.memory_gib >= its.memory_gib:
         return None
     for name in LARGE:
@@ -104,9 +104,9 @@ def _that_holds(session: Session, request: CompareRequest, rent: Rent, work: Wor
     fast = speed_ratio(own, its, work)
     if fast is None:
         return None
-    each, wanted = own.memory_gib * usual.gpus, its.memory_gib * rent.gpus * REPORTED
-    number = max(math.ceil(rent.gpus / (usual.gpus * fast.ratio)), math.ceil(wanted / each))
-    return multiply_desktop(usual, number)
+    each, wanted = own.memory_gib * desktop.gpus, its.memory_gib * rent.gpus * REPORTED
+    number = max(math.ceil(rent.gpus / (desktop.gpus * fast.ratio)), math.ceil(wanted / each))
+    return multiply_desktop(desktop, number)
 
 
 def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:

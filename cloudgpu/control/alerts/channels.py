@@ -174,8 +174,8 @@ def _text_for(receiver: Any, message: Message) -> str:
 
 def _notified(apprise: Any, receiver: Any, message: Message, body: str, file: Path | None = None) -> bool:
     """Say whether it was taken. Not through `Apprise.notify`: its threads would keep the process from ending."""
-    usual = apprise.NotifyType.WARNING if message.attached is None else apprise.NotifyType.INFO
-    kind = apprise.NotifyType.FAILURE if message.urgent else usual
+    default_type = apprise.NotifyType.WARNING if message.attached is None else apprise.NotifyType.INFO
+    kind = apprise.NotifyType.FAILURE if message.urgent else default_type
     words = {"body": body, "title": message.subject, "notify_type": kind, "body_format": apprise.NotifyFormat.TEXT}
     if file is None or message.attached is None:
         return bool(receiver.notify(**words))

@@ -108,7 +108,7 @@ def admit(
     Raises NotAdmitted where a budget refuses it, and no reason is given or it does not allow to be overridden.
     """
     ask = evaluate_budgets(session, view, subject, others=others, of_cluster=of_cluster)
-    refusals = ask.admission().refusals if ask.sums else ()
+    refusals = ask.admission().refusals if ask.budget_sums else ()
     if not refusals:
         return []
     if override is None or not all(one.budget.allow_override for one in refusals):

@@ -42,7 +42,7 @@ EVERY = timedelta(minutes=15)  # how often budgets are checked by default
 
 @dataclass(frozen=True, slots=True)
 class BudgetOptions:
-    """What a budget was asked to be, as typed. None: as usual."""
+    """What a budget was asked to be, as typed. None: the default."""
 
     name: str
     amount: str
@@ -59,7 +59,7 @@ class BudgetOptions:
 
 
 class BudgetChoices(TypedDict, total=False):
-    """What may be said of a budget beside its name, amount and period: `BudgetOptions` has what is usual."""
+    """What may be said of a budget beside its name, amount and period: `BudgetOptions` has the defaults."""
 
     scope: str  # "all", "project=vision,owner=ada"
     currency: str | None  # of the amount, "KRW"; None: US dollars
@@ -109,9 +109,9 @@ def _check_texts(options: BudgetOptions) -> None:
             raise InvalidRequest(says, field=option, value=str(value), next=f'Write it as text: "{value}".')
 
 
-def _forecast(text: str | None, usual: int | None) -> int | None:
+def _forecast(text: str | None, default: int | None) -> int | None:
     if text is None:
-        return usual
+        return default
     return None if text == "none" else words.percent_of(text, "--forecast")
 
 

@@ -43,7 +43,7 @@ def render_report(document: ReportDocument, form: ReportFormat) -> str:
     return _RENDERED[form](document)
 
 
-def usual_file(document: ReportDocument) -> Path:
+def default_file(document: ReportDocument) -> Path:
     """Return where a page goes that nobody named a file for, in the present directory: by its month, else its day."""
     from cloudgpu.views.report.html import file_name
 

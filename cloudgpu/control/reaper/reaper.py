@@ -172,8 +172,8 @@ class _Judged:
             unanswered=self.sight.unanswered,
             faults=(*unresolved(self.held, self.sight.rows), *self.clashes),
             sentences=self.sight.sentences,
-            asked=self.sight.asked,
-            closed=self.sight.closed,
+            queried=self.sight.asked,
+            not_queried=self.sight.closed,
         )
 
 
@@ -198,9 +198,9 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> ReaperRu
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
         sentences=(*found.sentences, *_said(repaired), *(left_over(session) if request.sweep else ())),
     )
-    found = replace(found, credits=tuple(read_credits(session, found.asked)))
+    found = replace(found, credits=tuple(read_credits(session, found.queried)))
     if request.cron:  # one by hand says nothing of the next
-        session.own_run = own_run(session, request.interval, found.asked, (*found.unanswered, *found.closed))
+        session.own_run = own_run(session, request.interval, found.queried, (*found.unanswered, *found.not_queried))
     refused = deliver_all(session, found, judged.standings, machines)
     found = replace(found, undelivered=refused, duration=session.clock() - begun)
     record_pass(session, found, cron=request.cron, sweep=request.sweep)
@@ -231,8 +231,8 @@ def _carried_out(session: Session, judged: _Judged, found: ReaperRun) -> ReaperR
         ended=tuple(outcome.ended),
         renewed=tuple(renewed),
         warned=tuple(warned),
-        spared=(*left, *outcome.skipped),
-        unproved=tuple(outcome.unconfirmed),
+        skipped=(*left, *outcome.skipped),
+        unconfirmed=tuple(outcome.unconfirmed),
         unanswered=(*found.unanswered, *outcome.unanswered),
     )
 

@@ -46,7 +46,7 @@ class ExistingSetup:
     settings: Settings
     table: Mapping[str, Any]
 
-    def usual(self, name: str) -> str:
+    def default_value(self, name: str) -> str:
         """Return what a setting is now, or would be without a line, as a person types it; empty for not known."""
         if name in FIGURES:
             found = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))

@@ -201,9 +201,8 @@ def _not_theirs(session: Session, authorization: Authorization, owner: str) -> R
         if known
         else f"{owner} is not the name of {authorization.person}"
     )
-    own = (
-        names[0] if names else authorization.usual if authorization.takes(authorization.usual) else authorization.person
-    )
+    default = authorization.own_owner
+    own = names[0] if names else default if authorization.takes(default) else authorization.person
     return RoleNeeded(
         f"{whose}: launching for somebody else needs the payer's role, and {authorization.person} is a member.",
         field="--owner",

@@ -1,6 +1,6 @@
 """How long a machine worked in each hour that it was billed for, by its agent's samples. Pure.
 
-What counts is what counts for idleness (`core.activity.idle`, docs/agent.md "What counts"), by the usual thresholds
+What counts is what counts for idleness (`core.activity.idle`, docs/agent.md "What counts"), by the default thresholds
 whatever a machine's policy says, so that machines compare. A second is GPU work, other use, idle or not known, and
 nothing twice. What nobody sampled is not known; it is idle only by the machine's own word (`Word`). A sample's `power`
 is the mean of watts that GPUs drew for the machine (`agent/own.py`), None where that could not be read. Its `gpus` is
@@ -78,7 +78,7 @@ class Hour:
 def kind_of(sample: Sample) -> str:
     """Return what one sample shows; a sign of use counts in one with a fault, too, as it does for idleness.
 
-    It is what `core.reaper.replay.signs_of` finds by the usual thresholds, in a hundredth of the time.
+    It is what `core.reaper.replay.signs_of` finds by the default thresholds, in a hundredth of the time.
     """
     gpu = sample.get("gpu")
     if gpu is not None and gpu >= LIMITS.gpu:

@@ -15,9 +15,7 @@ from cloudgpu.core.values.units import hours
 DAY = timedelta(days=1)
 FIRST_HOUR = timedelta(hours=1)
 MICRO = timedelta(microseconds=1)
-STEP = timedelta(
-    days=30
-)  # between two evaluations where prices move: the difference may change its sign more than once
+STEP = timedelta(days=30)  # between two evaluations where prices move: their difference may change sign more than once
 FURTHEST = 30 * YEAR  # a break-even that is further off counts as none
 
 

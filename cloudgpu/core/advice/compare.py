@@ -280,12 +280,12 @@ def _pace(history: History, points: Sequence[Point], case: Case) -> SpendRate | 
         return None
     every = [Point(history.begin, ZERO, timedelta(0)), *points]
     late = [point for point in every if point.at >= history.end - PACE_OF]
-    usual = _between(late[0], late[-1])
+    last = _between(late[0], late[-1])
     weeks = [_between(one, other) for one, other in zip(late, late[WEEK:-1], strict=False)]
     if case is Case.EXPECTED:
-        return usual
+        return last
     pick = min if case is Case.LOW else max
-    return pick([usual, *weeks], key=lambda pace: (pace.cloud, pace.worked))
+    return pick([last, *weeks], key=lambda pace: (pace.cloud, pace.worked))
 
 
 def _between(point: Point, other: Point) -> SpendRate:

@@ -177,7 +177,7 @@ class AdmissionRequest:
         found = [commitments_of(row, to_us(self.now), self.prices, self.volumes) for row in subjects]
         items = tuple(chain.from_iterable(one.items for one in found))
         commitments = Commitments(items, any(one.unpriced for one in found))
-        return Admission(tuple(_verdict(sums, subjects[0], commitments, self.now) for sums in self.sums))
+        return Admission(tuple(_verdict(sums, subjects[0], commitments, self.now) for sums in self.budget_sums))
 
 
 def admission_request(

@@ -155,7 +155,7 @@ def least_disk_gb(image: str) -> int:
 
 
 def sizes_gb(image: str) -> tuple[float, float]:
-    """Return GB of an image, compressed and unpacked; the usual ones for an image of which nothing is known."""
+    """Return GB of an image, compressed and unpacked; the defaults for an image of which nothing is known."""
     family = family_of(image)
     return _DEFAULT_GB if family is None else (family.compressed_gb, family.unpacked_gb)
 

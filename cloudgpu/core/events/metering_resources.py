@@ -23,10 +23,10 @@ def segment_of(price: Mapping[str, Any], at: str) -> Made:
 
 def use_of(record: Record, **facts: Any) -> Made:
     """Return a usage with what is common to most; `market` is that of the machine, so that its rule is found."""
-    usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
-    usual |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": "", "continues": None}
-    usual["maybe_since"] = None
-    return usual | {"provider": record["provider"] or "", "market": record["market"] or "on_demand"} | facts
+    defaults = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
+    defaults |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": "", "continues": None}
+    defaults["maybe_since"] = None
+    return defaults | {"provider": record["provider"] or "", "market": record["market"] or "on_demand"} | facts
 
 
 def open_use(state: Meter, key: str, use: Made) -> None:

@@ -420,7 +420,7 @@ def reservation_of(job: Job, now: datetime) -> Exposure | None:
         project=job.spec["project"],
         owner=job.spec["owner"],
         is_named_resource=False,
-        settled=0,
+        ended_total=0,
         renew_until=to_us(max(at, now) + after),
         late=False,
         only_passes=False,

@@ -27,7 +27,7 @@ class Network:
 
     `ssh_from` are CIDRs that may open SSH (none: the provider's network itself, from which a machine without a public
     address or behind a jump host is reached). `subnet` and `security_group` are the provider's ids of somebody else's
-    network (None: the account's usual one, a group of our own). `jump` is `user@host:port` of a host in between.
+    network (None: the account's default one, a group of our own). `jump` is `user@host:port` of a host in between.
     """
 
     ssh_from: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Setup:
     """What a machine is set up with beside its type.
 
     `image` is a provider's id or the name of an own image (None: the newest with CUDA). `disk_gb` is the system disk
-    (None: the provider's usual one). `persistent` asks for a spot request that can be stopped. `keep_disk`: when a
+    (None: the provider's default one). `persistent` asks for a spot request that can be stopped. `keep_disk`: when a
     machine that cannot be stopped ends, its system disk stays until it is taken up or removed.
     """
 

@@ -1,6 +1,6 @@
 """Says which policy a machine is under, and what a policy means, in sentences.
 
-The policy is the one named at its launch, its project's, its tag's, or the usual one. Its rules are told in their order
+The policy is the one named at its launch, its project's, its tag's, or the default. Its rules are told in their order
 of precedence, in general and for one machine now.
 """
 
@@ -44,7 +44,7 @@ DEFAULT = "policy of config.toml"
 NOTHING = Choices()
 
 
-def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices | None, usual: str) -> Chosen:
+def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices | None, default: str) -> Chosen:
     """Return the policy of a machine with these facts (some of FACTS): the nearest word counts.
 
     A project is nearer than a tag, and of two tags the one that stands first. What was read from a cloud's tags is
@@ -60,7 +60,7 @@ def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices 
         key, _, value = tag.partition("=")
         if _is(value, facts.get(key)):
             return Chosen(policy, f'policies.tags."{tag}" of config.toml')
-    return Chosen(usual, DEFAULT)
+    return Chosen(default, DEFAULT)
 
 
 def _is(wanted: str, message: str | None) -> bool:

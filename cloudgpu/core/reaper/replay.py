@@ -260,7 +260,7 @@ class _Watch:
         return [self._lowest[0]] if self._lowest else []
 
     def work(self, at: datetime, end: datetime) -> Work | None:
-        """Return the first use after `at` that the samples show, by the policy's limits or the usual ones."""
+        """Return the first use after `at` that the samples show, by the policy's limits or the defaults."""
         begin, signs, last, seconds = None, dict[str, None](), 0.0, 0.0
         stop = end.timestamp()
         for sample in self._samples[bisect_right(self._times, at.timestamp()) :]:

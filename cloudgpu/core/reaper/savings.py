@@ -266,11 +266,11 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
         least_of = _by_hour(begins, chain.from_iterable(one.low for one in laid), since, until)
         most_of = _by_hour(begins, chain.from_iterable(one.high for one in laid), since, until)
     low = middle = high = 0
-    for hour, least, usual, most in zip(found, least_of, amounts, most_of, strict=True):
+    for hour, least, exact, most in zip(found, least_of, amounts, most_of, strict=True):
         gpu, used, idle, unknown = (round(one * _SECOND) for one in (hour.gpu, hour.used, hour.idle, hour.unknown))
         billed = max(1, gpu + used + idle + unknown)
         low += least * idle // billed
-        middle += usual * idle // billed
+        middle += exact * idle // billed
         high += most * (idle + unknown) // billed
     return Sums(low, middle, high)
 

@@ -106,7 +106,7 @@ class Claim(StrEnum):
     REFUSED = "refused"
 
 
-def claim(people: People, role: Role, person: str, owner: str, usual: str) -> Claim:
+def claim(people: People, role: Role, person: str, owner: str, own_owner: str) -> Claim:
     """Return whether this person may launch for `owner`; `usual` is the owner that their settings name.
 
     A member's first launch makes the name of their settings theirs, beside what the database calls them. Another one
@@ -116,7 +116,7 @@ def claim(people: People, role: Role, person: str, owner: str, usual: str) -> Cl
         return Claim.GRANTED
     free = not people.is_another(person, owner)
     has_one = any(comparable_name(name) != comparable_name(person) for name in people.names(person))
-    if free and (owner == person or (comparable_name(owner) == comparable_name(usual) and not has_one)):
+    if free and (owner == person or (comparable_name(owner) == comparable_name(own_owner) and not has_one)):
         return Claim.NEW
     return Claim.GRANTED if role is Role.PAYER else Claim.REFUSED
 
@@ -147,7 +147,7 @@ class Authorization:
     role: Role
     person: str
     people: People
-    usual: str = ""
+    own_owner: str = ""
     for_lab: bool = False
 
     @property
@@ -162,7 +162,7 @@ class Authorization:
 
     def takes(self, owner: str | None) -> bool:
         """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
-        return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.usual) is Claim.NEW
+        return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.own_owner) is Claim.NEW
 
     def whose(self, machine: Ownable) -> str:
         """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""

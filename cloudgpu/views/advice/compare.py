@@ -163,10 +163,10 @@ def _percent(share: Fraction) -> float:
 
 
 def _break_even(story: Story) -> BreakEven:
-    usual = story.sides.get(Case.EXPECTED)
-    price, paid = None if usual is None else usual.price, None
-    if usual is not None and usual.worked and not story.has_no_price:
-        paid = usd(usual.cloud.scaled(Fraction(HOUR, usual.worked // MICRO)))
+    expected_costs = story.sides.get(Case.EXPECTED)
+    price, paid = None if expected_costs is None else expected_costs.price, None
+    if expected_costs is not None and expected_costs.worked and not story.has_no_price:
+        paid = usd(expected_costs.cloud.scaled(Fraction(HOUR, expected_costs.worked // MICRO)))
     return {
         "past": _times(story, lambda side: side.past),
         "cloud_costs_more_since": _times(story, lambda side: side.since),
@@ -250,7 +250,7 @@ def _paid_sentence(story: Story) -> str | None:
     if story.has_no_price or any(one.electricity is None for one in story.own):
         return None
     own = sum(one.electricity.nanos for one in story.own if one.electricity is not None)
-    cloud = story.usual.cloud.nanos if story.sides else 0
+    cloud = story.expected.cloud.nanos if story.sides else 0
     return usd(Money(cloud + own))
 
 
@@ -260,7 +260,7 @@ def curve(story: Story) -> list[ComparedDay]:
 
 
 def _curve(story: Story) -> Iterator[ComparedDay]:
-    history, side = story.history, story.usual
+    history, side = story.history, story.expected
     if history is None:
         return
     points, number = side.points, side.owned.number

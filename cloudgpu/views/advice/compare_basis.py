@@ -91,12 +91,12 @@ def _of_work(story: Story) -> Iterator[str]:
         yield f"Which GPUs these have is not known, and they are counted as none: {first_few(story.unknown_gpus)}."
     if any(machine.gpus > 1 and machine.all.gpu for machine in machines):
         yield "A machine with several GPUs counts with all of them while one works."
-    busiest = story.usual.busiest
-    if busiest is not None and busiest[1] > DAY * story.usual.owned.number:
+    busiest = story.expected.busiest
+    if busiest is not None and busiest[1] > DAY * story.expected.owned.number:
         number = -(-busiest[1] // DAY)
         yield (
             f"On the busiest day, {busiest[0]}, the work takes {count(number)} desktops; "
-            f"{'one does' if story.usual.owned.number == 1 else 'fewer do'} it later, with a queue."
+            f"{'one does' if story.expected.owned.number == 1 else 'fewer do'} it later, with a queue."
         )
 
 
@@ -123,7 +123,7 @@ def _is_its(machine: RentedMachine, story: Story) -> bool:
 
 
 def _pace(story: Story) -> str:
-    if story.usual.pace is None or story.usual.is_dearer or story.history is None:
+    if story.expected.pace is None or story.expected.is_dearer or story.history is None:
         return ""
     weeks = (
         "; for the cloud and for the desktop at the cheapest and the most expensive week in them"
@@ -137,7 +137,7 @@ def _worth(story: Story, shown: Shown) -> str:
     desktop = story.desktop
     life = f"{desktop.life / YEAR:g} years"
     if desktop.depreciation is Depreciation.NONE:
-        what = "It" if story.usual.owned.number == 1 else "They"
+        what = "It" if story.expected.owned.number == 1 else "They"
         sold = f" {what} could still be sold for about {shown(story.worth)} now ({_BY[story.worth_by]} over {life})."
         return (
             f"The desktop is paid in full on the first day, and bought again after {life}.{sold if story.worth else ''}"

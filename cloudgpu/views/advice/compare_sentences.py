@@ -52,7 +52,7 @@ class Story:
     unknown_gpus: Sequence[str] = ()
 
     @property
-    def usual(self) -> CaseCosts:
+    def expected(self) -> CaseCosts:
         """The expected case."""
         return self.sides[Case.EXPECTED]
 
@@ -106,7 +106,7 @@ def _period(story: Story, before: str = "until") -> str:
 
 
 def _so_far(story: Story, shown: Shown) -> str:
-    side, period = story.usual, _period(story)
+    side, period = story.expected, _period(story)
     start = capital(period) if period else "So far"
     cost = side.owned
     owned = f"{desktops(story.desktop, cost.number)} doing the same work would have cost {shown(cost.total)}"
@@ -123,7 +123,7 @@ def _so_far(story: Story, shown: Shown) -> str:
 
 
 def _meeting(story: Story, shown: Shown) -> str:
-    side = story.usual
+    side = story.expected
     if story.has_no_price:
         return ""
     if side.is_dearer:
@@ -146,16 +146,16 @@ def _meeting(story: Story, shown: Shown) -> str:
 
 def _rerun_sentence(story: Story) -> str:
     """Return that the desktop, bought anew, is the dearer one once more, where it will be."""
-    if story.usual.again is None:
+    if story.expected.again is None:
         return ""
-    since, until = story.usual.again
+    since, until = story.expected.again
     long = f"until {_day(story, until)}" if until else "from then on"
     return f" Replaced on {_day(story, since)}, the desktop is more expensive again {long}."
 
 
 def _met(story: Story) -> str:
     """Return since when the cloud is the dearer one; cases in which it is not yet are said."""
-    side, early, late = story.usual, story.sides[Case.HIGH], story.sides[Case.LOW]
+    side, early, late = story.expected, story.sides[Case.HIGH], story.sides[Case.LOW]
     since = _end_day(story, side.since)
     first, last = _end_day(story, early.since), _end_day(story, late.since) if late.is_dearer else "not yet"
     between = "" if (first, last) == (since, since) else f" (between {first} and {last})"

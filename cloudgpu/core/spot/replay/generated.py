@@ -36,7 +36,7 @@ SHIPPED = (
 
 
 def make_trace(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, before_h: float = 48.0) -> bytes:
-    """Return availability at so many ticks; it has been going on for `before_h` hours, so that ages are usual ones."""
+    """Return availability at so many ticks; it has been going on for `before_h` hours, so that ages are realistic."""
     warm_up_ticks = round(before_h / tick_h)
     probabilities = {1: _probabilities(hazards.loss_rates, tick_h), 0: _probabilities(hazards.return_rates, tick_h)}
     age_edges = [round(edge / tick_h) for edge in EDGES_H[1:]]

@@ -134,7 +134,7 @@ class Network(TypedDict):
     ssh_from: list[str]
     """The networks that may open SSH."""
     subnet: str | None
-    """The requested subnet; null: the account's usual one."""
+    """The requested subnet; null: the account's default one."""
     security_group: str | None
     """The requested security group; null: one of cloudgpu's."""
     public_ip: bool
@@ -149,7 +149,7 @@ class Setup(TypedDict):
     image: str | None
     """The requested image; null: the provider's newest that fits."""
     disk_gb: float | None
-    """The system disk; null: the provider's usual one."""
+    """The system disk; null: the provider's default one."""
     volume: VolumeRequest | None
     """The data disk that outlives the machine."""
     persistent: bool

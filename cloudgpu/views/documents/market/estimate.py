@@ -46,7 +46,7 @@ class EstimateRequest(TypedDict):
     precision: str | None
     """In what they are computed."""
     efficiency: list[float] | None
-    """The best, the usual and the worst part of the peak."""
+    """The best, the expected and the worst part of the peak."""
     like: str | None
     """The machine whose work it is."""
     work: str | None
