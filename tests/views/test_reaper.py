@@ -28,7 +28,7 @@ def test_without_explain_nothing_is_explained():
 def test_what_happened_is_a_line_each_and_what_is_wrong_stands_apart():
     found = a_pass()
     (name,) = (one.name for one in found.decisions)
-    assert run_text(found, loud=False).splitlines() == [
+    assert run_text(found, verbose=False).splitlines() == [
         "fox is gone",
         f"{name}: stopped (idle): idle for 2h",
         f"{name}: renewed (lease): it is in use",
@@ -53,11 +53,11 @@ def test_the_gravest_code_counts():
 
 def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
     found = ReaperRun(NOW)
-    assert (run_text(found, loud=False), wrong_text(found)) == ("", "")
-    first, *asked = run_text(found, loud=True).splitlines()
+    assert (run_text(found, verbose=False), wrong_text(found)) == ("", "")
+    first, *asked = run_text(found, verbose=True).splitlines()
     assert first == summary(found) == "0 machines (0.0 s)"
     assert asked[0].startswith("No cloud was queried")
-    (_, said) = run_text(ReaperRun(NOW, queried=(QueriedAccount("lab", "aws"),)), loud=True).splitlines()
+    (_, said) = run_text(ReaperRun(NOW, queried=(QueriedAccount("lab", "aws"),)), verbose=True).splitlines()
     assert said == "Queried: lab (aws)."
 
 
@@ -68,7 +68,7 @@ def test_what_would_be_done_is_said_with_the_use_of_what_runs():
     )
     told = Decision("cg-3", "elk", Do.WARN, Rule.NONE, "no answer")
     found = ReaperRun(NOW, dry_run=True, decisions=(runs, off, told))
-    assert run_text(found, loud=True).splitlines()[:3] == [
+    assert run_text(found, verbose=True).splitlines()[:3] == [
         "fox: would be kept (hold): IDLE, held",
         "owl: would be kept: it is stopped",
         "elk: would be warned: UNKNOWN, no answer",

@@ -68,12 +68,12 @@ def command(
     if not verbose:
         session.report, session.tell_waits = silent, session.report
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
-    often = _interval(every)
-    request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
+    interval = _interval(every)
+    request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=interval)
     run = with_jobs(session, reap(session, request), os.environ)
     if cron:
         run = run.without_remote_accounts()
-    _show(run, output, explain=explain, loud=verbose or sweep or dry_run)
+    _show(run, output, explain=explain, verbose=verbose or sweep or dry_run)
     if run.exit_code:
         raise typer.Exit(run.exit_code)
 
@@ -105,7 +105,7 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
     return sweep_due(last, zone_of(session.settings.tz), session.clock())
 
 
-def _show(run: ReaperRun, output: Format, *, explain: bool, loud: bool) -> None:
+def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> None:
     """Print the pass: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
     from cloudgpu.cli.automation.reap_text import run_text, wrong_text
     from cloudgpu.views.reaper import explained, run_value
@@ -117,7 +117,7 @@ def _show(run: ReaperRun, output: Format, *, explain: bool, loud: bool) -> None:
         from cloudgpu.cli.machines.why_text import texts
 
         emit(output, None, texts(explained(run), run.begun_at) + "\n")
-    emit(output, None, run_text(run, loud=loud))
+    emit(output, None, run_text(run, verbose=verbose))
     wrong = wrong_text(run)
     if wrong:
         sys.stderr.write(wrong + "\n")

@@ -38,14 +38,14 @@ _WOULD = {
 }
 
 
-def run_text(run: ReaperRun, *, loud: bool) -> str:
-    """Return what is said of a pass on stdout: nothing of one in which nothing happened, unless `loud`."""
+def run_text(run: ReaperRun, *, verbose: bool) -> str:
+    """Return what is said of a pass on stdout: nothing of one in which nothing happened, unless `verbose`."""
     if run.busy:
-        return paragraph(run.busy) if loud else ""
-    if run.is_quiet and not loud:
+        return paragraph(run.busy) if verbose else ""
+    if run.is_quiet and not verbose:
         return ""
     lines = [*_planned_lines(run)] if run.dry_run else [*_done_lines(run)]
-    asked = account_lines(queried_accounts_value(run.queried, run.not_queried)) if loud else []
+    asked = account_lines(queried_accounts_value(run.queried, run.not_queried)) if verbose else []
     return "\n".join([*map(paragraph, lines), paragraph(summary(run)), *asked])
 
 

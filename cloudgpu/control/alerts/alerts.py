@@ -207,18 +207,18 @@ def deliver(
     findings: Iterable[Finding],
     *,
     judged: Collection[str] = BUDGETS,
-    not_checked: Collection[str] = (),
+    exempt: Collection[str] = (),
 ) -> Delivery:
     """Tell of these findings and of what the ledger says of machines; return what was done.
 
     `judged` are the topics (the first word of a key) that the caller has checked completely: what is absent of them has
-    fallen back, but for keys that begin with one of `not_checked`. What is wrong with machines is found here. Each receiver
+    fallen back, but for keys that begin with one of `exempt`. What is wrong with machines is found here. Each receiver
     gets one message with all that it is still to have, in one attempt; what it does not take is kept for the next call.
     Raises MissingExtra, after the ledger has it, where something is to be sent and apprise is not installed, and
     LedgerUnavailable.
     """
     found = [*findings, *found_here(session)]
-    state, raised, cleared = _noted(session, found, {*judged, *TOPICS}, not_checked)
+    state, raised, cleared = _noted(session, found, {*judged, *TOPICS}, exempt)
     outcomes = _sent(session, found) if state.news else ()
     state = _alert_state(session) if outcomes else state
     heard = _audience(session) if state.news else Audience(frozenset())
@@ -296,12 +296,12 @@ def lasting_keys(session: Session, topic: str) -> tuple[str, ...]:
 
 
 def _noted(
-    session: Session, findings: Sequence[Finding], judged: Collection[str], not_checked: Collection[str] = ()
+    session: Session, findings: Sequence[Finding], judged: Collection[str], exempt: Collection[str] = ()
 ) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:
     """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
     state, now = _alert_state(session), session.clock()
     here = {topic_here(session, one) for one in judged}  # whoever checks a topic checks this home's part, too
-    raise_, clear = due(findings, state, {*judged, *here}, not_checked)
+    raise_, clear = due(findings, state, {*judged, *here}, exempt)
     if not raise_ and not clear:
         return state, (), ()
     heard = _audience(session)

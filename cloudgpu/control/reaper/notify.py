@@ -220,7 +220,7 @@ def deliver_all(
     elsewhere += [key for key in lasting_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
     refused: list[str] = []
     try:
-        done = deliver(session, news, judged=("budget", WARNING, TOPIC, CREDIT), not_checked=elsewhere)
+        done = deliver(session, news, judged=("budget", WARNING, TOPIC, CREDIT), exempt=elsewhere)
         refused += [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
     except LedgerUnavailable:
         raise

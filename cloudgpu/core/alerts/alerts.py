@@ -149,18 +149,18 @@ def due(
     findings: Iterable[Finding],
     state: AlertState,
     judged: Collection[str] | None = None,
-    not_checked: Collection[str] = (),
+    exempt: Collection[str] = (),
 ) -> tuple[tuple[Finding, ...], tuple[RaisedAlert, ...]]:
     """Return (what to raise, what to clear).
 
     A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
     What is absent is cleared where its topic is among those that were `judged` (None: all): a run that did not check
-    budgets says nothing about them. What begins with one of `not_checked` is not cleared: it was not checked.
+    budgets says nothing about them. What begins with one of `exempt` is not cleared: it was not checked.
     """
     now = {finding.key: finding for finding in reversed(tuple(findings))}  # of two with one key, the first counts
     lasting = state.lasting
     raised = tuple(one for key, one in now.items() if key not in lasting)
-    gone = (one for key, one in lasting.items() if key not in now and not key.startswith(tuple(not_checked)))
+    gone = (one for key, one in lasting.items() if key not in now and not key.startswith(tuple(exempt)))
     return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
 
 
