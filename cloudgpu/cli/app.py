@@ -92,7 +92,7 @@ def _run_verb(args: list[str]) -> Any:
         return go()
     from cloudgpu.cli import progress
 
-    with progress.shown(" ".join(args[:1])):
+    with progress.show_spinner(" ".join(args[:1])):
         return go()
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.output import Format, emit, shown, tell
-from cloudgpu.cli.terminal import steps
+from cloudgpu.cli.output import Format, colour_for, emit, tell
+from cloudgpu.cli.terminal import step_listeners
 from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.parts import Gap
 
-__all__ = ["Format", "emit", "shown", "tell"]  # they need no parser, and are imported with the options
+__all__ = ["Format", "colour_for", "emit", "tell"]  # they need no parser, and are imported with the options
 
 
 def _complete_name(incomplete: str) -> list[str]:
@@ -52,7 +52,7 @@ def without_name(args: list[str]) -> list[str]:
 def open_session(*, warn: bool = True) -> Session:
     """Return the session of this environment; stages are told on stderr.
 
-    So is, unless `warn` is false, that no pass has succeeded for too long: by every verb but those that make passes.
+    So is, unless `warn` is false, that no run has succeeded for too long: by every verb but those that make runs.
     """
     from cloudgpu.control.outage.opening import open_session
 
@@ -119,7 +119,7 @@ def confirm(
     from cloudgpu.cli.render import wrapped
 
     if about:
-        sys.stderr.write(f"{shown(about, sys.stderr)}\n")
+        sys.stderr.write(f"{colour_for(about, sys.stderr)}\n")
     if answered(f"{wrapped(f'{question} [y/N]')} ").lower() not in ("y", "yes"):
         raise Declined(no)
 
@@ -129,8 +129,8 @@ def answered(question: str) -> str:
     sys.stderr.write(question)
     sys.stderr.flush()
     line = sys.stdin.readline()
-    for told in steps:
-        told("")
+    for notify in step_listeners:
+        notify("")
     if not line:
         sys.stderr.write("\n")
         raise InvalidRequest(

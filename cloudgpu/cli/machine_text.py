@@ -41,7 +41,7 @@ _NO_AGENT = {
     "tells": "none, as a shutdown from inside does not end billing",
 }
 _TIMERS = {"own": "its own timer, a separate process"}
-ONLY_PASSES = "only cloudgpu reap or watch ends it"
+ONLY_REAPER = "only cloudgpu reap or watch ends it"
 WAIVED = ", and it was launched or started with --no-guard"
 _HERE = ("local", "ssh")
 _NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
@@ -58,7 +58,7 @@ def guards(value: MachineDocument, now: datetime) -> str | None:
         _guard_text("the reaper", found["reaper"], "nothing decided", now),
     ]
     if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
-        parts.append(ONLY_PASSES + (WAIVED if found["waived"] else ""))
+        parts.append(ONLY_REAPER + (WAIVED if found["waived"] else ""))
     return "; ".join(parts)
 
 
@@ -79,14 +79,14 @@ def _guard_text(name: str, at: str | None, absent: str, now: datetime) -> str:
 
 
 def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: datetime) -> list[str]:
-    """Return a line per machine that is billed, and one about passes."""
+    """Return a line per machine that is billed, and one about the reaper."""
     shown = [(value["name"], said) for value in values if (said := guards(value, now)) is not None]
-    passes = (
+    last_run_text = (
         f"The last successful run of the reaper was {ago(last_pass, now)}."
         if last_pass
         else "No run of the reaper has succeeded yet."
     )
-    return ["\nEnded by", facts(shown), passes] if shown else []
+    return ["\nEnded by", facts(shown), last_run_text] if shown else []
 
 
 def line(value: MachineDocument) -> str:
@@ -195,7 +195,7 @@ def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str 
     if not gone and value["billed"]:
         found = value["guards"]
         if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
-            yield "note", ONLY_PASSES + (WAIVED if found["waived"] else "")
+            yield "note", ONLY_REAPER + (WAIVED if found["waived"] else "")
 
 
 def machine(value: MachineDocument, now: datetime) -> str:

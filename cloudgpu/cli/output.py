@@ -6,7 +6,7 @@ import sys
 from enum import StrEnum
 from typing import Any
 
-from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, prose_columns, steps
+from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, prose_columns, step_listeners
 
 
 class Format(StrEnum):
@@ -18,14 +18,14 @@ class Format(StrEnum):
 
 def tell(sentence: str) -> None:
     """Say what is going on, on stderr."""
-    for told in steps:
-        told(sentence)
+    for notify in step_listeners:
+        notify(sentence)
     text = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
-    sys.stderr.write(f"{shown(text, sys.stderr)}\n")
+    sys.stderr.write(f"{colour_for(text, sys.stderr)}\n")
     sys.stderr.flush()
 
 
-def shown(text: str, stream: Any) -> str:
+def colour_for(text: str, stream: Any) -> str:
     """Return an answer as this stream shows it: with colours, or as it is."""
     if not is_coloured(stream):
         return text
@@ -41,5 +41,5 @@ def emit(output: Format, value: Any, text: str) -> None:
 
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
     elif text:
-        sys.stdout.write(shown(text.rstrip("\n"), sys.stdout) + "\n")
+        sys.stdout.write(colour_for(text.rstrip("\n"), sys.stdout) + "\n")
     sys.stdout.flush()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from cloudgpu.cli.terminal import columns, has_unicode, is_coloured, is_terminal, paint, steps
+from cloudgpu.cli.terminal import columns, has_unicode, is_coloured, is_terminal, paint, step_listeners
 
 SILENT_S, TURN_S = 0.5, 0.1
 LOCK_S = 0.5  # an interrupted write may have left the lock closed; nothing waits longer than this for it
@@ -147,7 +147,7 @@ def _counts_text() -> str:
     return f": {', '.join(parts)}" if parts else ""
 
 
-class _Told:
+class _ReportingStream:
     """A stream that tells the spinner before it writes."""
 
     def __init__(self, stream: Any, spinner: Spinner) -> None:
@@ -164,7 +164,7 @@ _running: list[Spinner] = []
 
 
 @contextmanager
-def shown(verb: str) -> Iterator[None]:
+def show_spinner(verb: str) -> Iterator[None]:
     """Show meanwhile that something goes on, where stderr is a terminal."""
     out, err = sys.stdout, sys.stderr
     if not is_terminal(err) or verb in NONE_FOR:
@@ -172,10 +172,10 @@ def shown(verb: str) -> Iterator[None]:
         return
     spinner = Spinner(err, STEPS.get(verb, verb))
     _running.append(spinner)
-    steps.append(spinner.begin)
-    told_out: Any = _Told(out, spinner) if out is not None and out.isatty() else out
-    told_err: Any = _Told(err, spinner)
-    sys.stdout, sys.stderr = told_out, told_err
+    step_listeners.append(spinner.begin)
+    reporting_out: Any = _ReportingStream(out, spinner) if out is not None and out.isatty() else out
+    reporting_err: Any = _ReportingStream(err, spinner)
+    sys.stdout, sys.stderr = reporting_out, reporting_err
     _thread.start_new_thread(spinner.run, ())
     try:
         yield
@@ -224,6 +224,6 @@ class Transfer:
 
 def end() -> None:
     """Show nothing any more: another program has the terminal from now on, or what follows has no end."""
-    steps.clear()
+    step_listeners.clear()
     while _running:
         _running.pop().stop()

@@ -106,7 +106,7 @@ def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
 def paragraph(text: str) -> str:
     """Return prose in lines that fit the terminal."""
     if len(text) <= prose_columns() and text.isprintable() and not text.endswith(" "):
-        return text  # a pass over thousands of machines has as many lines
+        return text  # a run over thousands of machines has as many lines
     return wrapped(text)
 
 

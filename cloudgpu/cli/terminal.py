@@ -28,7 +28,7 @@ CODES = {
 }
 
 
-steps: list[Callable[[str], None]] = []  # who is told of each step: nobody in a pipe, which needs no module for it
+step_listeners: list[Callable[[str], None]] = []  # called with each step; none in a pipe
 
 
 def columns() -> int:

@@ -403,5 +403,5 @@ def guarding(provider: Provider, resolved: Resolved) -> Safeguards:
         agent=resolved.agent or found.agent,
         follows=not set_by_us,
         tagged=isinstance(provider, Taggable),
-        alone=found.only_passes,
+        alone=found.only_reaper,
     )

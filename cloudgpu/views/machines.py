@@ -42,7 +42,7 @@ BY_TIMER = "renew-until: the timer in the cloud"
 def guards_value(machine: Machine) -> Guards:
     """Return when each layer would end the machine as things stand, null for a layer that would not, and what it is.
 
-    The agent may be sooner, for one that is idle; the reaper's is what its last pass has decided.
+    The agent may be sooner, for one that is idle; the reaper's is what its last run has decided.
     """
     safeguards, over = guards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
@@ -69,7 +69,7 @@ def ends_itself(machine: Machine) -> bool:
 
 
 def activity_unknown_reason(machine: Machine) -> str | None:
-    """Return why passes do not know whether a machine is used, once its people were told so; None where they do."""
+    """Return why runs do not know whether a machine is used, once its people were told so; None where they do."""
     warning = machine.warnings.get(NOT_KNOWN)
     return str(warning.why) if warning is not None and machine.terminated_at is None and machine.billed else None
 
@@ -106,7 +106,7 @@ def machine_value(
     `cloud_id` is its id at the provider, None before that is known. `stopped_usd_per_month` is the part of
     `attached_costs` that is paid while it is stopped; both are null where its launch did not record them. `taken_at` is
     when a rehearsed spot interruption takes it, None without one. `shared` are keys that were let in after the launch.
-    `guards` is when each layer would end it, `activity_unknown_reason` why passes cannot tell whether it is used.
+    `guards` is when each layer would end it, `activity_unknown_reason` why runs cannot tell whether it is used.
     `identity` is the account, or the computer, that it is at; `reachable` whether that is an account of this home.
     `absent` is why it cannot be asked from here where config.toml names its account or host no more, and what to do.
     `gpus_now` is who uses the GPUs of its computer, for whoever has just asked.

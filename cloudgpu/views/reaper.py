@@ -1,4 +1,4 @@
-"""A pass of the reaper as the plain value that `-o json` prints and the library returns."""
+"""A run of the reaper as the plain value that `-o json` prints and the library returns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
-    """Return a pass; with `explain` also, for each machine, why it counts as what it does."""
+    """Return a run; with `explain` also, for each machine, why it counts as what it does."""
     return {
         "started_at": iso(run.begun_at),
         "took_s": round(run.duration.total_seconds(), 3),

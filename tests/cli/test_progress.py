@@ -22,7 +22,7 @@ SLOW = """
 import sys, time
 from cloudgpu.cli import progress
 from cloudgpu.cli.common import tell
-with progress.shown("up"):
+with progress.show_spinner("up"):
     tell("waiting for SSH")
     time.sleep({slept})
     sys.stdout.write("ready\\n")

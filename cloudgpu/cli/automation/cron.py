@@ -1,4 +1,4 @@
-"""`cloudgpu cron`: a pass every ten minutes from the user's crontab or a systemd timer, shown before it is written."""
+"""`cloudgpu cron`: a run every ten minutes from the user's crontab or a systemd timer, shown before it is written."""
 
 from __future__ import annotations
 

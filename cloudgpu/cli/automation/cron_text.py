@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show_text(value: CronDocument, now: datetime) -> str:
-    """Return what is installed, and when a pass last succeeded."""
+    """Return what is installed, and when a run last succeeded."""
     found = []
     for job in value["installed"]:
         found += [f"In {job['table']}:", *(f"  {text}" for text in job["lines"]), ""]
@@ -26,7 +26,7 @@ def show_text(value: CronDocument, now: datetime) -> str:
 
 
 def last_run_text(last: LastRun | None, now: datetime) -> str:
-    """Return when the last pass was, in one line."""
+    """Return when the last run was, in one line."""
     if last is None:
         return "The reaper has not run yet."
     where = f" on {last['host']}" if last["host"] else ""

@@ -1,4 +1,4 @@
-"""`cloudgpu reap`: one pass, quiet when nothing happened."""
+"""`cloudgpu reap`: one run, quiet when nothing happened."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
     try:
         last = last_pass(session.ledger)
     except LedgerUnavailable:
-        return nightly  # the pass itself finds that out, and tells owners
+        return nightly  # the run itself finds that out, and tells owners
     return sweep_due(last, zone_of(session.settings.tz), session.clock())
 
 
 def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> None:
-    """Print the pass: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
+    """Print the run: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
     from cloudgpu.cli.automation.reap_text import run_text, wrong_text
     from cloudgpu.views.reaper import explained, run_value
 

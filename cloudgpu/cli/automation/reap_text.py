@@ -1,4 +1,4 @@
-"""A pass as text: a line for each thing that happened, one that sums up, and what is wrong apart from both."""
+"""A run as text: a line for each thing that happened, one that sums up, and what is wrong apart from both."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WOULD = {
 
 
 def run_text(run: ReaperRun, *, verbose: bool) -> str:
-    """Return what is said of a pass on stdout: nothing of one in which nothing happened, unless `verbose`."""
+    """Return what is said of a run on stdout: nothing of one in which nothing happened, unless `verbose`."""
     if run.busy:
         return paragraph(run.busy) if verbose else ""
     if run.is_quiet and not verbose:
@@ -59,7 +59,7 @@ def wrong_text(run: ReaperRun) -> str:
 
 
 def summary(run: ReaperRun) -> str:
-    """Return the pass in one line: how many machines, what was done with them, how long it took."""
+    """Return the run in one line: how many machines, what was done with them, how long it took."""
     parts = [counted(len(run.decisions), "machine")]
     counts = run.decided if run.dry_run else _counts(run)
     parts += [f"{number} {what}" for what, number in counts.items() if number]

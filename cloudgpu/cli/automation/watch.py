@@ -1,4 +1,4 @@
-"""`cloudgpu watch`: passes, budgets, alerts and prices from one process that stays."""
+"""`cloudgpu watch`: reaper runs, budgets, alerts and prices from one process that stays."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
 
 
 def _say_asked(session: Session) -> None:
-    """Say whom passes ask, as far as is known before the first one."""
+    """Say whom runs ask, as far as is known before the first one."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.control.session.accounts import queried_accounts, used_accounts
     from cloudgpu.views.machines import queried_accounts_value
 
-    with suppress(LedgerUnavailable):  # the first pass says so, and is tried again
+    with suppress(LedgerUnavailable):  # the first run says so, and is tried again
         for line in account_lines(queried_accounts_value(queried_accounts(session, used_accounts(session), ()))):
             _say(" ".join(line.split()))
 

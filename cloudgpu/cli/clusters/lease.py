@@ -35,12 +35,12 @@ def extend(
     confirm(f"Extend {name}, all {len(machines)} nodes?", yes=yes, about=about)
     done = extend_all(session, plan, override=reason)
 
-    def said(_value: object) -> str:
+    def text_of(_value: object) -> str:
         ends = when(done.machines[0].expires, session.clock())
         lives = "live until" if all(machine.state == "running" for machine in done.machines) else "have a lease until"
         return f"All {len(machines)} nodes of {name} {lives} {ends}{moves}."
 
-    emit_all(session, done, output, said)
+    emit_all(session, done, output, text_of)
 
 
 def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:

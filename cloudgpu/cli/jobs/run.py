@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from cloudgpu.cli import interrupt, progress
-from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_session, shown, tell
+from cloudgpu.cli.common import Verbose, Yes, answered, colour_for, confirm, on_terminal, open_session, tell
 from cloudgpu.cli.jobs.text import ended_text, state_text
 from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
@@ -144,7 +144,7 @@ def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: boo
 
     document = _launch_document(session, planned)
     text = brief_text(planned, document) if brief else plan_text(planned, document, session.clock(), verbose=verbose)
-    stream.write(f"{shown(text, stream)}\n")
+    stream.write(f"{colour_for(text, stream)}\n")
     stream.flush()
     if planned.prepared is not None:
         check_budgets(session, planned.prepared)
@@ -245,7 +245,7 @@ def tell_how(session: Session, job: Job) -> None:
     from cloudgpu.control.jobs.store import the_job
 
     text = detached_text(job_value(session, the_job(session, job.id)))
-    sys.stderr.write(f"{shown(text, sys.stderr)}\n")
+    sys.stderr.write(f"{colour_for(text, sys.stderr)}\n")
 
 
 def detached_text(job: JobDocument) -> str:

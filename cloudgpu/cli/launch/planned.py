@@ -72,7 +72,7 @@ def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
         yield LABELS["access"], "SSH is open to EVERY address; a login still needs the key"
     if value["unpriced"]:
         yield LABELS["money"], f"no price is known for {' and '.join(value['unpriced'])}: the cost does not include it"
-    if _only_passes(value["guarded"]):
+    if _only_reaper(value["guarded"]):
         hourly = _hourly(value)
         yield LABELS["guard"], f"without cloudgpu reap or watch it costs {hourly} an hour until you end it"
     yield from _notes(value)
@@ -306,13 +306,13 @@ def _cost(value: Plan) -> str:
         lease = _reaches(value["cost_to_lease_end_usd"], value["low_to_lease_end_usd"])
         reaches = f"{lease} to the end of the lease, {to_the_end} if it is renewed to the end"
     by_hand = ""
-    if _only_passes(value["guarded"]):
+    if _only_reaper(value["guarded"]):
         hourly = dollars(value["price"]["usd_per_hour"], 4)
         by_hand = f"; {hourly} an hour until you end it, if neither cloudgpu reap nor watch runs"
     return f"{reaches}{beside}{missing}{by_hand}"
 
 
-def _only_passes(guarded: PlannedGuards) -> bool:
+def _only_reaper(guarded: PlannedGuards) -> bool:
     return bool(guarded["agent"] != "ends" and guarded["timer"] == "none")
 
 

@@ -33,10 +33,10 @@ def command(
     from cloudgpu.views.machines import machine_value
 
     if by is None:
-        name, by = _alone(name)
+        name, by = _only_duration(name)
     session = open_session()
     span, reason = duration(by, "BY"), check_reason(override)
-    machine, *others = session.find_whole(name, "extend")
+    machine, *others = session.find_all_nodes(name, "extend")
     whose = others_note(session, machine, "extend")
     check_override(session, reason)
     if span is None:
@@ -60,7 +60,7 @@ def command(
     emit(output, machine_value(machine, session.clock()), f"{machine.name} {lives} {end}{moves}.")
 
 
-def _alone(word: str | None) -> tuple[str | None, str]:
+def _only_duration(word: str | None) -> tuple[str | None, str]:
     """Return what a single argument is: how much, without a name. Raises InvalidRequest where it is a name."""
     from cloudgpu.errors import InvalidRequest
 

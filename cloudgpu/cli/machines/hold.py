@@ -37,7 +37,7 @@ def command(
     if until is None and not release and name is not None and name[0].isdigit():  # no name begins so
         name, until = None, name
     session = open_session()
-    machine, *others = session.find_whole(name, "hold")
+    machine, *others = session.find_all_nodes(name, "hold")
     check_hold(command_name(machine), until, release=release)
     if machine.gang:
         from cloudgpu.cli.clusters.lease import hold as hold_cluster

@@ -54,7 +54,7 @@ def command(
         yes,
         no_guard,
     )
-    machine, *others = session.find_whole(name, "start")
+    machine, *others = session.find_all_nodes(name, "start")
     check_may(session, machine, "start")
     check_override(session, asked.override)
     if machine.gang:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_session, shown, tell
+from cloudgpu.cli.common import Format, Output, Verbose, Yes, colour_for, confirm, emit, open_session, tell
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.launch.planned import glance, plan
 from cloudgpu.cli.render import at_cloud, next_steps, steps
@@ -135,7 +135,7 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose:
     if output is Format.TEXT:
         in_one = briefly and not verbose
         text = line(document["plan"]) if in_one else _plan_text(document, now, verbose=verbose)
-        sys.stderr.write(shown(text, sys.stderr) + "\n")
+        sys.stderr.write(colour_for(text, sys.stderr) + "\n")
 
 
 def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import shown
+from cloudgpu.cli.common import colour_for
 from cloudgpu.cli.terminal import is_terminal
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 
@@ -38,7 +38,7 @@ def watched(answer: Callable[[], str], *, every_s: float, text: bool = True) -> 
         return
     finally:
         sys.stdout.write(BACK)
-        sys.stdout.write(f"{shown(last, sys.stdout)}\n" if last else "")
+        sys.stdout.write(f"{colour_for(last, sys.stdout)}\n" if last else "")
         sys.stdout.flush()
 
 
@@ -60,7 +60,7 @@ def page(text: str, every_s: float, rows: int | None = None) -> str:
     from shutil import get_terminal_size
 
     room = max(3, (rows or get_terminal_size().lines) - 3)  # an empty line, the last one, and where the cursor stands
-    lines, more = shown(text, sys.stdout).split("\n"), ""
+    lines, more = colour_for(text, sys.stdout).split("\n"), ""
     if len(lines) > room:
         more = f"{len(lines) - room} more lines; "
         lines = lines[:room]

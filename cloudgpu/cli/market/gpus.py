@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import Format, Output, Verbose, emit, shown
+from cloudgpu.cli.common import Format, Output, Verbose, colour_for, emit
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.terminal import paged
 from cloudgpu.control.catalog.market import Order, market_value, parse_filters
@@ -51,5 +51,5 @@ def command(
     value = market_value(filters, sort, datetime.now(UTC))
     text = offers_text(value, requested=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose)
     progress.end()  # the terminal is the pager's
-    if output is not Format.TEXT or not paged(shown(text.rstrip("\n"), sys.stdout)):
+    if output is not Format.TEXT or not paged(colour_for(text.rstrip("\n"), sys.stdout)):
         emit(output, value, text)

@@ -47,7 +47,7 @@ def offers_text(
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     rows = fitted([_row(offer) for offer in offers], headings, WHERE)
     marks = [*_price_marks(offers, value), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, value)]
-    notes = [_means(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
+    notes = [_matches_text(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
     notes += map(paragraph, value["marketplaces"])
     notes += [
         *(_note("*", legacy_note) for legacy_note in legacy_notes(offers)),
@@ -108,7 +108,7 @@ def _row(offer: GpuOffer) -> list[str]:
     ]
 
 
-def _means(means: list[str], asked: str | None) -> str:
+def _matches_text(means: list[str], asked: str | None) -> str:
     if len(means) < 2:  # noqa: PLR2004  (one is what was asked for)
         return ""
     model = (asked or "").partition(":")[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.common import Format, Verbose, Yes, confirm, emit, open_session, shown, tell
+from cloudgpu.cli.common import Format, Verbose, Yes, colour_for, confirm, emit, open_session, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
 from cloudgpu.cli.terminal import is_terminal
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
@@ -115,7 +115,7 @@ def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbos
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
         text = cost_text(document, request.currency, verbose=verbose, chart=chart)
-        sys.stdout.write(shown(text, sys.stdout) + "\n")
+        sys.stdout.write(colour_for(text, sys.stdout) + "\n")
     sys.stdout.flush()
 
 

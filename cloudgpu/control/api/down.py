@@ -104,8 +104,8 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
 def _named(session: Session, names: Sequence[str]) -> list[Machine]:
     """Return the machines with these names, of a cluster all nodes; the only one there is, where none is named."""
     if not names:
-        return [*session.find_whole(None, "down")]
-    return [row for name in names for row in session.find_whole(name, "down", ended=True)]
+        return [*session.find_all_nodes(None, "down")]
+    return [row for name in names for row in session.find_all_nodes(name, "down", ended=True)]
 
 
 def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> ToEnd:

@@ -224,7 +224,7 @@ class Machines(Capability):
         """
         from cloudgpu.control.launch.restore import start_machine
 
-        machine, *others = self._session.find_whole(name, "start")
+        machine, *others = self._session.find_all_nodes(name, "start")
         span, renew = duration(lease, "--lease"), duration(renew_until, "--renew-until")
         reason = check_reason(override)
         if machine.gang is not None:
@@ -260,7 +260,7 @@ class Machines(Capability):
         from cloudgpu.control.team.authorization import check_may
 
         session = self._session
-        machine, *others = session.find_whole(name, "hold")
+        machine, *others = session.find_all_nodes(name, "hold")
         check_may(session, machine, "hold")
         check_hold(command_name(machine), until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
@@ -283,7 +283,7 @@ class Machines(Capability):
         span = duration(by, "BY")
         if span is None:
             raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
-        machine, *others = self._session.find_whole(name, "extend")
+        machine, *others = self._session.find_all_nodes(name, "extend")
         reason = check_reason(override)
         if machine.gang is not None:
             from cloudgpu.control.clusters.lease import extend_all, plan_extension_of_all

@@ -197,7 +197,7 @@ def counted_prices(session: Session) -> Prices:
     return Prices(
         lambda subject: listed(subject.provider, subject.instance_type, subject.region),
         cache(_attached_price),
-        passes=are_made(session.ledger, session.clock()),
+        reaper_runs=are_made(session.ledger, session.clock()),
     )
 
 

@@ -330,7 +330,7 @@ def learns_lease(session: Session, machine: Machine) -> bool:
     Else its agent goes by the lease of its launch or start, and renews that itself while somebody works.
     """
     found = guards_of(machine)
-    return isinstance(session.provider_of(machine), Taggable) or (found is not None and found.only_passes)
+    return isinstance(session.provider_of(machine), Taggable) or (found is not None and found.only_reaper)
 
 
 def check_learns_lease(session: Session, machine: Machine) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.outage.outage import going_on
 from cloudgpu.control.session.accounts import used_accounts
-from cloudgpu.control.session.session import Session, find_whole
+from cloudgpu.control.session.session import Session, find_all_nodes
 from cloudgpu.control.team.roles import last_role
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
@@ -40,12 +40,12 @@ class Tagged:
 
 
 def to_stop(session: Session, name: str | None) -> tuple[Machine, ...]:
-    """Return the row of the machine called `name`, or those of all nodes of the cluster, as `Session.find_whole`.
+    """Return the row of the machine called `name`, or those of all nodes of the cluster, as `Session.find_all_nodes`.
 
     By their tags where the ledger cannot be read.
     """
     try:
-        return session.find_whole(name, "stop")
+        return session.find_all_nodes(name, "stop")
     except LedgerAway as error:
         return named(session, tagged(session, error), name, "stop")
 
@@ -115,7 +115,7 @@ def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple
             next=f"Name one by its id: {ids}",
         )
     try:
-        return find_whole(machines, name, verb, session.clock())
+        return find_all_nodes(machines, name, verb, session.clock())
     except InstanceNotFound as unknown:
         silent = "".join(f" {unanswered_sentence(gap)}" for gap in found.unanswered)
         what = f"machine called {name!r}" if name is not None else "machine of yours"

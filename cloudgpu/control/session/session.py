@@ -85,12 +85,12 @@ class Session(SessionBase):
         """Return the machine called `name`, one node of a cluster too; raise as `find`, and for a cluster's name."""
         return one_of(self.find_any(name, ended=True), name, verb)
 
-    def find_whole(self, name: str | None, verb: str, *, ended: bool = False) -> tuple[Machine, ...]:
+    def find_all_nodes(self, name: str | None, verb: str, *, ended: bool = False) -> tuple[Machine, ...]:
         """Return the row of the machine called `name`, or those of all nodes of the cluster, for a verb about all.
 
         Raises as `find` does, and InvalidRequest where one node of a cluster is named.
         """
-        return find_whole(self.ledger.machines(), name, verb, self.clock(), ended=ended)
+        return find_all_nodes(self.ledger.machines(), name, verb, self.clock(), ended=ended)
 
     def target(self, machine: Machine) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
@@ -262,10 +262,10 @@ def one_of(found: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
     )
 
 
-def find_whole(
+def find_all_nodes(
     machines: list[Machine], name: str | None, verb: str, now: datetime, *, ended: bool = False
 ) -> tuple[Machine, ...]:
-    """Return the machine meant by `name`, or all nodes of a cluster, as `Session.find_whole` says."""
+    """Return the machine meant by `name`, or all nodes of a cluster, as `Session.find_all_nodes` says."""
     found = find_any(machines, name, now, ended=ended)
     if found[0].gang is None:
         return found

@@ -225,5 +225,5 @@ def _stoppers(session: Session) -> Stoppers:
 _BY = {
     Right.PAYER: "you have the payer's role",
     Right.MEMBERS: "the lab's limits let every member stop it",
-    Right.PASS: "reap acts for the lab",
+    Right.REAPER: "reap acts for the lab",
 }

@@ -287,7 +287,7 @@ def _add_ended(covered: Sequence[BudgetSums], subject: Budgeted | Exposure) -> N
 def _add_exposure(covered: Sequence[BudgetSums], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
     """Add an exposure to the sums of its budgets: what it costs still, and, `ahead`, what it will."""
     items = exposure.items if exposure.today is None or not prices.today else exposure.today
-    until = exposure.until(now, passes=prices.passes) if ahead and items else None
+    until = exposure.until(now, reaper_runs=prices.reaper_runs) if ahead and items else None
     for sums in covered:
         past_flows, future, since = sums.past_flows, sums.future_flows, sums.since
         for nanos, begin, end, unit in exposure.flows(now):

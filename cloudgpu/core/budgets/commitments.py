@@ -39,7 +39,7 @@ class Prices:
     compute: Callable[[Budgeted], int | None]
     beside: Callable[[str, str, str, str], Counted]
     today: bool = False
-    passes: bool = True
+    reaper_runs: bool = True
 
 
 class Commitment(NamedTuple):
@@ -77,7 +77,7 @@ _NOTHING = Commitments()
 def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Commitments:
     """Return what goes on costing of a machine or a retained resource.
 
-    A machine that runs, or may, costs up to its renew-until (one without a lease, or which only passes would end while
+    A machine that runs, or may, costs up to its renew-until (one without a lease, or which only the reaper ends while
     none are made: without an end), its attached costs
     while it does not run, and its retained resources, both without an end. One whose launch is uncertain may
     have run since that was sent. `volumes` are the (account, name) of named volumes that stand for themselves.
@@ -111,7 +111,7 @@ def runs_on(row: Budgeted) -> bool:
 def is_left_alone(subject: Budgeted, prices: Prices) -> bool:
     """Say whether only a run would end this machine, and none are made."""
     guards = guards_of(subject)
-    return guards is not None and guards.only_passes and not prices.passes
+    return guards is not None and guards.only_reaper and not prices.reaper_runs
 
 
 def compute_nanos(subject: Budgeted, prices: Prices) -> int | None:

@@ -113,7 +113,7 @@ class Exposure(NamedTuple):
     `ended_total` is what its ended usages with a price have cost at most, in exact parts. It costs each
     of `items` from now on: (nano-dollars, unit as `flows.unit_of`, microseconds behind its `renew_until` up to which,
     or None: without an end, and whether since `sent` already). `today` are they at today's spot price, None
-    where that makes no difference. `late`: it may run when that is over; `only_passes`: nothing else ends it.
+    where that makes no difference. `late`: it may run when that is over; `only_reaper`: nothing else ends it.
 
     `uses` are billed still, each at one price: (nano-dollars, begin, unit, granule, least length). `others` are, too:
     (begin, lengths, parts). One is billed to the latest of its lengths (since when it runs, the granule, the least) as
@@ -130,16 +130,16 @@ class Exposure(NamedTuple):
     ended_total: int
     renew_until: int | None
     late: bool
-    only_passes: bool
+    only_reaper: bool
     sent: int | None
     items: _Items
     today: _Items | None
     uses: list[_Use]
     others: list[_Other]
 
-    def until(self, now: int, *, passes: bool) -> int | None:
+    def until(self, now: int, *, reaper_runs: bool) -> int | None:
         """Return when what its lease ends is over at the latest, as `commitments.promised` says; None: never."""
-        if self.renew_until is None or (self.only_passes and not passes):
+        if self.renew_until is None or (self.only_reaper and not reaper_runs):
             return None
         return self.renew_until if self.renew_until > now else now + OVERDUE * self.late
 
@@ -201,7 +201,7 @@ def exposure_of(machine: Machine) -> Exposure | None:
         ended_total=sum(usage_total[2] for usage_total in machine.usage_totals.values()),
         renew_until=None if machine.renew_until is None else parse_us(machine.renew_until),
         late=bool(machine.billed or machine.state == "unknown"),
-        only_passes=guards is not None and guards.only_passes,
+        only_reaper=guards is not None and guards.only_reaper,
         sent=parse_us(machine.intended_at) if machine.launch_status == "open" and machine.intended_at else None,
         items=items,
         today=None if today == items else today,

@@ -423,7 +423,7 @@ def reservation_of(job: Job, now: datetime) -> Exposure | None:
         ended_total=0,
         renew_until=to_us(max(at, now) + after),
         late=False,
-        only_passes=False,
+        only_reaper=False,
         sent=None,
         items=[(hourly, HOURLY, 0, False)],
         today=[],

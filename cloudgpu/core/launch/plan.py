@@ -35,8 +35,8 @@ TELLS_ONLY = "the agent on the machine, which reports whether it is used, and ca
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
 AGENT_WORDS = "the agent on the machine (idle time, lease"
 EACH_AGENT = "the agent on each node (renew-until)"
-BY_PASSES = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
-ONLY_PASSES = "only cloudgpu reap or watch ends it"
+BY_REAPER = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
+ONLY_REAPER = "only cloudgpu reap or watch ends it"
 _PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 ALL_GUARDS = Safeguards(Agent.ENDS, Timer.CLOUD)
 
@@ -187,10 +187,10 @@ def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tu
 
     Of several machines no agent decides alone, it only keeps to renew-until.
     """
-    layers = (looked_up or _words_of(guarded)) + (ONLY_PASSES,) * guarded.only_passes
+    layers = (looked_up or _words_of(guarded)) + (ONLY_REAPER,) * guarded.only_reaper
     if nodes == 1:
         return layers
-    return (BY_PASSES, *(EACH_AGENT if layer.startswith(AGENT_WORDS) else layer for layer in layers))
+    return (BY_REAPER, *(EACH_AGENT if layer.startswith(AGENT_WORDS) else layer for layer in layers))
 
 
 def _words_of(guarded: Safeguards) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ class Safeguards:
     alone: bool = False
 
     @property
-    def only_passes(self) -> bool:
+    def only_reaper(self) -> bool:
         """Whether nothing but a run from outside ends it."""
         return self.agent is not Agent.ENDS and self.timer is Timer.NONE
 

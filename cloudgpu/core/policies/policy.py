@@ -183,7 +183,7 @@ def for_agent(
     """Return what the agent is told of a policy, for a machine that begins at `begin` and may live until `end`.
 
     `spared`: renew-until alone ends it, as it could only be terminated. `node`: it is a node of a cluster, of which a
-    single node knows too little: renew-until alone ends it, and it leaves its lease to the passes, which renew or end
+    single node knows too little: renew-until alone ends it, and it leaves its lease to the runs, which renew or end
     that of all nodes. Spans are in seconds. `ends` names the activities at which a lease ends. `off` is every off of
     the schedules from `begin` on as epoch seconds, at most 60 of them and none later than a week after `end`: the
     machine knows no time zones.

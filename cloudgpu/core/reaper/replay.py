@@ -1,4 +1,4 @@
-"""Replays what was recorded of one machine under a policy: at which passes it would have been ended. Pure.
+"""Replays what was recorded of one machine under a policy: at which runs it would have been ended. Pure.
 
 Judged and decided is by the very functions of a run (`core.activity.idle.judge`, `core.reaper.decide.decide`); what
 is made up here is only what follows from an end that did not happen. A machine that was ended is off until somebody
@@ -165,7 +165,7 @@ class _Moment:
 
 
 def _passed(life: _Life, policy: Policy, nodes: Sequence[_Node], at: _Moment) -> WouldEnd | None:
-    """Make one pass over the machine, or all nodes; return the end that it would have made within the run."""
+    """Make one run over the machine, or all nodes; return the end that it would have made within the run."""
     now = at.now
     first = _seen(nodes[0], life, policy, now)
     if first is None:

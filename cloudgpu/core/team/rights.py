@@ -95,7 +95,7 @@ class Right(StrEnum):
     OWNER = "owner"  # it is theirs
     PAYER = "payer"  # they have the payer's role
     MEMBERS = "members"  # the lab's limits let every member stop it
-    PASS = "pass"  # noqa: S105  (a pass acts for the lab, whoever runs it)
+    REAPER = "pass"
 
 
 class Claim(StrEnum):
@@ -126,10 +126,10 @@ def right_to(
 ) -> Right | None:
     """Return by which right somebody may do this to a machine, None where they may not.
 
-    `stops`: it stops the machine and keeps its disk, which `stoppers` may allow every member. `for_lab`: by a pass.
+    `stops`: it stops the machine and keeps its disk, which `stoppers` may allow every member. `for_lab`: by the reaper.
     """
     if for_lab:
-        return Right.PASS
+        return Right.REAPER
     if mine or role is Role.ALONE:
         return Right.OWNER
     if role is Role.PAYER:

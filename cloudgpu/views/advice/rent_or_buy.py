@@ -25,7 +25,7 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
 from cloudgpu.views.advice.compare_basis import desktop_value, number
-from cloudgpu.views.advice.rent_or_buy_answer import Choice, choices, crossing, of_resale, remarks, verdict
+from cloudgpu.views.advice.rent_or_buy_answer import Choice, choices, crossing, remarks, resale_sentence, verdict
 from cloudgpu.views.advice.rent_or_buy_answer import sentence as answer_sentence
 from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, percent, sentence, why
 
@@ -87,7 +87,7 @@ def calculated_value(
     """Return what follows from a price and a use, with all it rests on."""
     expected = [evaluate_case(found.case_at(use, found.speed_ratio.ratio)) for use in found.rent.use.shares]
     made, terms = choices(found, expected), found.terms
-    resale = of_resale(found, made, currency)
+    resale = resale_sentence(found, made, currency)
     return {
         "mode": "calculator",
         "as_of": iso(now),

@@ -70,14 +70,14 @@ def crossing(calculation: Calculation, made: Sequence[Choice]) -> str:
     if not made[-1].answer.case.use:
         return ""
     if len(made) == 1:
-        return " ".join([*_crossing(calculation, made[0]), *_beyond(calculation, made[0])])
+        return " ".join([*_crossing(calculation, made[0]), *_beyond_bound(calculation, made[0])])
     since = [f"{_since(one)} at {percent(one.answer.case.use)}" for one in made if one.over.desktop_is_cheaper]
     return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
 
 
 def remarks(calculation: Calculation) -> list[str]:
     """Return what is compared in place of what was named, what does not fit, and what money does over time."""
-    return [*_notes(calculation), *filter(None, [of_terms(calculation)])]
+    return [*_notes(calculation), *filter(None, [terms_sentence(calculation)])]
 
 
 def amount(money: Money, currency: Currency | None) -> str:
@@ -144,7 +144,7 @@ def _day(span: object) -> str:
     return f"day {number}{months.removeprefix('s')}"
 
 
-def _beyond(calculation: Calculation, choice: Choice) -> Iterator[str]:
+def _beyond_bound(calculation: Calculation, choice: Choice) -> Iterator[str]:
     """Yield what holds on the other side of a bound."""
     even, bound = choice.later.break_even_use, calculation.rent.use.bound
     if calculation.rent.horizon != calculation.desktop.life or even is None:
@@ -187,7 +187,7 @@ def _notes(calculation: Calculation) -> Iterator[str]:
         )
 
 
-def of_resale(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+def resale_sentence(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
     """Return for how much the desktop is sold at the end of the years, and by which rule; empty where it is not."""
     worth = made[-1].over.costs.owned.worth
     if not worth:
@@ -203,7 +203,7 @@ def of_resale(calculation: Calculation, made: Sequence[Choice], currency: Curren
     return f"{text}: {used}, and {percent(USED_LOSS)} less each year."
 
 
-def of_terms(calculation: Calculation) -> str:
+def terms_sentence(calculation: Calculation) -> str:
     """Return what money does over time, where that was given; empty where nothing was."""
     terms = calculation.terms
     parts = [

@@ -102,8 +102,8 @@ def _run(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolic
 
 def _stretches(ticks: Sequence[Tick], job: SpotJob, names: Sequence[str]) -> Iterable[SpotStretch]:
     """Yield each tick as one or two stretches: the changeover, and what follows it."""
-    for place, tick in enumerate(ticks):
-        since = place * job.tick_h
+    for number, tick in enumerate(ticks):
+        since = number * job.tick_h
         zone = None if tick.zone is None else names[tick.zone]
         done = 1 - tick.work_left_h / job.work_h
         if tick.mode == "wait":

@@ -25,7 +25,7 @@ class GangLab(Lab):
     def gang(self, nodes=4, **more):
         """Launch a cluster, and return its rows."""
         self.up(name="train", nodes=nodes, engine="none", **more)
-        return self.session.find_whole("train", "stop")
+        return self.session.find_all_nodes("train", "stop")
 
     def states(self):
         """What the cloud says of each of its machines that is there, by name, whatever the ledger says."""

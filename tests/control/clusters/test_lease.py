@@ -17,7 +17,7 @@ HOURS = timedelta(hours=3)
 
 
 def leases(lab):
-    return {(row.expires, row.renew_until) for row in lab.session.find_whole("train", "extend")}
+    return {(row.expires, row.renew_until) for row in lab.session.find_all_nodes("train", "extend")}
 
 
 def tags(lab, key):
@@ -68,7 +68,7 @@ def test_a_node_that_is_not_answered_about_is_said_and_the_others_are_extended(l
     assert len(plan.machines) == 3
     done = extend_all(lab.session, plan)
     assert done.gravest.exit_code == 8
-    rows = lab.session.find_whole("train", "extend")
+    rows = lab.session.find_all_nodes("train", "extend")
     assert extend_all(lab.session, plan_extension_of_all(lab.session, rows, HOURS)).faults == ()
     assert len(leases(lab)) == 1
 

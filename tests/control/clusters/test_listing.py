@@ -45,7 +45,7 @@ def test_the_line_has_the_sum_of_prices_and_says_what_is_missing_and_what_is_sto
     assert line(lab)[1:7] == ["4/4", "fake", "4", "x", "fake.v100.1", f"${4 * hourly:.4f}"]
     lab.cloud.terminate(gang[2].provider_id)
     assert line(lab, refresh=True)[1:8] == ["3/4", "degraded", "fake", "3", "x", "fake.v100.1", f"${3 * hourly:.4f}"]
-    rest = lab.session.find_whole("train", "stop")
+    rest = lab.session.find_all_nodes("train", "stop")
     stop_all(lab.session, rest[:1], why="a test")
     assert line(lab)[1:8] == ["3/4", "degraded:", "1", "stopped,", "2", "running", "fake"]
     assert f"${2 * hourly:.4f}" in line(lab)

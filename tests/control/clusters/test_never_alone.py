@@ -38,7 +38,7 @@ def tried(lab, verb):
     """Carry out a verb; return the faults that its user is told."""
     session = lab.session
     try:
-        rows = session.find_whole("train", verb)
+        rows = session.find_all_nodes("train", verb)
         if verb == "start":
             return start_all(session, rows, new_lease(session, rows[0], timedelta(hours=2)), wait=False).faults
         if verb == "stop":

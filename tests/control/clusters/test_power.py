@@ -85,7 +85,7 @@ def test_down_all_ends_clusters_and_machines_of_their_own(lab, gang):
 def test_a_part_of_a_cluster_is_refused_with_the_command_for_all_of_it(lab, gang, verb):
     for name in (gang[3].name, gang[3].id):
         with pytest.raises(InvalidRequest, match="train-3 is one of the 4 nodes of train") as refused:
-            lab.session.find_whole(name, verb)
+            lab.session.find_all_nodes(name, verb)
         assert refused.value.next == f"For all of it: cloudgpu {verb} train"
         assert refused.value.exit_code == 2
 
@@ -107,7 +107,7 @@ def test_a_lost_node_0_is_not_replaced_by_the_next(lab, gang):
     with pytest.raises(InstanceNotFound, match="train-0 is gone") as unknown:
         lab.session.find("train")
     assert "train-1, train-2, train-3" in unknown.value.next
-    assert [row.name for row in lab.session.find_whole("train", "down")] == ["train-1", "train-2", "train-3"]
+    assert [row.name for row in lab.session.find_all_nodes("train", "down")] == ["train-1", "train-2", "train-3"]
 
 
 def test_a_cloud_that_says_nothing_of_one_node_keeps_no_other_one_on(lab, gang):

@@ -52,7 +52,7 @@ def test_without_capacity_for_one_node_none_runs(lab, stopped, times):
     assert refused.value.exit_code == 4
     assert "cloudgpu start train" in refused.value.next
     assert lab.machines() == []
-    rows = lab.session.find_whole("train", "start")
+    rows = lab.session.find_all_nodes("train", "start")
     assert [(row.state, row.billed, row.pending_action) for row in rows] == [("stopped", False, None)] * 4
 
 
@@ -75,7 +75,7 @@ def test_a_node_that_started_and_cannot_be_stopped_again_is_named_and_known_to_b
     assert left.value.next == "Run: cloudgpu stop train"
     (name,) = [name for name, state in lab.states().items() if state == "running"]
     assert name in left.value.message
-    assert [row.name for row in lab.session.find_whole("train", "stop") if row.billed] == [name]
+    assert [row.name for row in lab.session.find_all_nodes("train", "stop") if row.billed] == [name]
 
 
 def test_a_lost_answer_is_no_refusal_where_the_node_is_seen_to_run(lab, stopped):
@@ -117,7 +117,7 @@ def test_a_budget_for_three_nodes_starts_none(lab, stopped):
         start_all(lab.session, stopped, lease, wait=False)
     assert refused.value.exit_code == 3
     assert lab.machines() == []
-    now = lab.session.find_whole("train", "start")
+    now = lab.session.find_all_nodes("train", "start")
     assert [row.expires for row in now] == [row.expires for row in stopped]
     assert start_all(lab.session, stopped[:3], lease, wait=False).faults == ()
 

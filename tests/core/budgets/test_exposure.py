@@ -181,7 +181,7 @@ def as_said(found: Any) -> list[Any]:
 )  # fmt: skip
 def test_admission_says_the_same_by_what_is_stored(lab, some_budgets, second, wished, passes):
     rows, uses = known(lab)
-    now, prices = START + timedelta(seconds=second), replace(PRICES, passes=passes)
+    now, prices = START + timedelta(seconds=second), replace(PRICES, reaper_runs=passes)
     wanted = rows[0]._replace(
         open_usage=(), retained=(), terminated_at=None, launch_status="open", is_named_resource=False,
         renew_until=iso(now + timedelta(hours=40)), id=["cg-0", "cg-1", "cg-9", ""][wished],
@@ -206,7 +206,7 @@ def test_admission_says_the_same_by_what_is_stored(lab, some_budgets, second, wi
 def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, second, passes, today):
     rows, uses = known(lab)
     now = START + timedelta(seconds=second)
-    prices, volumes = replace(PRICES, passes=passes), existing_volumes(rows)
+    prices, volumes = replace(PRICES, reaper_runs=passes), existing_volumes(rows)
     short, laid = stored(rows, uses)
 
     def stands(rows: list[Any], uses: list[tuple[str, Any]]) -> list[Any]:

@@ -42,7 +42,7 @@ class ActivitySignal(TypedDict):
 
 
 class ReapVerdict(TypedDict):
-    """What a pass would do."""
+    """What a run would do."""
 
     do: ReapAction
     """`keep`, `warn`, `renew`, `stop`, `park`, `terminate`, `image` or `remove`."""
@@ -143,7 +143,7 @@ class WhyDocument(TypedDict):
     policy: ActivityPolicy
     """`name`, `why` it is that one, and `idle`: `do`, `after_s`, `grace_s`; null where it cannot be resolved."""
     decision: ReapVerdict
-    """What a pass would do now."""
+    """What a run would do now."""
     warnings: list[GivenWarning]
     """That were given and hold: `rule`, `at`, `due`, `count`."""
     ends: RuleEnds

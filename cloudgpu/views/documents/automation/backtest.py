@@ -96,7 +96,7 @@ class BacktestDocument(TypedDict):
     until: Time
     """Its end: now."""
     every_s: float
-    """The time between two passes in seconds."""
+    """The time between two runs in seconds."""
     hours: float
     """How long machines ran in that time."""
     unsampled_share: float | None

@@ -43,7 +43,7 @@ class CronJob(TypedDict):
 
 
 class LastRun(TypedDict):
-    """A pass that was made."""
+    """A run of the reaper."""
 
     at: Time
     """When it ended."""
@@ -69,9 +69,9 @@ class CronDocument(TypedDict):
     program: str
     """The program that `install` would write."""
     last_run: LastRun | None
-    """The last pass; null: none yet, or not known."""
+    """The last run; null: none yet, or not known."""
     unanswered: list[Gap]
-    """`ledger`, where it cannot be read: then the last pass is not known."""
+    """`ledger`, where it cannot be read: then the last run is not known."""
 
 
 class CredentialStatus(TypedDict):
@@ -90,7 +90,7 @@ class CredentialStatus(TypedDict):
 
 
 class CronTestDocument(TypedDict):
-    """A pass as cron would run it."""
+    """A run as cron would run it."""
 
     environment: dict[str, str]
     """The environment that cron gives."""
@@ -99,13 +99,13 @@ class CronTestDocument(TypedDict):
     morning: str
     """The time up to which this answer reaches."""
     planned_actions: list[str]
-    """What passes would do until then if nothing changes."""
+    """What runs would do until then if nothing changes."""
     credentials: list[CredentialStatus]
     """Each account's credential, as seen from there."""
     exit_code: int
-    """What the pass ended with."""
+    """What the run ended with."""
     error: Fault | None
-    """Why there was no pass, as in [error](#error)."""
+    """Why there was no run, as in [error](#error)."""
 
 
 class Watcher(TypedDict):
@@ -116,7 +116,7 @@ class Watcher(TypedDict):
     since: Time
     """Since when."""
     every_s: float
-    """How often a pass is made, in seconds."""
+    """How often a run is made, in seconds."""
     metrics: str | None
     """Where its metrics are."""
 
@@ -127,9 +127,9 @@ class WatchDocument(TypedDict):
     watching: list[Watcher]
     """The processes of this home that watch on this computer."""
     running: bool
-    """A pass is being made now, by anybody."""
+    """A run is being made now, by anybody."""
     last_run: LastRun | None
-    """The last pass, on any computer; null: none yet."""
+    """The last run, on any computer; null: none yet."""
     next_at: Time | None
     """When the next is due; null: nothing watches here."""
     overdue: str | None

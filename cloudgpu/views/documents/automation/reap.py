@@ -7,7 +7,7 @@ from cloudgpu.views.documents.parts import AccountAnswer, Gap, MachineInRun, Rea
 
 
 class MachineDecision(ReapVerdict):
-    """A [verdict](#reap_verdict) about one machine of a pass."""
+    """A [verdict](#reap_verdict) about one machine of a run."""
 
     machine: str
     """Its id."""
@@ -74,16 +74,16 @@ class UnfinishedEnd(MachineInRun):
 
 
 class ReapDocument(TypedDict):
-    """A pass over all machines."""
+    """A run of the reaper over all machines."""
 
     started_at: Time
-    """When the pass began."""
+    """When the run began."""
     took_s: float
     """How long it took."""
     dry_run: bool
-    """Nothing was changed anywhere: `decisions` are what a pass would do."""
+    """Nothing was changed anywhere: `decisions` are what a run would do."""
     busy: str | None
-    """Another pass is at work, so nothing was done; null otherwise."""
+    """Another run is at work, so nothing was done; null otherwise."""
     exit_code: int
     """What the command ends with: 9 before 8 before 0."""
     decided: dict[str, int]

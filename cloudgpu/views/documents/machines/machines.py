@@ -32,7 +32,7 @@ class Guards(TypedDict):
     timer: Time | None
     """When its [timer](../timer.md) fires; null where it has none."""
     reaper: Time | None
-    """When it would be ended by what the last pass decided; null where it would not."""
+    """When it would be ended by what the last run of the reaper decided; null where it would not."""
     agent_is: AgentGuard | None
     """What the agent can do, as in a [plan](#planned_guards); null where its launch is not known."""
     timer_is: TimerGuard | None

@@ -72,7 +72,7 @@ class PlannedGuards(TypedDict):
     """Which layers guard it."""
 
     agent: AgentGuard
-    """`ends`: it can end the machine; `tells`: passes can ask it whether the machine is used, and its shutdown ends
+    """`ends`: it can end the machine; `tells`: the reaper can ask it whether the machine is used, and its shutdown ends
     nothing that costs; `none`: none runs there.
     """
     timer: TimerGuard

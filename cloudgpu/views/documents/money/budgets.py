@@ -79,7 +79,7 @@ class BudgetSetDocument(TypedDict):
     terminates: list[str]
     """The machines there are that it would terminate, since they can be neither stopped nor parked."""
     warning: str | None
-    """Where its limit is below what is spent and promised already: the sums, and what the next pass does."""
+    """If its limit is below what is spent and committed already: the sums, and what the reaper does next."""
 
 
 class BudgetsDocument(TypedDict):
