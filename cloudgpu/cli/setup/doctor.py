@@ -15,11 +15,11 @@ from cloudgpu.cli.common import (
     Output,
     Verbose,
     Yes,
+    colour_for,
     confirm,
     emit,
     kind_option,
     open_session,
-    shown,
     tell,
 )
 from cloudgpu.cli.render import dollars, facts, paragraph
@@ -72,7 +72,7 @@ def command(
             raise typer.Exit(gravest(check.exit_code for check in failed))
         return
     if output is Format.TEXT:
-        sys.stderr.write(shown(_checks_text(checks, live=live, verbose=verbose), sys.stderr) + "\n\n")
+        sys.stderr.write(colour_for(_checks_text(checks, live=live, verbose=verbose), sys.stderr) + "\n\n")
     document, trials = _live(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
     emit(output, {**examined(checks), "live": document}, _live_text(document))
     code = gravest(stage.exit_code for trial in trials for stage in trial.stages)
@@ -123,8 +123,8 @@ def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
 
     lines = [paragraph(_answer(found, live=live)), *(entry(check, whole=True) for check in trouble)]
     if verbose:
-        shown = [entry(check, whole=True) for check in (*notes, *found[Verdict.OK])]
-        return "\n".join([*lines, *shown])
+        rest = [entry(check, whole=True) for check in (*notes, *found[Verdict.OK])]
+        return "\n".join([*lines, *rest])
     rest = len(notes)
     room = LINES
     for text in (entry(check, whole=False) for check in notes):
