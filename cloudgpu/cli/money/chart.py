@@ -60,13 +60,13 @@ def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
 
 def bars(labels: Sequence[str], values: Sequence[float], width: int, amounts: Sequence[str] | None = None) -> str:
     """Return a line for each value: its label, a bar as long as it is large, and the amount as it is written."""
-    labels = list(amounts) if amounts is not None else [f"{one:g}" for one in values]
-    label, amount = max(map(len, labels), default=0), max(map(len, labels), default=0)
+    texts = list(amounts) if amounts is not None else [f"{one:g}" for one in values]
+    label, amount = max(map(len, labels), default=0), max(map(len, texts), default=0)
     room, top = max(1, min(width, MAX) - label - amount - 4), max(values, default=0)
     bar = (cells().used * (_level(one, top, room) if one > 0 else 0) for one in values)
     return "\n".join(
         f"{name.ljust(label)}  {drawn.ljust(room)}  {text.rjust(amount)}".rstrip()
-        for name, drawn, text in zip(labels, bar, labels, strict=True)
+        for name, drawn, text in zip(labels, bar, texts, strict=True)
     )
 
 

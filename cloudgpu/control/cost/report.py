@@ -252,13 +252,13 @@ def _ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
     ages = [price_ages(kind, now) for kind in CLOUDS if any(machine.provider == kind for machine in machines)]
     return [
         {
-            "provider": ages.provider,
-            "newest": f"{ages.newest:%Y-%m-%d}",
-            "oldest": f"{ages.oldest:%Y-%m-%d}",
-            "refreshed_at": None if ages.refreshed_at is None else iso(ages.refreshed_at),
-            "old": ages.old,
-            "items": ages.items,
+            "provider": age.provider,
+            "newest": f"{age.newest:%Y-%m-%d}",
+            "oldest": f"{age.oldest:%Y-%m-%d}",
+            "refreshed_at": None if age.refreshed_at is None else iso(age.refreshed_at),
+            "old": age.old,
+            "items": age.items,
         }
-        for ages in ages
-        if ages is not None
+        for age in ages
+        if age is not None
     ]
