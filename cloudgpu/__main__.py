@@ -7,11 +7,11 @@ from cloudgpu.cli import interrupt
 
 def main() -> None:
     """Run the command line, and end on Ctrl-C also while that is being loaded."""
-    interrupt.heed()
+    interrupt.install_handlers()
     try:
         from cloudgpu.cli.app import main as run
     except KeyboardInterrupt:
-        interrupt.over()
+        interrupt.ignore_interrupts()
         sys.exit(interrupt.CODE)
     run()
 

@@ -19,13 +19,13 @@ _JSON = (["-o", "json"], ["--output", "json"])
 
 def main() -> None:
     """Run the command line and leave with the exit code of the contract."""
-    interrupt.heed()
+    interrupt.install_handlers()
     try:
         code = _run_and_clean_up(sys.argv[1:])
-        interrupt.over()
+        interrupt.ignore_interrupts()
     except KeyboardInterrupt:  # a second one
         code = interrupt.CODE
-        interrupt.over()
+        interrupt.ignore_interrupts()
     gc.freeze()  # a last garbage collection would be half a second of silence, with the SDK of a cloud
     sys.exit(code)
 
@@ -36,7 +36,7 @@ def _run_and_clean_up(args: list[str]) -> int:
     except KeyboardInterrupt:
         code = interrupt.CODE
     if code == interrupt.CODE:
-        interrupt.take_time()
+        interrupt.cancel_repeats()
         interrupt.drop_output_and_threads()
     return code
 
@@ -46,8 +46,8 @@ def run(args: list[str]) -> int:
     try:
         return _run_or_show_error(args)
     except KeyboardInterrupt:
-        interrupt.take_time()
-        interrupt.say()
+        interrupt.cancel_repeats()
+        interrupt.report_leftovers()
         return interrupt.CODE
 
 
@@ -68,9 +68,9 @@ def _run_or_show_error(args: list[str]) -> int:
         return 141
     except Exception as error:  # noqa: BLE001  (the last place where a defect can become a sentence)
         from cloudgpu.cli.common import Declined
-        from cloudgpu.cli.errors import as_ours
+        from cloudgpu.cli.errors import as_cloudgpu_error
 
-        return _declined(error, args) if isinstance(error, Declined) else _show(as_ours(error, args), args)
+        return _declined(error, args) if isinstance(error, Declined) else _show(as_cloudgpu_error(error, args), args)
     return code if isinstance(code, int) else 0
 
 

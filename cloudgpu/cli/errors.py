@@ -14,43 +14,43 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 _VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the parser's sentences repeat what was typed
 # What cp and scp need, or allow, for what is always done here.
-_NEEDLESS = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
+_UNNEEDED = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
 
 
-def as_ours(error: Exception, args: Sequence[str]) -> CloudgpuError:
+def as_cloudgpu_error(error: Exception, args: Sequence[str]) -> CloudgpuError:
     """Return a usage error of the parser or of the system as ours; anything else is a defect, and said to be one."""
     if hasattr(error, "format_message"):
         return _usage(error, args)
     if os.environ.get("CLOUDGPU_TRACEBACK"):
         raise error
     if isinstance(error, OSError):
-        return _refused_by_the_system(error)
+        return _os_error(error)
     return CloudgpuError(
         f"A defect in cloudgpu: {type(error).__name__}: {error}",
         next="Please report it with the output of the same command under CLOUDGPU_TRACEBACK=1.",
     )
 
 
-def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
+def _usage(error: Any, args: Sequence[str]) -> InvalidRequest:
     from cloudgpu.cli.verbs import VERBS
 
-    if args and args[0] == "cp" and type(fault).__name__ == "NoSuchOption":
-        known = _needless(args, fault.option_name)
+    if args and args[0] == "cp" and type(error).__name__ == "NoSuchOption":
+        known = _unneeded_option(args, error.option_name)
         if known is not None:
             return known
-    param = getattr(fault, "param", None)
-    field = _name(param) if param is not None else getattr(fault, "option_name", None)
-    named = getattr(getattr(fault, "ctx", None), "info_name", None)  # also where another word was typed for it
+    param = getattr(error, "param", None)
+    field = _name(param) if param is not None else getattr(error, "option_name", None)
+    named = getattr(getattr(error, "ctx", None), "info_name", None)  # also where another word was typed for it
     verb = next((f" {words}" for words in (named, " ".join(args[:2]), *args[:1]) if words in VERBS), "")
-    sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is not a whole number")
-    if type(fault).__name__ == "MissingParameter" and field:
+    sentence = " ".join(error.format_message().split()).replace("is not a valid int", "is not a whole number")
+    if type(error).__name__ == "MissingParameter" and field:
         sentence = f"{field} is missing"
     elif param is not None and param.param_type_name == "argument" and hasattr(param.type, "choices"):
-        sentence = _not_a_word_of(verb, _typed(fault), [str(getattr(one, "value", one)) for one in param.type.choices])
+        sentence = _not_a_word_of(verb, _typed(error), [str(getattr(one, "value", one)) for one in param.type.choices])
     return InvalidRequest(
         sentence if sentence.endswith((".", "?", "!")) else f"{sentence}.",
         field=field or "arguments",
-        value=_typed(fault),
+        value=_typed(error),
         next=f"Run: cloudgpu{verb} --help",
     )
 
@@ -61,9 +61,9 @@ def _not_a_word_of(verb: str, typed: str | None, words: Sequence[str]) -> str:
     return f"There is no 'cloudgpu{verb} {printable(typed or '')}': it takes {which}"
 
 
-def _needless(args: Sequence[str], option: str) -> InvalidRequest | None:
+def _unneeded_option(args: Sequence[str], option: str) -> InvalidRequest | None:
     """Return the error for a flag of cp or scp that asks for what is always done here; None for another option."""
-    if option not in _NEEDLESS:
+    if option not in _UNNEEDED:
         return None
     paths = [word for before, word in pairwise(args) if not (word.startswith("-") or before in ("-o", "--output"))]
     pasted = " ".join(shlex.quote(word) if word.isprintable() else printable(word) for word in paths)
@@ -83,15 +83,15 @@ def _name(param: Any) -> str:
     return str(max(param.opts, key=len))
 
 
-def _typed(fault: Any) -> str | None:
+def _typed(error: Any) -> str | None:
     """Return what was typed, as far as the parser's sentence repeats it; never a guess."""
-    match = _VALUE.search(fault.format_message())
+    match = _VALUE.search(error.format_message())
     if match:
         return match[1] if match[1] is not None else match[2]
-    return getattr(fault, "option_name", None)
+    return getattr(error, "option_name", None)
 
 
-def _refused_by_the_system(error: OSError) -> CloudgpuError:
+def _os_error(error: OSError) -> CloudgpuError:
     where = f" ({error.filename})" if error.filename else ""
     return CloudgpuError(
         f"The operating system refused: {error.strerror or error}{where}.",

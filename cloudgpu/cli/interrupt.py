@@ -13,43 +13,43 @@ from contextlib import suppress
 from typing import Any
 
 CODE = 130
-LEAVES_S = 1.4  # what the first KeyboardInterrupt has not ended by then is interrupted again
-AGAIN_S = 0.2
-ENDS_S = 0.3  # for threads that were left, in all
-WAKES_S = 0.05, 0.2, 1.0  # pauses after a signal, after each the main thread is woken once more
+GRACE_S = 1.4  # from the first KeyboardInterrupt to its repetition, if the command still runs
+REPEAT_S = 0.2
+THREADS_GRACE_S = 0.3  # for all remaining threads together
+WAKE_PAUSES_S = 0.05, 0.2, 1.0  # pauses after a signal, after each the main thread is woken once more
 
 
 class Interrupted(Exception):
     """KeyboardInterrupt on its way through the parser, which would make something else of it."""
 
 
-def heed() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt, and raise it again until `over`, where it is not ignored (nohup, `&`).
+def install_handlers() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt repeatedly until `ignore_interrupts`, unless it is ignored (nohup, `&`).
 
     Again, for it may be lost: in a library that catches everything, or in a clean-up that hangs.
     """
     if signal.getsignal(signal.SIGINT) not in {signal.SIG_IGN, _on_signal}:
         signal.signal(signal.SIGALRM, _interrupt)
         signal.signal(signal.SIGINT, _on_signal)
-        _stay_awake()
+        _wake_after_signals()
 
 
-def take_time() -> None:
+def cancel_repeats() -> None:
     """Let what follows take as long as it needs, though Ctrl-C came; the next one ends it."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def over() -> None:
+def ignore_interrupts() -> None:
     """Have no further Ctrl-C interrupt the few milliseconds that are left."""
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
-    take_time()
+    cancel_repeats()
     # CPython 3.11 ends itself by SIGINT where Ctrl-C came inside an exec(), even if the exception was caught. Every
     # dataclass makes such a call while it is imported. The next exec() takes the mark away.
     exec("")  # noqa: S102
 
 
-def say() -> None:
+def report_leftovers() -> None:
     """Say on stderr what may be left of what was under way."""
     from cloudgpu import underway
 
@@ -66,12 +66,12 @@ def drop_output_and_threads() -> None:
     from cloudgpu import parallel
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    _hang_up()
-    parallel.join(ENDS_S)
+    _close_connections()
+    parallel.join(THREADS_GRACE_S)
     gc.freeze()
 
 
-def _hang_up() -> None:
+def _close_connections() -> None:
     """Close the connections that this process has made, whichever library did; not those that it was given."""
     import socket
 
@@ -82,7 +82,7 @@ def _hang_up() -> None:
                     one.shutdown(socket.SHUT_RDWR)
 
 
-def _stay_awake() -> None:
+def _wake_after_signals() -> None:
     """Have a thread wake this one after each signal.
 
     A signal that comes as this thread is about to wait for a lock or a socket is noted by Python and handled after the
@@ -99,7 +99,7 @@ def _stay_awake() -> None:
 def _wake(read: int, thread: int) -> None:
     while number := os.read(read, 1):
         if number[0] != signal.SIGURG:
-            for pause in WAKES_S:
+            for pause in WAKE_PAUSES_S:
                 time.sleep(pause)
                 signal.pthread_kill(thread, signal.SIGURG)
 
@@ -110,7 +110,7 @@ def _nothing(_number: int, _frame: Any) -> None:
 
 def _on_signal(number: int, frame: Any) -> None:
     if signal.getitimer(signal.ITIMER_REAL)[0] == 0:  # a second one puts nothing off
-        signal.setitimer(signal.ITIMER_REAL, LEAVES_S, AGAIN_S)
+        signal.setitimer(signal.ITIMER_REAL, GRACE_S, REPEAT_S)
     _interrupt(number, frame)
 
 

@@ -190,7 +190,7 @@ def test_a_command_that_waits_for_the_ledger_ends_on_ctrl_c(tmp_path):
 SWALLOWED = """
 import os, signal, sys, threading
 from cloudgpu.cli import interrupt
-interrupt.heed()
+interrupt.install_handlers()
 try:
     try:
         os.kill(os.getpid(), signal.SIGINT)
@@ -201,31 +201,31 @@ try:
     finally:
         threading.Event().wait()
 except KeyboardInterrupt:
-    interrupt.over()
+    interrupt.ignore_interrupts()
     sys.exit(interrupt.CODE)
 """
 MARKED = """
 import os, signal, sys
 from cloudgpu.cli import interrupt
-interrupt.heed()
+interrupt.install_handlers()
 try:
     exec("os.kill(os.getpid(), signal.SIGINT)")
 except KeyboardInterrupt:
-    interrupt.over()
+    interrupt.ignore_interrupts()
     sys.exit(interrupt.CODE)
 """
 # Signals come to the second thread, so that the first one's wait is not cut short: as if the wait had just begun.
 UNSEEN = """
 import os, signal, sys, threading
 from cloudgpu.cli import interrupt
-interrupt.heed()
+interrupt.install_handlers()
 try:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     threading.Event().wait()
 except KeyboardInterrupt:
-    interrupt.over()
+    interrupt.ignore_interrupts()
     sys.exit(interrupt.CODE)
 """
 WAYS = {"swallowed, then a clean-up that hangs": SWALLOWED, "in an exec": MARKED, "as a wait begins": UNSEEN}

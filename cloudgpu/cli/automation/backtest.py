@@ -44,13 +44,13 @@ def command(
 
 def text(value: BacktestDocument) -> str:
     """Return what is not known, what was saved, and each end, in 80 columns."""
-    parts = [paragraph(_head(value)), paragraph(_blind(value))]
+    parts = [paragraph(_head(value)), paragraph(_coverage_text(value))]
     if value["hours"]:
         parts.append(_sums(value))
     if value["stops"]:
         parts.append(_stops(value))
     killed = [stop for stop in value["stops"] if stop["work"] and stop["work"]["under_way"]]
-    parts += [paragraph(_kill(one, one["work"])) for one in killed if one["work"]]
+    parts += [paragraph(_killed_work_text(one, one["work"])) for one in killed if one["work"]]
     parts += [paragraph(remark) for remark in value["notes"]] if value["hours"] else []
     return "\n\n".join(parts)
 
@@ -60,7 +60,7 @@ def _head(value: BacktestDocument) -> str:
     return f"The policy {value['policy']} ({value['file']}) from {period}, a run every {_span(value['every_s'])}."
 
 
-def _blind(value: BacktestDocument) -> str:
+def _coverage_text(value: BacktestDocument) -> str:
     if not value["hours"]:
         return "No machine ran in that time, so there is nothing to replay."
     ran = f"{_span(value['hours'] * 3600)} that {counted(len(value['machines']), 'machine')} ran"
@@ -82,14 +82,14 @@ def _sums(value: BacktestDocument) -> str:
             ("recorded", _money(cost)),
             ("saved", _money(saved) + _share(saved["usd"], cost["usd"]) + f", {_span(value['off_hours'] * 3600)} off"),
             ("would cost", _money(value["would_have_cost"])),
-            ("ends", f"{value['ends']} that it would have made; {counted(_really(value), 'run')} ended in truth"),
+            ("ends", f"{value['ends']} that it would have made; {counted(_actual_ends(value), 'run')} ended in truth"),
             ("starts", _starts(value)),
             ("killed", _killed(value)),
         ]
     )
 
 
-def _really(value: BacktestDocument) -> int:
+def _actual_ends(value: BacktestDocument) -> int:
     return sum(len(machine["actual_ends"]) for machine in value["machines"])
 
 
@@ -133,7 +133,7 @@ def _work_text(stop: ReplayedStop) -> str:
     return "not used" if not stop["unsampled_s"] else "partly known"
 
 
-def _kill(stop: ReplayedStop, work: ReplayedWork) -> str:
+def _killed_work_text(stop: ReplayedStop, work: ReplayedWork) -> str:
     return (
         f"{stop['name']}: {', '.join(work['what'])} was running at {minute(stop['at'])} and kept running for "
         f"{_span(work['seconds'])} until {minute(work['until'])}; it would have been ended then ({stop['rule']}: "

@@ -26,7 +26,7 @@ def list_text(value: PoliciesDocument) -> str:
         for policy in value["policies"]
     ]
     heading, *lines = table_rows(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"])
-    below = [f"{line}\n{_below(one)}" for line, one in zip(lines, value["policies"], strict=True)]
+    below = [f"{line}\n{_details(one)}" for line, one in zip(lines, value["policies"], strict=True)]
     return "\n".join([*_shipped_lines(value["policies"]), heading, *below, *_limits(value["limits"])])
 
 
@@ -53,10 +53,10 @@ def explain_text(value: PolicyOfMachineDocument, now: datetime) -> str:
     """Return which policy holds for a machine, why, and each rule as it stands for it now."""
     only_lease = f"{value['policy']} cannot be resolved: only the lease counts" if value["error"] else value["policy"]
     head = [("machine", f"{value['machine']}, {value['state']}"), ("policy", only_lease), ("why", value["why"])]
-    place = [("from", value["source"])]
+    source = [("from", value["source"])]
     limits = value["limits"] and f"of {' and '.join(value['limits']['sources'])}"
     notes = [("limits", limits), *(("note", one) for one in value["limited_by"])]
-    return facts([*head, *place, *notes, *_rules(value, now)])
+    return facts([*head, *source, *notes, *_rules(value, now)])
 
 
 def _rules(value: PolicyDocument | PolicyOfMachineDocument, now: datetime) -> list[tuple[str, str | None]]:
@@ -71,7 +71,7 @@ def _unused(value: PolicyDocument | PolicySummary) -> str | None:
     return published and published["unused"] and f"{published['unused']} does not count: the published one does"
 
 
-def _below(summary: PolicySummary) -> str:
+def _details(summary: PolicySummary) -> str:
     parts = [summary["error"] or summary["description"]]
     parts += list(_chosen(summary["chosen_by"]))
     parts += [] if summary["source"] in (None, "shipped") else [f"from {summary['source']}"]

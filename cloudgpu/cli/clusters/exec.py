@@ -21,19 +21,19 @@ FAILED = 255  # what `exec` returns where cloudgpu itself failed
 class Lines:
     """Takes a node's output and writes whole lines of it to `stream`, each after the node's name.
 
-    `turn` lets one line at a time out, whichever node it is of: all streams share it.
+    All streams share `write_lock`, so that lines of different nodes do not mix.
     """
 
-    def __init__(self, stream: IO[bytes], name: str, turn: Lock) -> None:
-        self._stream, self._turn = stream, turn
-        self._before = f"{name}: ".encode()
+    def __init__(self, stream: IO[bytes], name: str, write_lock: Lock) -> None:
+        self._stream, self._write_lock = stream, write_lock
+        self._prefix = f"{name}: ".encode()
         self._rest = b""
 
     def write(self, data: bytes | memoryview) -> int:
         """Write the lines that are complete by now, and keep the rest."""
         taken = bytes(data)
         *lines, self._rest = (self._rest + taken).split(b"\n")
-        self._out(lines)
+        self._write_lines(lines)
         return len(taken)
 
     def flush(self) -> None:
@@ -41,13 +41,13 @@ class Lines:
 
     def close(self) -> None:
         """Write the rest, which no line end has ended."""
-        self._out([self._rest] if self._rest else [])
+        self._write_lines([self._rest] if self._rest else [])
         self._rest = b""
 
-    def _out(self, lines: Sequence[bytes]) -> None:
+    def _write_lines(self, lines: Sequence[bytes]) -> None:
         if lines:
-            with self._turn:
-                self._stream.write(b"".join(self._before + line + b"\n" for line in lines))
+            with self._write_lock:
+                self._stream.write(b"".join(self._prefix + line + b"\n" for line in lines))
                 self._stream.flush()
 
 
@@ -56,10 +56,10 @@ def run_on_all(session: Session, machines: Sequence[Machine], argv: Sequence[str
 
     It has no input. A machine that cannot be reached has failed with 255, and why is told.
     """
-    turn, failed = Lock(), list[int]()
+    write_lock, failed = Lock(), list[int]()
 
     def run_on(machine: Machine) -> None:
-        status = _run_on(session, machine, argv, turn)
+        status = _run_on(session, machine, argv, write_lock)
         if status:
             failed.append(status)
 
@@ -69,16 +69,16 @@ def run_on_all(session: Session, machines: Sequence[Machine], argv: Sequence[str
     return failed[0] if failed else 0
 
 
-def _run_on(session: Session, machine: Machine, argv: Sequence[str], turn: Lock) -> int:
+def _run_on(session: Session, machine: Machine, argv: Sequence[str], write_lock: Lock) -> int:
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import reached
 
-    out, err = (Lines(stream.buffer, machine.name, turn) for stream in (sys.stdout, sys.stderr))
+    out, err = (Lines(stream.buffer, machine.name, write_lock) for stream in (sys.stdout, sys.stderr))
     try:
         with session.for_thread() as own, reached(own, machine) as connection:
             return run(connection, argv, stdin=None, stdout=cast("IO[bytes]", out), stderr=cast("IO[bytes]", err))
     except CloudgpuError as error:
-        with turn:
+        with write_lock:
             tell(f"error: {machine.name}: {error.message} {error.next or ''}".rstrip())
         return FAILED
     finally:

@@ -174,7 +174,7 @@ def _in_front(session: Session, job: Job) -> int:
             with ForwardedPorts(session, job):
                 job = follow(session, job, os.environ, stdout=out.again(), stderr=err.again())
         except KeyboardInterrupt:
-            interrupt.take_time()
+            interrupt.cancel_repeats()
             if not _cancels(job):
                 tell_how(session, job)
                 return interrupt.CODE
@@ -215,7 +215,7 @@ def _begun(session: Session, job: Job) -> int:
     try:
         job = reconcile_until_begun(session, job, os.environ)
     except KeyboardInterrupt:
-        interrupt.take_time()
+        interrupt.cancel_repeats()
         tell_how(session, job)
         return interrupt.CODE
     tell_how(session, job)
@@ -235,7 +235,7 @@ def _cancels(job: Job) -> bool:
             if word in ("d", "detach"):
                 return False
     except (KeyboardInterrupt, InvalidRequest):  # the input ended
-        interrupt.take_time()
+        interrupt.cancel_repeats()
         return False
 
 

@@ -54,12 +54,12 @@ def command(
     Without --traces, the ledger's own history of spot machines is used. Contacts no cloud.
     """
     from cloudgpu.cli.progress import reach
-    from cloudgpu.control.spot.backtest import Wanted, spot_backtested
+    from cloudgpu.control.spot.backtest import SpotBacktestOptions, spot_backtest_document
 
     def progress(what: str, done: int, of: int) -> None:
         reach(f"{what}, {done} of {of} runs")
 
-    wanted = Wanted(
+    options = SpotBacktestOptions(
         traces=traces or (),
         policies=policy or (),
         work=work,
@@ -72,7 +72,7 @@ def command(
         seed=seed,
         together=together,
     )
-    value = spot_backtested(wanted, open_session, progress)
+    value = spot_backtest_document(options, open_session, progress)
     emit(output, value, text(value))
 
 

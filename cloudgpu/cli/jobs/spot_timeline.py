@@ -27,8 +27,8 @@ class Marks(NamedTuple):
     changeover: str
     wait: str
     done: str
-    up: str
-    down: str
+    available: str
+    unavailable: str
     eighths: str
     axis: str
     tick: str
@@ -41,11 +41,11 @@ PLAIN = Marks("#", "%", "/", ".", " ", "=", " ", " 123456789", "-", "+")  # wher
 def timeline_text(value: SpotBacktestDocument) -> str:
     """Return one run drawn: where spot was there, then what each policy did with its progress, above an axis."""
     marks, width = BLOCKS if has_unicode(sys.stdout) else PLAIN, max(NARROW, min(WIDE, columns() - INDENT - LABEL))
-    shown, hours = value["timeline"], value["deadline_h"]
+    timeline, hours = value["timeline"], value["deadline_h"]
     lines = [_title(value), ""]
-    for name, zone in zip(shown["traces"], shown["available"], strict=True):
+    for name, zone in zip(timeline["traces"], timeline["available"], strict=True):
         lines.append(_line(clipped(name, LABEL - 1), _availability(zone, width, marks)))
-    for policy in shown["policies"]:
+    for policy in timeline["policies"]:
         lines += ["", _line(policy["policy"], _machines(policy["stretches"], hours, width, marks))]
         lines.append(_line("", _progress(policy["stretches"], hours, width, marks)))
         lines.append(_line("", _summary(value, policy)))
@@ -54,10 +54,10 @@ def timeline_text(value: SpotBacktestDocument) -> str:
 
 
 def _title(value: SpotBacktestDocument) -> str:
-    shown = value["timeline"]
-    where = shown["traces"][0] if not shown["traces"][1:] else f"{len(shown['traces'])} zones"
-    best = f"{'$' if value['priced'] else ''}{shown['optimum']:,.2f}"
-    return paragraph(f"One run, from hour {shown['at_h']:.1f} of {where}; the optimum is {best}:")
+    timeline = value["timeline"]
+    where = timeline["traces"][0] if not timeline["traces"][1:] else f"{len(timeline['traces'])} zones"
+    best = f"{'$' if value['priced'] else ''}{timeline['optimum']:,.2f}"
+    return paragraph(f"One run, from hour {timeline['at_h']:.1f} of {where}; the optimum is {best}:")
 
 
 def _line(label: str, drawn: str) -> str:
@@ -66,39 +66,40 @@ def _line(label: str, drawn: str) -> str:
 
 def _availability(zone: Sequence[bool], width: int, marks: Marks) -> str:
     drawn = ""
-    for place in range(width):
-        part = zone[place * len(zone) // width : max(place * len(zone) // width + 1, (place + 1) * len(zone) // width)]
-        drawn += marks.up if 2 * sum(part) >= len(part) else marks.down
+    for column in range(width):
+        begin, end = (number * len(zone) // width for number in (column, column + 1))
+        part = zone[begin : max(begin + 1, end)]
+        drawn += marks.available if 2 * sum(part) >= len(part) else marks.unavailable
     return drawn
 
 
 def _machines(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
     """Return for each part of the time what took most of it; a start shows even where it is short."""
     drawn = ""
-    for place in range(width):
-        since, until = place * hours / width, (place + 1) * hours / width
-        lasted: dict[str, float] = {}
+    for column in range(width):
+        since, until = column * hours / width, (column + 1) * hours / width
+        hours_by_mode: dict[str, float] = {}
         for stretch in stretches:
             overlap = min(until, stretch["until_h"]) - max(since, stretch["since_h"])
             if overlap > 0:
-                lasted[stretch["mode"]] = lasted.get(stretch["mode"], 0.0) + overlap
-        drawn += _mark(lasted, marks)
+                hours_by_mode[stretch["mode"]] = hours_by_mode.get(stretch["mode"], 0.0) + overlap
+        drawn += _mark(hours_by_mode, marks)
     return drawn
 
 
-def _mark(lasted: dict[str, float], marks: Marks) -> str:
-    if not lasted:
+def _mark(hours_by_mode: dict[str, float], marks: Marks) -> str:
+    if not hours_by_mode:
         return marks.done
-    mode = max(lasted, key=lambda one: lasted[one])
+    mode = max(hours_by_mode, key=lambda one: hours_by_mode[one])
     return {"spot": marks.spot, "on_demand": marks.on_demand, "changeover": marks.changeover}.get(mode, marks.wait)
 
 
 def _progress(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
     levels = len(marks.eighths) - 1
     drawn = ""
-    for place in range(width):
-        until = (place + 1) * hours / width
-        if place * hours / width >= stretches[-1]["until_h"]:
+    for column in range(width):
+        until = (column + 1) * hours / width
+        if column * hours / width >= stretches[-1]["until_h"]:
             break
         drawn += marks.eighths[min(levels, ceil(_done_at(stretches, until) * levels - _ROUNDING))]
     return drawn
@@ -115,25 +116,25 @@ def _done_at(stretches: Sequence[SpotStretch], at: float) -> float:
     return before
 
 
-def _summary(value: SpotBacktestDocument, one: SpotPolicyTimeline) -> str:
+def _summary(value: SpotBacktestDocument, policy: SpotPolicyTimeline) -> str:
     sums = {"spot": 0.0, "on_demand": 0.0}
-    for stretch in one["stretches"]:
+    for stretch in policy["stretches"]:
         if stretch["market"] is not None:
             sums[stretch["market"]] += stretch["until_h"] - stretch["since_h"]
-    cost = f"{'$' if value['priced'] else ''}{one['cost']:,.2f}"
+    cost = f"{'$' if value['priced'] else ''}{policy['cost']:,.2f}"
     return (
-        f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {counted(one['starts'], 'start')}, "
-        f"{one['finish_h']:.1f}h"
+        f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {counted(policy['starts'], 'start')}, "
+        f"{policy['finish_h']:.1f}h"
     )
 
 
 def _axis(hours: float, width: int, marks: Marks) -> list[str]:
-    places = [round(number * (width - 1) / TICKS) for number in range(TICKS + 1)]
-    line = "".join(marks.tick if place in places else marks.axis for place in range(width))
+    ticks = [round(number * (width - 1) / TICKS) for number in range(TICKS + 1)]
+    line = "".join(marks.tick if column in ticks else marks.axis for column in range(width))
     labels = [" "] * (width + LABEL)
-    for number, place in enumerate(places):
+    for number, column in enumerate(ticks):
         label = _hour(hours * number / TICKS)
-        begin = min(place, width - len(label))
+        begin = min(column, width - len(label))
         labels[begin : begin + len(label)] = label
     return [_line("", line), _line("", "".join(labels))]
 
@@ -146,6 +147,6 @@ def _hour(hours: float) -> str:
 
 def _legend(marks: Marks) -> str:
     return paragraph(
-        f"{marks.up} spot there, {marks.spot} on spot, {marks.on_demand} on demand, {marks.changeover} changeover, "
-        f"{marks.wait} waiting, {marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"
+        f"{marks.available} spot there, {marks.spot} on spot, {marks.on_demand} on demand, "
+        f"{marks.changeover} changeover, {marks.wait} waiting, {marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"
     )

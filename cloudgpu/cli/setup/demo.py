@@ -241,7 +241,7 @@ def _clean(session: Session, root: Path) -> None:
     from cloudgpu.control.lifecycle.lifecycle import end
     from cloudgpu.control.session.session import living_machines
 
-    interrupt.take_time()
+    interrupt.cancel_repeats()
     _end_in_peace()
     session.report = _told_if_anybody_listens(session.report)
     try:

@@ -34,7 +34,7 @@ SOURCE = "https://github.com/skypilot-org/spot-traces"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SpotBacktestOptions:
     """What `spot backtest` takes, as it was typed; durations like `48h`."""
 
     traces: Sequence[str] = ()
@@ -50,8 +50,8 @@ class Wanted:
     together: bool = False
 
 
-def spot_backtested(
-    wanted: Wanted, opened: Callable[[], Session], progress: Callable[[str, int, int], None] | None = None
+def spot_backtest_document(
+    wanted: SpotBacktestOptions, opened: Callable[[], Session], progress: Callable[[str, int, int], None] | None = None
 ) -> SpotBacktestDocument:
     """Return how spot policies do on traces, next to the optimum: what `spot backtest` prints.
 
@@ -74,7 +74,7 @@ def spot_backtested(
     )
 
 
-def job_of(wanted: Wanted) -> SpotJob:
+def job_of(wanted: SpotBacktestOptions) -> SpotJob:
     """Return the job that was asked for; raise InvalidRequest that names the option."""
     work, deadline = _span(wanted.work, "--work"), _span(wanted.deadline, "--deadline")
     changeover, tick = _span(wanted.changeover, "--changeover"), _span(wanted.tick, "--tick")

@@ -48,7 +48,7 @@ def check_may(session: Session, machine: Ownable, verb: str, *, authorization: A
     Raises LedgerUnavailable where nobody can say.
     """
     authorization = authorization or authorization_of(session)
-    if not authorization.for_lab and authorization.takes(machine.owner):
+    if not authorization.for_lab and authorization.may_claim(machine.owner):
         claim_owner(session, machine.owner)
     right = _right(session, authorization, machine, verb)
     if right is None:
@@ -202,7 +202,7 @@ def _not_theirs(session: Session, authorization: Authorization, owner: str) -> R
         else f"{owner} is not the name of {authorization.person}"
     )
     default = authorization.own_owner
-    own = names[0] if names else default if authorization.takes(default) else authorization.person
+    own = names[0] if names else default if authorization.may_claim(default) else authorization.person
     return RoleNeeded(
         f"{whose}: launching for somebody else needs the payer's role, and {authorization.person} is a member.",
         field="--owner",

@@ -65,13 +65,10 @@ def remember(session: Session, authorization: Authorization) -> None:
     A full disk keeps nobody from their work.
     """
     path = _path(session)
-    usual, people = session.settings.owner, authorization.people
-    names = (
-        {usual}
-        if authorization.role is Role.ALONE or people.owns(authorization.person, usual) or authorization.takes(usual)
-        else set()
-    )
-    names |= {authorization.person, *people.names(authorization.person)}
+    owner, people, person = session.settings.owner, authorization.people, authorization.person
+    theirs = authorization.role is Role.ALONE or people.owns(person, owner) or authorization.may_claim(owner)
+    names = {owner} if theirs else set()
+    names |= {person, *people.names(person)}
     stored = {"role": authorization.role, "names": sorted(names), "day": iso(session.clock())[:10]}
     data = (json.dumps(stored) + "\n").encode()
     with suppress(OSError):

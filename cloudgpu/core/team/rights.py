@@ -60,8 +60,8 @@ TEAM_SET = "team_set"
 
 # A database of a team refuses these lines from everybody but its payers: the trigger is made from this set. Whoever
 # changes it in a release adds a step to `ledger.postgresql.schema.MIGRATIONS`, which makes the trigger anew.
-_DECIDED = frozenset({BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET})
-PAYER_KINDS = _DECIDED | {LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED}
+_DECISIONS = frozenset({BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET})
+PAYER_KINDS = _DECISIONS | {LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED}
 
 
 class Role(StrEnum):
@@ -95,7 +95,7 @@ class Right(StrEnum):
     OWNER = "owner"  # it is theirs
     PAYER = "payer"  # they have the payer's role
     MEMBERS = "members"  # the lab's limits let every member stop it
-    REAPER = "pass"
+    REAPER = "pass"  # the reaper acts for the lab, whoever runs it
 
 
 class Claim(StrEnum):
@@ -107,7 +107,7 @@ class Claim(StrEnum):
 
 
 def claim(people: People, role: Role, person: str, owner: str, own_owner: str) -> Claim:
-    """Return whether this person may launch for `owner`; `usual` is the owner that their settings name.
+    """Return whether this person may launch for `owner`; `own_owner` is the owner that their settings name.
 
     A member's first launch makes the name of their settings theirs, beside what the database calls them. Another one
     needs a payer: so does every name that is somebody else's, or that another person is called by.
@@ -141,7 +141,7 @@ def right_to(
 class Authorization:
     """Who asks, in which role, and whose each owner's name is.
 
-    `person` is the user of the database, `usual` the owner of config.toml.
+    `person` is the user of the database, `own_owner` the owner of config.toml.
     """
 
     role: Role
@@ -158,9 +158,9 @@ class Authorization:
     def owns(self, machine: Ownable) -> bool:
         """Say whether a machine or a retained resource is theirs, or its owner's name free to take; alone: always."""
         owner = machine.owner
-        return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
+        return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.may_claim(owner)
 
-    def takes(self, owner: str | None) -> bool:
+    def may_claim(self, owner: str | None) -> bool:
         """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
         return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.own_owner) is Claim.NEW
 

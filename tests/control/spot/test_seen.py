@@ -7,11 +7,11 @@ import pytest
 from cloudgpu.cli.jobs.spot_backtest import text
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
-from cloudgpu.control.spot.backtest import Wanted, seen_traces, spot_backtested
+from cloudgpu.control.spot.backtest import SpotBacktestOptions, seen_traces, spot_backtest_document
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Lab
 
-JOB = Wanted(policies=("greedy",), work="2h", deadline="4h", starts=4)
+JOB = SpotBacktestOptions(policies=("greedy",), work="2h", deadline="4h", starts=4)
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def test_a_place_where_only_one_state_was_seen_says_too_little(lab):
 
 def test_a_backtest_without_traces_uses_what_the_ledger_has_seen(lab):
     with pytest.raises(InvalidRequest, match="has seen no spot machine come and go"):
-        spot_backtested(JOB, lambda: lab.session)
+        spot_backtest_document(JOB, lambda: lab.session)
     taken_after(lab, "fox", 3)
     lab.later(hours=4)
-    value = spot_backtested(JOB, lambda: lab.session)
+    value = spot_backtest_document(JOB, lambda: lab.session)
     assert (value["from_ledger"], value["runs"], len(value["traces"])) == (True, 4, 1)
     assert value["policies"][0]["missed"] == 0
     assert "in one place that this ledger has seen" in text(value).replace("\n", " ")
@@ -70,5 +70,5 @@ def test_with_traces_no_session_is_opened(tmp_path):
         pytest.fail("a session was opened")
 
     (tmp_path / "one.json").write_text('{"metadata": {"gap_seconds": 600}, "data": [' + "1, 0, 1, " * 30 + "1]}")
-    wanted = Wanted(traces=[str(tmp_path)], policies=("greedy",), work="2h", deadline="4h", starts=1)
-    assert not spot_backtested(wanted, opened)["from_ledger"]
+    wanted = SpotBacktestOptions(traces=[str(tmp_path)], policies=("greedy",), work="2h", deadline="4h", starts=1)
+    assert not spot_backtest_document(wanted, opened)["from_ledger"]
