@@ -94,8 +94,8 @@ def _price(row: PriceRow) -> ChangedPrice:
     return {"usd": usd(row.price), "source": row.source, "as_of": iso(row.as_of), "basis": str(row.basis)}
 
 
-def offer_value(offer: CatalogOffer, one: Speed | None, now: datetime) -> GpuOffer:
-    """Return one offer: `h100_hours_per_dollar` is its work per dollar, `one` is the speed of a whole GPU."""
+def offer_value(offer: CatalogOffer, speed: Speed | None, now: datetime) -> GpuOffer:
+    """Return one offer: `h100_hours_per_dollar` is its work per dollar, `speed` is that of a whole GPU."""
     shape, listed = offer.type, offer.listed
     return {
         "provider": shape.provider,
@@ -119,8 +119,8 @@ def offer_value(offer: CatalogOffer, one: Speed | None, now: datetime) -> GpuOff
         "legacy": shape.legacy_reason or None,
         "spot_only": shape.spot_only,
         "recalled": list(shape.recalled),
-        "speed": None if one is None else {"vs_h100": round(one.value, 4), "basis": str(one.basis)},
-        "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, one)),
+        "speed": None if speed is None else {"vs_h100": round(speed.value, 4), "basis": str(speed.basis)},
+        "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, speed)),
     }
 
 

@@ -148,5 +148,6 @@ def _hour(hours: float) -> str:
 def _legend(marks: Marks) -> str:
     return paragraph(
         f"{marks.available} spot there, {marks.spot} on spot, {marks.on_demand} on demand, "
-        f"{marks.changeover} changeover, {marks.wait} waiting, {marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"
+        f"{marks.changeover} changeover, {marks.wait} waiting, "
+        f"{marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"
     )

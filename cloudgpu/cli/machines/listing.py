@@ -56,7 +56,7 @@ def _text(
     any_ever: Callable[[], bool],
     *,
     verbose: bool = False,
-    asked: bool = False,
+    queried: bool = False,
     mine: bool = False,
     me: str | None = None,
     nodes: bool = False,
@@ -70,7 +70,7 @@ def _text(
         else:
             lines.append(machines(document["machines"], now, me=me))
         if document["view_as_of"]:
-            older = "" if asked else "; cloudgpu ls --refresh asks now"
+            older = "" if queried else "; cloudgpu ls --refresh asks now"
             lines.append("\n" + paragraph(f"As last seen {ago(document['view_as_of'], now)}{older}."))
         lines += [
             *_absent(document["machines"]),
@@ -91,14 +91,14 @@ def _text(
             lines += guard_lines(document["machines"], document["last_run"], now)
     else:
         nobodys = f"No machine of {me} is running, as far as this ledger knows."
-        lines.append(nobodys if mine else _none(ever=any_ever(), asked=asked))
+        lines.append(nobodys if mine else _none(ever=any_ever(), queried=queried))
     lines += _credits(document["credits"], now) if document["credits"] else []
     lines += [
         paragraph(f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}")
         for other in document["foreign"]
         if other["state"] != "terminated"  # a cloud shows what has ended for an hour; it is nobody's concern
     ]
-    if asked:
+    if queried:
         from cloudgpu.cli.machine_text import account_lines
 
         lines += account_lines(document)

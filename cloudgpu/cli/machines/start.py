@@ -46,7 +46,7 @@ def command(
     from cloudgpu.views.machines import machine_value
 
     session = open_session()
-    asked = options.StartOptions(
+    typed = options.StartOptions(
         duration(lease, "--lease"),
         duration(renew_until, "--renew-until"),
         check_reason(override),
@@ -56,21 +56,21 @@ def command(
     )
     machine, *others = session.find_all_nodes(name, "start")
     check_may(session, machine, "start")
-    check_override(session, asked.override)
+    check_override(session, typed.override)
     if machine.gang:
         from cloudgpu.cli.clusters.power import start as start_cluster
         from cloudgpu.control.clusters.start import check_not_moved
 
         check_not_moved(machine, move=move)
-        start_cluster(session, [machine, *others], asked, wait=not no_wait, output=output)
+        start_cluster(session, [machine, *others], typed, wait=not no_wait, output=output)
         return
     machine = settle_restore(session, machine)
     if move and not comes_back(machine):
-        machine = _moved(session, machine, asked)
+        machine = _moved(session, machine, typed)
     if comes_back(machine):
-        machine = _brought_back(session, machine, asked, wider=move, wait=not no_wait, output=output)
+        machine = _brought_back(session, machine, typed, wider=move, wait=not no_wait, output=output)
     else:
-        machine = _start(session, machine, asked, wait=not no_wait, output=output)
+        machine = _start(session, machine, typed, wait=not no_wait, output=output)
     value = machine_value(machine, session.clock())
     emit(output, value, f"{machine.name} is {machine.state}.{_next(session, machine)}")
 
@@ -83,7 +83,7 @@ def _next(session: Session, machine: Machine) -> str:
     return "\n" + next_steps(machine.name, jupyter=opens_jupyter(machine.template, session.template_paths()))
 
 
-def _start(session: Session, machine: Machine, asked: options.StartOptions, *, wait: bool, output: Format) -> Machine:
+def _start(session: Session, machine: Machine, typed: options.StartOptions, *, wait: bool, output: Format) -> Machine:
     from cloudgpu.cli.launch.running_text import start_question
     from cloudgpu.cli.machine_text import line
     from cloudgpu.control.inventory.sync import refresh
@@ -94,41 +94,41 @@ def _start(session: Session, machine: Machine, asked: options.StartOptions, *, w
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 
-    until = new_lease(session, machine, asked.lease, asked.renew_until)
+    until = new_lease(session, machine, typed.lease, typed.renew_until)
     if machine.state in AWAKE:
         machine = refresh(session, machine)
     if machine.state not in AWAKE:  # else nothing is spent, and `start` says that it runs
         value = machine_value(machine, session.clock())
         lives = until.expires - session.clock()
         cost = usd(run_cost(Money(machine.price.nanos_per_hour), lives)) if machine.price else None
-        if asked.yes and output is Format.TEXT:
+        if typed.yes and output is Format.TEXT:
             tell(line({**value, "expires": iso(until.expires)}))
         to_the_end = f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lives.total_seconds())}"
-        hourly = price(value["price"]) if asked.verbose else price_briefly(value["price"])
+        hourly = price(value["price"]) if typed.verbose else price_briefly(value["price"])
         about = start_question(value, hourly, to_the_end, iso(until.expires), session.clock())
-        confirm(f"Start {machine.name}?", yes=asked.yes, about=about)
-    return start_stopped(session, machine, until, wait=wait, override=asked.override, no_guard=asked.no_guard)
+        confirm(f"Start {machine.name}?", yes=typed.yes, about=about)
+    return start_stopped(session, machine, until, wait=wait, override=typed.override, no_guard=typed.no_guard)
 
 
-def _moved(session: Session, machine: Machine, asked: options.StartOptions) -> Machine:
+def _moved(session: Session, machine: Machine, typed: options.StartOptions) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.start import new_lease
 
     plan = plan_move(session, machine)
-    check_move(session, plan, new_lease(session, machine, asked.lease, asked.renew_until), asked.override)
+    check_move(session, plan, new_lease(session, machine, typed.lease, typed.renew_until), typed.override)
     cheapest, per_month = plan.offers[0], plan.image.per_month
     costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     confirm(
         f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image ({costs}), which is "
         f"launched from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.available.instance_type}).",
-        yes=asked.yes,
+        yes=typed.yes,
     )
     return move(session, machine, why="it is moved")
 
 
 def _brought_back(
-    session: Session, machine: Machine, asked: options.StartOptions, *, wider: bool, wait: bool, output: Format
+    session: Session, machine: Machine, typed: options.StartOptions, *, wider: bool, wait: bool, output: Format
 ) -> Machine:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.machines.up import tell_plan
@@ -138,18 +138,18 @@ def _brought_back(
     prepared = plan_restore(
         session,
         machine,
-        asked.lease,
-        renew=asked.renew_until,
-        override=asked.override,
+        typed.lease,
+        renew=typed.renew_until,
+        override=typed.override,
         wider=wider,
-        no_guard=asked.no_guard,
+        no_guard=typed.no_guard,
     )
 
     def agree() -> None:
         document = plan_document(session, prepared)
-        tell_plan(document, session.clock(), output, verbose=asked.verbose, briefly=asked.yes)
+        tell_plan(document, session.clock(), output, verbose=typed.verbose, briefly=typed.yes)
         no = f"{machine.name} was not launched; its image is kept."
-        confirm(f"Launch {machine.name} again from its image?", yes=asked.yes, no=no)
+        confirm(f"Launch {machine.name} again from its image?", yes=typed.yes, no=no)
 
     check_budgets(session, prepared)
     agree()

@@ -76,24 +76,24 @@ def drawn_years(document: CalculatedDocument) -> str:
     return f"{lines(series, columns())}\nUS dollars by year"
 
 
-def _brief(document: CalculatedDocument, shown: _Amounts, *, table: bool) -> Iterator[str]:
+def _brief(document: CalculatedDocument, amounts: _Amounts, *, table: bool) -> Iterator[str]:
     """Yield the years as a table, or the uses where there are two, and where the price is from."""
     if len(document["answers"]) > 1:
-        yield _uses(document, shown)
+        yield _uses(document, amounts)
     elif table:
-        yield _years_table(document["answers"][0]["expected"]["curve"], document["years"], shown)
+        yield _years_table(document["answers"][0]["expected"]["curve"], document["years"], amounts)
     cloud = document["cloud"]
     yield "\n".join(
         paragraph(text)
         for text in (
-            _rented(cloud, shown),
+            _rented(cloud, amounts),
             rate_text(document["currency"]),
         )
         if text
     )
 
 
-def _rented(cloud: RentedMachine, shown: _Amounts) -> str:
+def _rented(cloud: RentedMachine, amounts: _Amounts) -> str:
     """Return where the price is from; empty where it was typed."""
     offer = cloud["offer"]
     if offer is None:
@@ -104,11 +104,11 @@ def _rented(cloud: RentedMachine, shown: _Amounts) -> str:
     doubts = "".join(f", {one}" for one in doubt if one) + (f"; {offer['legacy']}" if offer["legacy"] else "")
     return (
         f"{kind}: {offer['provider']} {str(offer['instance_type']).removeprefix('Standard_')} in {offer['region']}, "
-        f"{shown.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{doubts})."
+        f"{amounts.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{doubts})."
     )
 
 
-def _years_table(curve: list[CurvePoint], years: float, shown: _Amounts) -> str:
+def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> str:
     """Return what either has cost after each year, the desktop sold then; a few of many years."""
     whole = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
     last = [point for point in curve if point["days"] == curve[-1]["days"]]
@@ -120,41 +120,41 @@ def _years_table(curve: list[CurvePoint], years: float, shown: _Amounts) -> str:
     cells = [
         [
             _days_text(one["days"]),
-            shown.whole(one["cloud_usd"]),
-            shown.whole(str(Decimal(one["net_usd"]) + Decimal(one["sold_for_usd"]))),
-            shown.whole(one["sold_for_usd"]),
-            shown.whole(one["net_usd"]),
+            amounts.whole(one["cloud_usd"]),
+            amounts.whole(str(Decimal(one["net_usd"]) + Decimal(one["sold_for_usd"]))),
+            amounts.whole(one["sold_for_usd"]),
+            amounts.whole(one["net_usd"]),
             "desktop" if Decimal(one["net_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
         ]
         for one in few
     ]
-    code = shown.code
+    code = amounts.code
     return table(cells, ["AFTER", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _uses(document: CalculatedDocument, shown: _Amounts) -> str:
+def _uses(document: CalculatedDocument, amounts: _Amounts) -> str:
     rows = [
         [
             f"{one['utilization_percent']:g}%",
-            shown.whole(one["cloud_usd"]),
-            shown.whole(one["paid_usd"]),
-            shown.whole(one["sold_for_usd"]),
-            shown.whole(one["desktop_usd"]),
+            amounts.whole(one["cloud_usd"]),
+            amounts.whole(one["paid_usd"]),
+            amounts.whole(one["sold_for_usd"]),
+            amounts.whole(one["desktop_usd"]),
             one["cheaper"],
         ]
         for one in document["over_years"]
     ]
-    code = shown.code
+    code = amounts.code
     return table(rows, ["USED", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _evidence(document: CalculatedDocument, shown: _Amounts) -> Iterator[str]:
-    yield facts(list(_head(document, shown)))
+def _evidence(document: CalculatedDocument, amounts: _Amounts) -> Iterator[str]:
+    yield facts(list(_head(document, amounts)))
     yield paragraph(f"Counted as it is paid: {_lower(document['break_even_sentence'])}")
     several, life = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
-        yield facts(list(_answer(answer, life, shown, several=several)))
-        yield _curve(answer["expected"]["curve"], shown)
+        yield facts(list(_answer(answer, life, amounts, several=several)))
+        yield _curve(answer["expected"]["curve"], amounts)
     yield from (paragraph(text) for text in (_why(document), _speed_text(document)) if text)
     yield "\n".join(_item(text) for text in document["assumptions"])
     yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
@@ -183,11 +183,11 @@ class _Amounts(Amounts):
         return self.with_code(text, -2 if Decimal(text) >= 10 or text == "0" else 0)  # noqa: PLR2004  (dollars)
 
 
-def _head(document: CalculatedDocument, shown: _Amounts) -> Iterator[tuple[str, str | None]]:
+def _head(document: CalculatedDocument, amounts: _Amounts) -> Iterator[tuple[str, str | None]]:
     cloud, desktop = document["cloud"], document["desktop"]
     what = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
-    yield "rented", f"{what} at {shown.price(cloud['usd_per_hour'])} an hour{_offer(cloud['offer'])}"
-    yield "owned", _desktop(desktop, shown)
+    yield "rented", f"{what} at {amounts.price(cloud['usd_per_hour'])} an hour{_offer(cloud['offer'])}"
+    yield "owned", _desktop(desktop, amounts)
     yield "typed", ", ".join(desktop["changed"]) or None
 
 
@@ -217,24 +217,24 @@ def _offer(offer: CatalogOffer | None) -> str:
     return f", the cheapest {market} one listed: {where}, as of {offer['as_of'][:10]}{basis}{old}{legacy}"
 
 
-def _desktop(profile: DesktopProfile, shown: _Amounts) -> str:
+def _desktop(profile: DesktopProfile, amounts: _Amounts) -> str:
     quoted = profile["quoted"]
     cards = profile["gpu"] if profile["gpus"] == 1 else f"{profile['gpus']}x {profile['gpu']}"
     power = f"{profile['gpus']}x {profile['gpu_watts']} W" if profile["gpus"] > 1 else f"{profile['gpu_watts']} W"
-    price, message = shown.short(profile["purchase_usd"]), ""
+    price, message = amounts.short(profile["purchase_usd"]), ""
     if quoted is not None:
         amount = "" if _quoted(quoted) == price else f"{_quoted(quoted)} "
         message = f" ({amount}at {quoted['per_usd']} of {quoted['as_of']})"
     yearly, resale = profile["maintenance_usd_per_year"], profile["resale_usd"]
     more = [
         f"PUE {profile['pue']:g}" if profile["pue"] != 1 else "",
-        f"maintenance {shown(yearly)} a year" if yearly != "0" else "",
-        f"resale {shown(resale)}" if resale != "0" else "",
+        f"maintenance {amounts(yearly)} a year" if yearly != "0" else "",
+        f"resale {amounts(resale)}" if resale != "0" else "",
     ]
     parts = [
         f"{profile['name']}, {cards} for {price}{message}",
         f"{power} + {profile['rest_watts']} W at work, {profile['idle_watts']} W while it waits",
-        f"{shown.price(profile['usd_per_kwh'])} per kWh",
+        f"{amounts.price(profile['usd_per_kwh'])} per kWh",
         f"lasts {_years(profile['life_years'])}",
         *more,
     ]
@@ -245,17 +245,17 @@ def _quoted(quoted: QuotedPrice) -> str:
     return f"{Decimal(quoted['amount']):,f} {quoted['code']}"
 
 
-def _answer(answer: Outcomes, life: float, shown: _Amounts, *, several: bool) -> Iterator[tuple[str, str | None]]:
+def _answer(answer: Outcomes, life: float, amounts: _Amounts, *, several: bool) -> Iterator[tuple[str, str | None]]:
     one, hours = answer["expected"], answer["hours_per_day"]
     if several:
         yield "used", f"{answer['utilization_percent']:g}% of the time, {hours:.1f} hours a day"
     number = one["desktops"]
     work = f"{number:,}: it is {one['desktop_hours_per_day']:,.1f} desktop hours of work a day"
     yield "desktops", work if number > 1 else None
-    yield "electricity", f"{one['kwh_per_year']:,.0f} kWh and {shown.short(one['electricity_usd_per_year'])} a year"
+    yield "electricity", f"{one['kwh_per_year']:,.0f} kWh and {amounts.short(one['electricity_usd_per_year'])} a year"
     yield "break-even", _even(answer)
     yield "by use", _by_use(one, life)
-    yield "by price", _by_price(one["break_even_usd_per_hour"], life, shown)
+    yield "by price", _by_price(one["break_even_usd_per_hour"], life, amounts)
 
 
 def _by_use(outcome: Outcome, life: float) -> str:
@@ -300,19 +300,19 @@ def _years(number: float) -> str:
     return f"{number:g} year{'s' * (number != 1)}"
 
 
-def _curve(curve: list[CurvePoint], shown: _Amounts) -> str:
+def _curve(curve: list[CurvePoint], amounts: _Amounts) -> str:
     rows = [
         [
             _days_text(point["days"]),
-            shown(point["cloud_usd"]),
-            shown(point["desktop_usd"]),
-            shown(point["sold_for_usd"]),
-            shown(point["net_usd"]),
+            amounts(point["cloud_usd"]),
+            amounts(point["desktop_usd"]),
+            amounts(point["sold_for_usd"]),
+            amounts(point["net_usd"]),
             "desktop" if Decimal(point["net_usd"]) <= Decimal(point["cloud_usd"]) else "cloud",
         ]
         for point in curve
     ]
-    heads = ["AFTER", f"CLOUD{shown.code}", "DESKTOP", "SOLD FOR", "DESKTOP, SOLD", "CHEAPER"]
+    heads = ["AFTER", f"CLOUD{amounts.code}", "DESKTOP", "SOLD FOR", "DESKTOP, SOLD", "CHEAPER"]
     return table(rows, heads, right=(1, 2, 3, 4))
 
 

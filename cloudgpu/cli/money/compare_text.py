@@ -38,14 +38,14 @@ def compare_text(
 
     With `chart` what either has cost by day is drawn.
     """
-    shown = Amounts(currency)
+    amounts = Amounts(currency)
     blocks = [paragraph(document["sentence"])]
     if chart and document["curve"]:
         blocks.append(_drawn(document))
     if document["owned"]:
-        blocks.append(_cases(document, document["owned"], shown, zone, verbose=verbose))
-        blocks += [_hours(document, shown), _speeds(document)] if verbose else []
-    blocks.append(_own_machines_text(document, shown))
+        blocks.append(_cases(document, document["owned"], amounts, zone, verbose=verbose))
+        blocks += [_hours(document, amounts), _speeds(document)] if verbose else []
+    blocks.append(_own_machines_text(document, amounts))
     blocks.append(_rests(document) if verbose else "\n".join(paragraph(caution) for caution in document["cautions"]))
     if currency is not None:
         blocks.append(paragraph(f"{currency}, for every amount."))
@@ -68,30 +68,30 @@ def _drawn(document: CompareDocument) -> str:
     return f"{lines(series, columns())}\nUS dollars by day, {curve[0]['day']} to {curve[-1]['day']}"
 
 
-def _cases(document: CompareDocument, owned: OwnedCases, shown: Amounts, zone: tzinfo, *, verbose: bool) -> str:
-    lines = list(_lines(document, owned, shown, zone))
+def _cases(document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo, *, verbose: bool) -> str:
+    lines = list(_lines(document, owned, amounts, zone))
     lines = lines if verbose else [line for line in lines if line[0] in SHORT]
     rows = [[label, *(cell(case) for case in CASES)] for label, cell in lines]
-    code = shown.code.strip()
+    code = amounts.code.strip()
     if all(len(set(row[1:])) == 1 for row in rows):
         return table([row[:2] for row in rows], [code, "EXPECTED"], right=[1])
     return table(rows, [code, *CASES.values()], right=[1, 2, 3])
 
 
 def _lines(
-    document: CompareDocument, owned: OwnedCases, shown: Amounts, zone: tzinfo
+    document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo
 ) -> Iterator[tuple[str, Callable[[CaseName], str]]]:
     cloud, even = document["cloud"], document["break_even"]
     usd = dict(zip(CASES, (cloud["low_usd"], cloud["usd"], cloud["high_usd"]), strict=True))
     least = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
-    yield "the cloud", lambda case: f"{shown(usd[case])}{least}"
-    yield "the desktop", lambda case: shown(owned[case]["total_usd"])
-    yield "  bought", lambda case: shown(owned[case]["purchase_usd"])
-    yield "  electricity", lambda case: shown(owned[case]["electricity_usd"])
+    yield "the cloud", lambda case: f"{amounts(usd[case])}{least}"
+    yield "the desktop", lambda case: amounts(owned[case]["total_usd"])
+    yield "  bought", lambda case: amounts(owned[case]["purchase_usd"])
+    yield "  electricity", lambda case: amounts(owned[case]["electricity_usd"])
     if Decimal(owned["low"]["maintenance_usd"]):
-        yield "  maintenance", lambda case: shown(owned[case]["maintenance_usd"])
+        yield "  maintenance", lambda case: amounts(owned[case]["maintenance_usd"])
     if any(Decimal(owned[case]["worth_usd"]) for case in CASES):
-        yield "  still worth", lambda case: f"-{shown(owned[case]['worth_usd'])}"
+        yield "  still worth", lambda case: f"-{amounts(owned[case]['worth_usd'])}"
     if any(owned[case]["desktops"] > 1 for case in CASES):
         yield "desktops", lambda case: f"{owned[case]['desktops']:,}"
     yield "hours of its work", lambda case: f"{Decimal(owned[case]['hours']):,.2f}"
@@ -115,7 +115,7 @@ def _met(document: CompareDocument, case: CaseName, zone: tzinfo) -> str:
     return "-" if pace is None or pace[case] is None else "never"
 
 
-def _hours(document: CompareDocument, shown: Amounts) -> str:
+def _hours(document: CompareDocument, amounts: Amounts) -> str:
     cloud, even = document["cloud"], document["break_even"]
     parts = (
         (cloud["gpu_hours"], "with a busy GPU"),
@@ -127,9 +127,9 @@ def _hours(document: CompareDocument, shown: Amounts) -> str:
     notes = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(each)}."]
     if even["paid_usd_per_hour"] is not None:
         notes.append(
-            f"What an hour of this desktop does came to {shown.with_code(even['paid_usd_per_hour'])} on the cloud. "
+            f"What an hour of this desktop does came to {amounts.with_code(even['paid_usd_per_hour'])} on the cloud. "
             f"Used as much as so far, the desktop is the cheaper one over its life above "
-            f"{shown.with_code(even['price_usd_per_hour'])}."
+            f"{amounts.with_code(even['price_usd_per_hour'])}."
         )
     return "\n".join(paragraph(note) for note in notes)
 
@@ -155,7 +155,7 @@ def _ratio(gpu: ScaledGpu) -> str:
     return f"{gpu['ratio']:.2f}x ({gpu['low']:.2f}x-{gpu['high']:.2f}x)"
 
 
-def _own_machines_text(document: CompareDocument, shown: Amounts) -> str:
+def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
     if not document["own_machines"]:
         return ""
     rows = [
@@ -164,26 +164,26 @@ def _own_machines_text(document: CompareDocument, shown: Amounts) -> str:
             one["gpu"] or "no GPU",
             f"{Decimal(one['hours']):,.1f}",
             "?" if one["kwh"] is None else f"{Decimal(one['kwh']):,.2f}",
-            shown(one["electricity_usd"]) + ("^" if one["assumed"] else ""),
-            shown(one["cloud_usd"]),
+            amounts(one["electricity_usd"]) + ("^" if one["assumed"] else ""),
+            amounts(one["cloud_usd"]),
         ]
         for one in document["own_machines"]
     ]
     heads = ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"]
     notes = [table(rows, heads, right=range(2, 6))]
-    notes += [paragraph(_offer(one, offer, shown)) for one in document["own_machines"] if (offer := one["offer"])]
+    notes += [paragraph(_offer(one, offer, amounts)) for one in document["own_machines"] if (offer := one["offer"])]
     sentence = document["own_machines_sentence"]
     if sentence is not None and sentence != document["sentence"] and document["owned"]:
         notes.append(paragraph(sentence))
     if document["paid_usd"] is not None and document["owned"]:
         least = "at least " if document["cloud"]["unpriced"] else ""
-        paid = f"{least}{shown.with_code(document['paid_usd'])}"
+        paid = f"{least}{amounts.with_code(document['paid_usd'])}"
         notes.append(paragraph(f"Paid in all, the cloud and your own electricity: {paid}."))
     return "\n".join(notes)
 
 
-def _offer(machine: OwnMachine, offer: Counterpart, shown: Amounts) -> str:
-    price = f"{shown.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
+def _offer(machine: OwnMachine, offer: Counterpart, amounts: Amounts) -> str:
+    price = f"{amounts.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
     dated = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
     ratio = (

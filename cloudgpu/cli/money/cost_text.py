@@ -41,10 +41,10 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
     if not document["groups"]:
         return _nothing(document)
     largest = max((Decimal(group["high_usd"] or 0) for group in document["groups"]), default=Decimal(0))
-    shown = Amounts(currency, 2 if largest < FINE else 0)
-    head = "\n".join(filter(None, [_answer(document, shown), "" if chart else _spark(document, shown)]))
-    body = _chart(document) if chart else _table(document, shown, verbose=verbose)
-    blocks = [head, body, *_notes(document, shown, verbose=verbose, chart=chart)]
+    amounts = Amounts(currency, 2 if largest < FINE else 0)
+    head = "\n".join(filter(None, [_answer(document, amounts), "" if chart else _spark(document, amounts)]))
+    body = _chart(document) if chart else _table(document, amounts, verbose=verbose)
+    blocks = [head, body, *_notes(document, amounts, verbose=verbose, chart=chart)]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -65,16 +65,16 @@ def _answer(document: CostDocument, shown: Amounts) -> str:
     return paragraph(f"{message}{now}.")
 
 
-def _amount(one: CostSum, shown: Amounts) -> str:
+def _amount(one: CostSum, amounts: Amounts) -> str:
     """Return a sum with its mark where something has no price, and with how little it may be."""
     more = "+" if one["without_price"] else ""
-    least, usd, most = (shown(one[key]) for key in ("low_usd", "usd", "high_usd"))
+    least, usd, most = (amounts(one[key]) for key in ("low_usd", "usd", "high_usd"))
     ends = [f"at least {least}"] * (least != usd) + [f"at most {most}"] * (most != usd)
     between = f" ({', '.join(ends)})" if ends else ""
-    return f"{usd}{more}{shown.code}{between}"
+    return f"{usd}{more}{amounts.code}{between}"
 
 
-def _spark(document: CostDocument, shown: Amounts) -> str:
+def _spark(document: CostDocument, amounts: Amounts) -> str:
     """Return the last days in a line, where more than one of them has cost something."""
     days = document["days"] or []
     spent = [float(one["usd"]) for one in days]
@@ -83,7 +83,7 @@ def _spark(document: CostDocument, shown: Amounts) -> str:
     from cloudgpu.cli.money.chart import sparkline
 
     most = max(days, key=lambda one: Decimal(one["usd"]))
-    return f"{len(days)} days  {sparkline(spent)}  at most {shown.with_code(most['usd'])}, on {most['day']}"
+    return f"{len(days)} days  {sparkline(spent)}  at most {amounts.with_code(most['usd'])}, on {most['day']}"
 
 
 def _chart(document: CostDocument) -> str:
@@ -103,15 +103,15 @@ def _nothing(document: CostDocument) -> str:
     return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was queried.")
 
 
-def _table(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
+def _table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
     groups = document["groups"] if verbose or document["by"] in CALENDAR else _most_expensive(document["groups"])
     sums: tuple[CostSum, ...] = (*groups, document["total"])
-    heads = ["HOURS", f"COST{shown.code}"]
-    columns = [[f"{Decimal(one['hours']):,.2f}" for one in sums], _marked_amounts(sums, shown)]
+    heads = ["HOURS", f"COST{amounts.code}"]
+    columns = [[f"{Decimal(one['hours']):,.2f}" for one in sums], _marked_amounts(sums, amounts)]
     if document["total"]["on_demand_usd"] is not None:
         heads += ["ON DEMAND", "SAVED"]
-        columns.append(_known_amounts((one["on_demand_usd"] for one in sums), shown))
-        columns.append(_known_amounts((one["savings_usd"] for one in sums), shown))
+        columns.append(_known_amounts((one["on_demand_usd"] for one in sums), amounts))
+        columns.append(_known_amounts((one["savings_usd"] for one in sums), amounts))
     while _space(heads, columns) < NARROWEST and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
         heads.pop()
         columns.pop()
@@ -161,7 +161,7 @@ def _space(heads: list[str], columns: list[list[str]]) -> int:
     return WIDTH - sum(2 + one for one in widest)
 
 
-def _marked_amounts(sums: Sequence[CostSum], shown: Amounts) -> list[str]:
+def _marked_amounts(sums: Sequence[CostSum], amounts: Amounts) -> list[str]:
     """Return what each costs, with one mark behind the last digit: of what says most against the amount.
 
     What is not shown on a line is told below the table, as all marks are.
@@ -173,42 +173,42 @@ def _marked_amounts(sums: Sequence[CostSum], shown: Amounts) -> list[str]:
         for one in sums
     ]
     width = max(map(len, marks))
-    return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(sums, marks, strict=True)]
+    return [f"{amounts(one['usd'])}{mark.ljust(width)}" for one, mark in zip(sums, marks, strict=True)]
 
 
 def _known_amounts(amounts: Iterable[str | None], shown: Amounts) -> list[str]:
     return ["" if amount is None else shown(amount) for amount in amounts]
 
 
-def _ranges(document: CostDocument, shown: Amounts) -> str:
+def _ranges(document: CostDocument, amounts: Amounts) -> str:
     """Return between what each amount lies that is not known exactly; empty where all are."""
     every = zip(_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
     found = [(name, one) for name, one in every if one["low_usd"] != one["high_usd"]]
     if not found:
         return ""
-    columns = [[shown(one[name]) for _, one in found] for name in ("low_usd", "high_usd")]
+    columns = [[amounts(one[name]) for _, one in found] for name in ("low_usd", "high_usd")]
     return _aligned("* BETWEEN", [name for name, _ in found], ["AT LEAST", "AT MOST"], columns)
 
 
-def _notes(document: CostDocument, shown: Amounts, *, verbose: bool, chart: bool) -> Iterator[str]:
+def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bool) -> Iterator[str]:
     """Yield what is in no sum and what comes off; `verbose`: the grounds too; a `chart` has no marks to explain."""
     if verbose:
-        yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
+        yield "\n".join(filter(None, [_ranges(document, amounts), _sentences(_doubts(document))]))
     yield _sentences(
         _missing_text(document),
         _uncounted(document),
         "" if chart else _marks(document, verbose=verbose),
-        _lost(document, shown),
+        _lost(document, amounts),
         _uncompared(document) if verbose else "",
     )
-    yield _to_come(document, shown) if verbose else _sentences(_coming(document, shown))
+    yield _to_come(document, amounts) if verbose else _sentences(_coming(document, amounts))
     yield _sentences(
-        *_budgets(document, shown),
+        *_budgets(document, amounts),
         *_prepaid(document),
-        *_sustained(document, shown),
-        _credits(document, shown),
+        *_sustained(document, amounts),
+        _credits(document, amounts),
         rate_text(document["currency"]),
-        _fees(document, shown),
+        _fees(document, amounts),
     )
     if document["desktop"] is not None and (verbose or _is_telling(document, document["desktop"])):
         yield _sentences(document["desktop"]["sentence"])
@@ -274,14 +274,14 @@ def _marks(document: CostDocument, *, verbose: bool) -> str:
     )
 
 
-def _lost(document: CostDocument, shown: Amounts) -> str:
+def _lost(document: CostDocument, amounts: Amounts) -> str:
     found = []
     lost = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
     for name, what, cost in lost:
         many = {"run": "runs", "failed launch": "failed launches"}[what] if cost["number"] != 1 else what
         if cost["number"]:
             found.append(f"{cost['number']} {many} {'that the provider interrupted ' if name == 'interrupted' else ''}")
-            found[-1] = f"{found[-1].strip()}: {shown.with_code(cost['usd'])}"
+            found[-1] = f"{found[-1].strip()}: {amounts.with_code(cost['usd'])}"
     return f"In it: {'; '.join(found)}." if found else ""
 
 
@@ -301,34 +301,34 @@ def _is_going_on(document: CostDocument) -> bool:
     )
 
 
-def _coming(document: CostDocument, shown: Amounts) -> str:
+def _coming(document: CostDocument, amounts: Amounts) -> str:
     """Return what it will have cost at the end of the day and month, and what of it runs without a machine."""
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _is_going_on(document):
         return ""
     only_machines = [what for what, _ in _parts_of(burn)] == [MACHINES] and not burn["without_price"]
-    parts = "" if only_machines else f"An hour now: {_burn(burn, shown)}. "
-    day, month = (shown.with_code(projections[end]["usd"]) for end in ("end_of_day", "end_of_month"))
+    parts = "" if only_machines else f"An hour now: {_burn(burn, amounts)}. "
+    day, month = (amounts.with_code(projections[end]["usd"]) for end in ("end_of_day", "end_of_month"))
     return f"{parts}At this rate: {day} by the end of the day, {month} by the end of the month."
 
 
-def _to_come(document: CostDocument, shown: Amounts) -> str:
+def _to_come(document: CostDocument, amounts: Amounts) -> str:
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _is_going_on(document):
         return ""
-    now = f"Now {shown.with_code(burn['usd_per_hour'], 2)} an hour ({_burn(burn, shown)})."
+    now = f"Now {amounts.with_code(burn['usd_per_hour'], 2)} an hour ({_burn(burn, amounts)})."
     rows = [
-        ["at the end of the day", _range(projections["end_of_day"], shown)],
-        ["at the end of the month", _range(projections["end_of_month"], shown)],
-        ["at the leases' end", _range(projections["leases_end"], shown)],
-        ["at renew-until", _range(projections.get("renew_until"), shown)],
+        ["at the end of the day", _range(projections["end_of_day"], amounts)],
+        ["at the end of the month", _range(projections["end_of_month"], amounts)],
+        ["at the leases' end", _range(projections["leases_end"], amounts)],
+        ["at renew-until", _range(projections.get("renew_until"), amounts)],
     ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
     return f"{paragraph(now)}\n{projected}\n{paragraph(projections['assumption'])}"
 
 
-def _burn(burn: BurnRate, shown: Amounts) -> str:
-    each = [f"{what} {shown.with_code(amount, 2)}" for what, amount in _parts_of(burn)]
+def _burn(burn: BurnRate, amounts: Amounts) -> str:
+    each = [f"{what} {amounts.with_code(amount, 2)}" for what, amount in _parts_of(burn)]
     missing = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
     return f"{', '.join(each) or 'nothing known'}{missing}"
 
@@ -343,13 +343,13 @@ def _parts_of(burn: BurnRate) -> list[tuple[str, str]]:
     return [(what, amount) for what, amount in parts if Decimal(amount)]
 
 
-def _budgets(document: CostDocument, shown: Amounts) -> Iterator[str]:
+def _budgets(document: CostDocument, amounts: Amounts) -> Iterator[str]:
     """Yield how long each budget lasts, one sentence each."""
     for budget in document["budgets"]:
         empty = budget["exhausted_at"]
         seconds = None if empty is None else (from_iso(empty) - from_iso(document["as_of"])).total_seconds()
         lasts = "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
-        left = f"{shown.with_code(budget['remaining_usd'])} of {shown.with_code(budget['limit_usd'], 0)} left"
+        left = f"{amounts.with_code(budget['remaining_usd'])} of {amounts.with_code(budget['limit_usd'], 0)} left"
         over = Decimal(budget["remaining_usd"]) <= 0
         yield f"Budget {budget['name']}: {'it is used up' if over else f'{left}; it {lasts}'}."
 
@@ -360,21 +360,21 @@ def _prepaid(document: CostDocument) -> Iterator[str]:
         yield credit_text(credit, from_iso(document["as_of"]))
 
 
-def _sustained(document: CostDocument, shown: Amounts) -> Iterator[str]:
+def _sustained(document: CostDocument, amounts: Amounts) -> Iterator[str]:
     for use in document["sustained_use"]:
         where = f"{use['what']} in {use['region']}, account {use['account']}"
-        yield f"Sustained use, {use['month']}: {shown.with_code(use['usd'])} less for {where}, {use['reason']}."
+        yield f"Sustained use, {use['month']}: {amounts.with_code(use['usd'])} less for {where}, {use['reason']}."
 
 
-def _credits(document: CostDocument, shown: Amounts) -> str:
+def _credits(document: CostDocument, amounts: Amounts) -> str:
     found = document["credits"]
     if found is None:
         return ""
     uses = [
-        f"{credit['name']} {shown.with_code(credit['used_usd'])}, {shown.with_code(credit['remaining_usd'])} left"
+        f"{credit['name']} {amounts.with_code(credit['used_usd'])}, {amounts.with_code(credit['remaining_usd'])} left"
         for credit in found["applied"]
     ]
-    return f"After credits ({'; '.join(uses)}): {shown.with_code(found['after_usd'])}."
+    return f"After credits ({'; '.join(uses)}): {amounts.with_code(found['after_usd'])}."
 
 
 def _range(projection: Projection, shown: Amounts) -> str:
@@ -383,8 +383,8 @@ def _range(projection: Projection, shown: Amounts) -> str:
     return f"{shown.with_code(projection['usd'])} ({shown(projection['low_usd'])} to {shown(projection['high_usd'])})"
 
 
-def _fees(document: CostDocument, shown: Amounts) -> str:
+def _fees(document: CostDocument, amounts: Amounts) -> str:
     fees = document["fees"]
     if fees["total_usd"] is None:
         return str(fees["sentence"])
-    return f"{shown.with_code(fees['total_usd'])} {fees['sentence'][0].lower()}{fees['sentence'][1:]}"
+    return f"{amounts.with_code(fees['total_usd'])} {fees['sentence'][0].lower()}{fees['sentence'][1:]}"

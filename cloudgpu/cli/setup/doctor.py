@@ -123,8 +123,8 @@ def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
 
     lines = [paragraph(_answer(found, live=live)), *(entry(check, whole=True) for check in trouble)]
     if verbose:
-        more = [entry(check, whole=True) for check in (*notes, *found[Verdict.OK])]
-        return "\n".join([*lines, *more])
+        every = [entry(check, whole=True) for check in (*notes, *found[Verdict.OK])]
+        return "\n".join([*lines, *every])
     rest = len(notes)
     room = LINES
     for text in (entry(check, whole=False) for check in notes):

@@ -52,22 +52,22 @@ def prepare(
         message = "--ssh-from does not go with --remove: the rules of the account stay as they are."
         raise InvalidRequest(message, field="--ssh-from", value=ssh_from[0], next="Leave one of the two out.")
     if remove:
-        made = cloud_init.removal(setup, cloud, account=account, named=keys)
-        changes = [_named_part(made, part) for part in made.present] + ["budget"] * (made.budget_there is not None)
-        _show(made, "takes away", changes)
+        prep = cloud_init.removal(setup, cloud, account=account, named=keys)
+        changes = [_named_part(prep, part) for part in prep.present] + ["budget"] * (prep.budget_there is not None)
+        _show(prep, "takes away", changes)
     else:
         alert = _budget(*budget)
-        made = cloud_init.prepared(
+        prep = cloud_init.prepared(
             setup, cloud, account=account, named=keys, regions=regions, budget=alert, ssh_from=ssh_from
         )
-        changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
-        changes += ["SSH rules"] * made.sets_ssh + ["SSH key cloudgpu"] * made.registers
-        _show(made, "makes", changes)
-    if changes or made.draft.changed:
+        changes = [_named_part(prep, part) for part in prep.missing] + ["budget"] * prep.sets_budget
+        changes += ["SSH rules"] * prep.sets_ssh + ["SSH key cloudgpu"] * prep.registers
+        _show(prep, "makes", changes)
+    if changes or prep.draft.changed:
         what = "your cloud account and config.toml" if changes else "config.toml"
         confirm("Do it?", yes=yes, why=f"This changes {what}")
-        (cloud_init.remove if remove else cloud_init.make)(made)
-    value = _value(made, changes, removed=remove)
+        (cloud_init.remove if remove else cloud_init.make)(prep)
+    value = _value(prep, changes, removed=remove)
     emit(output, value, _text(value))
 
 
@@ -81,9 +81,9 @@ def _named_keys(cloud: str, named: Mapping[str, str | None]) -> dict[str, str]:
     return given
 
 
-def _named_part(preparation: Preparation, part: RolePart) -> str:
+def _named_part(prep: Preparation, part: RolePart) -> str:
     """Return what a part is, with its name where it is not one of the machines' role."""
-    return part.what if preparation.role and part in preparation.role.parts else f"{part.what} {part.name}"
+    return part.what if prep.role and part in prep.role.parts else f"{part.what} {part.name}"
 
 
 def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
@@ -103,21 +103,21 @@ def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
     return read_budget(amount, email)
 
 
-def _budget_line(made: Preparation, verb: str) -> str:
-    if verb != "makes" or made.budget is None:
+def _budget_line(prep: Preparation, verb: str) -> str:
+    if verb != "makes" or prep.budget is None:
         return f"{verb} the budget that mails when the account costs too much"
-    there = made.budget_there
+    there = prep.budget_there
     before = f" in place of one of {there.per_month.text()}, to {_emails(there.emails)}" if there else ""
     return (
-        f"makes a budget of {made.budget.per_month.text()} a month on the whole account{before}: "
-        f"it mails {_emails(made.budget.emails)} at 80 % and 100 %, and when the forecast passes it. It stops nothing, "
+        f"makes a budget of {prep.budget.per_month.text()} a month on the whole account{before}: "
+        f"it mails {_emails(prep.budget.emails)} at 80 % and 100 %, and when the forecast passes it. It stops nothing, "
         "and the cloud's figures are hours behind."
     )
 
 
-def _ssh_line(preparation: Preparation) -> str:
+def _ssh_line(prep: Preparation) -> str:
     """Return what becomes of the account's rules about SSH."""
-    now, then = ", ".join(preparation.ssh_now) or "nobody", ", ".join(preparation.ssh_from)
+    now, then = ", ".join(prep.ssh_now) or "nobody", ", ".join(prep.ssh_from)
     return (
         f"opens SSH on every machine of the account, those that run too, to {then} alone; now it is open to {now}. "
         "Whoever connects from elsewhere is shut out."
@@ -128,65 +128,65 @@ def _emails(emails: Sequence[str]) -> str:
     return ", ".join(emails) or "nobody"
 
 
-def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
-    name = made.role.parts[0].name if made.role else ""
-    tell(f"{made.where} (account {made.account} of config.toml)")
-    _show_credit(made)
+def _show(prep: Preparation, verb: str, changes: Sequence[str]) -> None:
+    name = prep.role.parts[0].name if prep.role else ""
+    tell(f"{prep.where} (account {prep.account} of config.toml)")
+    _show_credit(prep)
     for what in changes:
         whole = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
-        lines = {"budget": _budget_line(made, verb), "SSH rules": _ssh_line(made)}
+        lines = {"budget": _budget_line(prep, verb), "SSH rules": _ssh_line(prep)}
         tell(lines.get(what, f"{verb} the {whole}"))
-    for part in made.parts:
+    for part in prep.parts:
         if not part.ours:
             tell(f"left alone: the {part.what} {part.name}, which lacks our tag and is somebody else's")
     if not changes:
-        tell(_nothing_to_do(made, verb))
-    if made.unseen:
-        tell(f"whether cloudgpu's budget exists is not known: {made.unseen}")
+        tell(_nothing_to_do(prep, verb))
+    if prep.unseen:
+        tell(f"whether cloudgpu's budget exists is not known: {prep.unseen}")
     if verb == "makes":
-        _show_uses(made, name)
-    elif made.timer is not None and any(part.there and part.ours for part in made.timer.parts):
+        _show_uses(prep, name)
+    elif prep.timer is not None and any(part.there and part.ours for part in prep.timer.parts):
         tell("Without the role, timers that are set for machines no longer work.")
-    shown = [line for line in made.draft.diff[2:] if not line.startswith("@@")]
-    sys.stderr.write("".join(f"  {line}\n" for line in [f"{made.draft.found.home.config_file}:", *shown] if shown))
+    shown = [line for line in prep.draft.diff[2:] if not line.startswith("@@")]
+    sys.stderr.write("".join(f"  {line}\n" for line in [f"{prep.draft.found.home.config_file}:", *shown] if shown))
 
 
-def _show_credit(preparation: Preparation) -> None:
+def _show_credit(prep: Preparation) -> None:
     """Say what is left in an account that is paid in advance, or that it is not known."""
-    if isinstance(preparation.credit, CloudgpuError):
-        tell(f"what is left of its credit is not known: {preparation.credit.message}")
-    elif preparation.credit is not None:
-        tell(f"credit: {preparation.credit.left.text()} left. Pay in at {preparation.credit.page}")
+    if isinstance(prep.credit, CloudgpuError):
+        tell(f"what is left of its credit is not known: {prep.credit.message}")
+    elif prep.credit is not None:
+        tell(f"credit: {prep.credit.left.text()} left. Pay in at {prep.credit.page}")
 
 
-def _nothing_to_do(preparation: Preparation, verb: str) -> str:
-    if preparation.role is None:
+def _nothing_to_do(prep: Preparation, verb: str) -> str:
+    if prep.role is None:
         return "nothing is made there: machines of this cloud need no role to say when they were last in use"
-    return f"nothing to do there: {_roles(preparation)} {'there' if verb == 'makes' else 'not there'}"
+    return f"nothing to do there: {_roles(prep)} {'there' if verb == 'makes' else 'not there'}"
 
 
-def _show_uses(made: Preparation, name: str) -> None:
+def _show_uses(prep: Preparation, name: str) -> None:
     """Say what the roles are for, what in the account is not right, and which document has what a launch takes."""
-    if made.role is not None:
-        tell(f"Under {name} a machine may {_LETS.get(made.kind, 'say when it was last in use, and nothing else.')}")
-    if made.timer is not None:
+    if prep.role is not None:
+        tell(f"Under {name} a machine may {_LETS.get(prep.kind, 'say when it was last in use, and nothing else.')}")
+    if prep.timer is not None:
         tell(
-            f"Under {made.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
+            f"Under {prep.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
             "renew-until, if everything else fails. Each costs far less than a cent."
         )
-    for finding in made.findings:
-        if not finding.good and f"cloudgpu init {made.kind}" not in finding.next:  # that is being done
+    for finding in prep.findings:
+        if not finding.good and f"cloudgpu init {prep.kind}" not in finding.next:  # that is being done
             tell(f"{finding.what}: {finding.says}" + (f" -> {finding.next}" if finding.next else ""))
-    if made.role is None:
+    if prep.role is None:
         from cloudgpu.control.setup.permissions import document, has_document
 
-        if not has_document(made.kind):
+        if not has_document(prep.kind):
             return
-        tell(f"What a launch has to be allowed: {document(made.kind)} (docs/permissions.md).")
+        tell(f"What a launch has to be allowed: {document(prep.kind)} (docs/permissions.md).")
 
 
-def _roles(preparation: Preparation) -> str:
-    role, timer = (one.parts[0].name if one else None for one in (preparation.role, preparation.timer))
+def _roles(prep: Preparation) -> str:
+    role, timer = (one.parts[0].name if one else None for one in (prep.role, prep.timer))
     return _both(role, timer)
 
 
@@ -195,30 +195,30 @@ def _both(role: str | None, timer: str | None) -> str:
     return f"{role} is" if timer is None else f"{role} and {timer} are"
 
 
-def _value(preparation: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
+def _value(prep: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
     return {
-        "cloud": preparation.kind,
-        "account": preparation.account,
-        "where": preparation.where,
-        "role": preparation.role.parts[0].name if preparation.role else None,
-        "timer_role": preparation.timer.parts[0].name if preparation.timer else None,
+        "cloud": prep.kind,
+        "account": prep.account,
+        "where": prep.where,
+        "role": prep.role.parts[0].name if prep.role else None,
+        "timer_role": prep.timer.parts[0].name if prep.timer else None,
         "created": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
-        "budget": None if removed or preparation.budget is None else _budget_value(preparation.budget),
+        "budget": None if removed or prep.budget is None else _budget_value(prep.budget),
         "findings": [
             {"what": one.what, "ok": one.good, "message": one.says, "next": one.next, "needed": one.needed}
-            for one in preparation.findings
+            for one in prep.findings
         ],
-        "file": str(preparation.draft.found.home.config_file),
-        "written": preparation.draft.changed,
-        "credit": _credit_value(preparation),
+        "file": str(prep.draft.found.home.config_file),
+        "written": prep.draft.changed,
+        "credit": _credit_value(prep),
     }
 
 
-def _credit_value(preparation: Preparation) -> AccountCredit | None:
-    if preparation.credit is None or isinstance(preparation.credit, CloudgpuError):
+def _credit_value(prep: Preparation) -> AccountCredit | None:
+    if prep.credit is None or isinstance(prep.credit, CloudgpuError):
         return None
-    credit = preparation.credit
+    credit = prep.credit
     return {"left_usd": usd(credit.left), "as_of": iso(credit.as_of), "page": credit.page}
 
 

@@ -198,30 +198,30 @@ def _ahead(session: Session, now: datetime) -> datetime | None:
 
 
 def compare_own_machine(
-    machine: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool
+    machine: Machine, period_costs: OwnMachine, work: Work, cost: Money | None, *, read: bool
 ) -> OwnMachineWork:
     """Return what one of the user's own machines did; `cost` is what the ledger says it came to, None: not known.
 
     Where its GPUs are not `read_period_costs`, all its use counts as work.
     """
     gpu = gpu_of(machine)
-    hours = found.gpu_hours if read else found.hours
+    hours = period_costs.gpu_hours if read else period_costs.hours
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
     offer, ratio = (None, Fraction(1)) if spec is None else cheapest_substitute(spec, work)
     return OwnMachineWork(
-        id=found.id,
-        name=found.name or found.id,
+        id=period_costs.id,
+        name=period_costs.name or period_costs.id,
         gpu="" if gpu is None else gpu.name,
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
         worked=timedelta(hours=hours),
-        unknown=timedelta(hours=found.unknown_hours),
-        energy=_energy(found, hours),
+        unknown=timedelta(hours=period_costs.unknown_hours),
+        energy=_energy(period_costs, hours),
         electricity=cost,
         assumed=machine.price is not None and machine.price.basis == Basis.ASSUMED,
         offer=offer,
         ratio=ratio,
-        cards=timedelta(hours=found.card_hours),
-        counted=timedelta(hours=found.counted_hours),
+        cards=timedelta(hours=period_costs.card_hours),
+        counted=timedelta(hours=period_costs.counted_hours),
     )
 
 

@@ -101,15 +101,15 @@ class CompareRequest:
     typed: Mapping[str, object] = field(default_factory=dict)
 
 
-def parse_compare(session: Session, **given: Unpack[CompareOptions]) -> CompareRequest:
+def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> CompareRequest:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("compare", given, CompareOptions.__annotations__)
-    _check_texts(given)
-    _check_mode(given)
-    period = parse_period_request(session.settings, session.clock(), given)
+    check_keywords("compare", options, CompareOptions.__annotations__)
+    _check_texts(options)
+    _check_mode(options)
+    period = parse_period_request(session.settings, session.clock(), options)
     currency = period.currency
-    desktop, changed = requested_desktop(session, currency, given)
-    typed = given.get("work")
+    desktop, changed = requested_desktop(session, currency, options)
+    typed = options.get("work")
     work = None if typed is None else parse_member(Work, typed, "kind of work that decides about speed", "--work")
     return CompareRequest(
         desktop=desktop,
@@ -120,12 +120,12 @@ def parse_compare(session: Session, **given: Unpack[CompareOptions]) -> CompareR
         tz=period.tz,
         since=period.since,
         until=period.until,
-        rented=_rented(given, desktop, work, rates_for(session, currency, "compare", given))
-        if _is_calculator(given)
+        rented=_rented(options, desktop, work, rates_for(session, currency, "compare", options))
+        if _is_calculator(options)
         else None,
-        is_chosen=is_chosen(session, given),
-        sells=given.get("depreciation") is None,
-        typed={name: given[name] for name in FACTS if given.get(name) is not None},  # type: ignore[literal-required]
+        is_chosen=is_chosen(session, options),
+        sells=options.get("depreciation") is None,
+        typed={name: options[name] for name in FACTS if options.get(name) is not None},  # type: ignore[literal-required]
     )
 
 

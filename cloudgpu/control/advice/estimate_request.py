@@ -119,27 +119,27 @@ class EstimateQuery:
         return self.flops is not None or self.like is not None
 
 
-def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOptions]) -> EstimateQuery:
+def parse_estimate(settings: Settings, now: datetime, **options: Unpack[EstimateOptions]) -> EstimateQuery:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("estimate", given, EstimateOptions.__annotations__)
-    _check_together(given)
-    spot, each_type = bool(given.get("spot")), bool(given.get("all"))
-    words = (given.get("gpu"), None, None, given.get("provider"), given.get("region"))
-    nodes = _nodes(given)
+    check_keywords("estimate", options, EstimateOptions.__annotations__)
+    _check_together(options)
+    spot, each_type = bool(options.get("spot")), bool(options.get("all"))
+    words = (options.get("gpu"), None, None, options.get("provider"), options.get("region"))
+    nodes = _nodes(options)
     return EstimateQuery(
-        filters=parse_filters(*words, spot=spot, with_legacy=each_type, trust=given.get("trust")),
-        type=given.get("type"),
-        number=nodes.nodes if nodes else int(_whole_number(given.get("number", 1), "--number", 1, MAX_MACHINES)),
-        disks=_disks(given.get("disk")),
-        disk_gb=int(_whole_number(_or(given.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
-        address=Address(_one_of(given.get("address"), "--address", [*Address], Address.EPHEMERAL)),
-        committed=None if given.get("committed") is None else _committed(str(given.get("committed"))),
-        hours=_hours(given),
-        flops=_flops(given),
-        like=given.get("like"),
-        work=Work(_one_of(given.get("work"), "--work", [*Work], Work.TRAINING)),
+        filters=parse_filters(*words, spot=spot, with_legacy=each_type, trust=options.get("trust")),
+        type=options.get("type"),
+        number=nodes.nodes if nodes else int(_whole_number(options.get("number", 1), "--number", 1, MAX_MACHINES)),
+        disks=_disks(options.get("disk")),
+        disk_gb=int(_whole_number(_or(options.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
+        address=Address(_one_of(options.get("address"), "--address", [*Address], Address.EPHEMERAL)),
+        committed=None if options.get("committed") is None else _committed(str(options.get("committed"))),
+        hours=_hours(options),
+        flops=_flops(options),
+        like=options.get("like"),
+        work=Work(_one_of(options.get("work"), "--work", [*Work], Work.TRAINING)),
         each_type=each_type,
-        currency=parse_currency(settings, now, given),
+        currency=parse_currency(settings, now, options),
         nodes=nodes,
     )
 

@@ -75,44 +75,44 @@ class RecommendRequest:
 
 
 def parse_recommend(
-    rules: Rules, work: str | None, rates: RateLookup | None = None, /, **given: Unpack[RecommendOptions]
+    rules: Rules, work: str | None, rates: RateLookup | None = None, /, **options: Unpack[RecommendOptions]
 ) -> RecommendRequest:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be.
 
     `rates` finds the rate of an amount that is not in US dollars.
     """
-    check_keywords("recommend", given, RecommendOptions.__annotations__)
-    kind = _kind(rules, work, given)
-    typed = given.get("memory")
+    check_keywords("recommend", options, RecommendOptions.__annotations__)
+    kind = _kind(rules, work, options)
+    typed = options.get("memory")
     gib = None if typed is None else parse_number(_gib(typed), "--memory", least="0.1", most=MAX_GIB, unit="GiB")
-    spot = bool(given.get("spot", False))
+    spot = bool(options.get("spot", False))
     filters = parse_filters(
         None,
         None,
-        given.get("max_price"),
-        given.get("provider"),
-        given.get("region"),
+        options.get("max_price"),
+        options.get("provider"),
+        options.get("region"),
         spot=spot,
         with_legacy=False,
-        trust=given.get("trust"),
+        trust=options.get("trust"),
     )
-    tariff, budget = given.get("tariff"), given.get("budget")
+    tariff, budget = options.get("tariff"), options.get("budget")
     return RecommendRequest(
         kind=kind,
-        model=_model(kind, given),
+        model=_model(kind, options),
         gib=None if gib is None else Fraction(gib),
-        cards=_whole_number(given.get("cards"), "--cards", MAX_CARDS),
+        cards=_whole_number(options.get("cards"), "--cards", MAX_CARDS),
         bounds=Bounds(
             max_price=filters.max_price,
             budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
-            hours=_hours(given.get("hours_per_week")),
+            hours=_hours(options.get("hours_per_week")),
             provider=filters.provider,
             region=filters.region,
             spot=spot,
         ),
         filters=filters,
         tariff=None if tariff is None else Tariff(parse_money(tariff, "--tariff", most=100, rates=rates)),
-        cards_priced=_cards_priced(given.get("card_price"), rates),
+        cards_priced=_cards_priced(options.get("card_price"), rates),
     )
 
 

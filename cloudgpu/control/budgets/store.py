@@ -182,7 +182,7 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
         return [*view.exposures(), *reserved(session, view)], ended, unpriced
 
     machines, ended, unpriced = session.ledger.read(look)
-    volumes = existing_volumes(row for row in machines if not isinstance(row, Exposure))
+    volumes = existing_volumes(machine for machine in machines if not isinstance(machine, Exposure))
     prices = counted_prices(session)
     counted = budget_sums(
         wanted, machines, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced

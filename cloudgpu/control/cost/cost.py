@@ -154,34 +154,34 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     that time are read.
     """
     now = session.clock()
-    wanted = request or parse_cost(session.settings, now)
-    last = _last_days(wanted.asked, now) if days else None
-    read = _read(session, wanted.asked, last)
+    query = request or parse_cost(session.settings, now)
+    last = _last_days(query.asked, now) if days else None
+    read = _read(session, query.asked, last)
     read = replace(read, rows=with_tariffs(session, read.rows))
-    of_all = wanted.asked.owner is None
-    if wanted.asked.owner is not None:
-        read = _of_owner(read, wanted.asked.owner)
+    of_all = query.asked.owner is None
+    if query.asked.owner is not None:
+        read = _of_owner(read, query.asked.owner)
     machines, ended = read.rows, read.ended
-    jobs = all_jobs(session) if wanted.asked.by is By.JOB else {}
-    found = grouped(machines, ended, now, wanted.asked, machine_assignments(jobs.values()))
-    names = group_names(found.groups, machines, wanted.asked, {job.id: job.name for job in jobs.values()})
+    jobs = all_jobs(session) if query.asked.by is By.JOB else {}
+    found = grouped(machines, ended, now, query.asked, machine_assignments(jobs.values()))
+    names = group_names(found.groups, machines, query.asked, {job.id: job.name for job in jobs.values()})
     return {
-        **_head(wanted, now),
-        "groups": groups_value(found, names, wanted.asked.by, wanted.currency),
-        "total": total_value(found.total, wanted.asked.by, wanted.currency),
+        **_head(query, now),
+        "groups": groups_value(found, names, query.asked.by, query.currency),
+        "total": total_value(found.total, query.asked.by, query.currency),
         "total_usd": usd(money(found.total.amount)),
         "days": None if last is None else _days(read, last, now),
         "this_month_usd": None if last is None else _this_month(read, last, now),
         "unpriced": list(found.total.unpriced),
-        "unmetered": [gap.value() for gap in gaps_within(machines, wanted.asked.since, wanted.asked.until)],
+        "unmetered": [gap.value() for gap in gaps_within(machines, query.asked.since, query.asked.until)],
         "interrupted": lost_value(found.total.interrupted),
         "failed": lost_value(found.total.failed),
-        **to_come(machines, found.total, wanted.asked, now),
+        **to_come(machines, found.total, query.asked, now),
         "budgets": budgets_left(session, now) if of_all else [],
         "prepaid": credits_value(last_pass(session.ledger).credits, machines, now) if of_all else [],
-        **(deductions(session, machines, wanted.asked, now) if of_all else NOTHING_OFF),
+        **(deductions(session, machines, query.asked, now) if of_all else NOTHING_OFF),
         "fees": _fees(session, found.total),
-        "desktop": _desktop(session, machines, ended, wanted, now),
+        "desktop": _desktop(session, machines, ended, query, now),
     }
 
 

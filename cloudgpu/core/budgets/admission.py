@@ -174,7 +174,7 @@ class AdmissionRequest:
         return next((n for n in range(len(subjects) - 1, 0, -1) if not self._admission(subjects[:n]).refusals), 0)
 
     def _admission(self, subjects: Sequence[Budgeted]) -> Admission:
-        found = [commitments_of(row, to_us(self.now), self.prices, self.volumes) for row in subjects]
+        found = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
         items = tuple(chain.from_iterable(one.items for one in found))
         commitments = Commitments(items, any(one.unpriced for one in found))
         return Admission(tuple(_verdict(sums, subjects[0], commitments, self.now) for sums in self.budget_sums))
@@ -199,10 +199,10 @@ def admission_request(
     no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(subject)]
-    volumes = existing_volumes(row for row in exposures if not isinstance(row, Exposure))
+    volumes = existing_volumes(exposure for exposure in exposures if not isinstance(exposure, Exposure))
     ids = {subject.id, *(subject.id for subject in others)}
-    found = budget_sums(covering, exposures, ended, prices, now, volumes, without=ids, unpriced=unpriced)
-    return AdmissionRequest(subject, found, volumes, prices, now, tuple(others), of_cluster)
+    sums = budget_sums(covering, exposures, ended, prices, now, volumes, without=ids, unpriced=unpriced)
+    return AdmissionRequest(subject, sums, volumes, prices, now, tuple(others), of_cluster)
 
 
 def budget_sums(
@@ -224,16 +224,16 @@ def budget_sums(
     covering: dict[str, Sequence[BudgetSums]] = {}
     names: dict[str, str] = {}
     summed = [sums for sums in found if unpriced is not None and sums.budget.span.kind == "total"]
-    for row in exposures:
-        subject = row.id
-        names[subject] = row.name
-        covering[subject] = covered = covers(row)
-        if isinstance(row, Exposure):
-            _add_exposure(covered, row, micros, prices, ahead=subject not in without)
+    for exposure in exposures:
+        subject = exposure.id
+        names[subject] = exposure.name
+        covering[subject] = covered = covers(exposure)
+        if isinstance(exposure, Exposure):
+            _add_exposure(covered, exposure, micros, prices, ahead=subject not in without)
         elif covered:
-            _add_commitments(covered, row, micros, prices, volumes, ahead=subject not in without)
+            _add_commitments(covered, exposure, micros, prices, volumes, ahead=subject not in without)
         if summed:
-            _add_ended([sums for sums in covered if sums in summed], row)
+            _add_ended([sums for sums in covered if sums in summed], exposure)
     folded = [sums for sums in found if sums not in summed]
     for chosen, uses in (
         (folded, ended(earliest_relevant([sums.budget for sums in folded], now)) if folded else ()),
@@ -258,11 +258,11 @@ class _Covers:
         if not isinstance(row, Exposure):
             return [sums for sums in self._found if sums.budget.scope.covers(row)]
         key = row.provider, row.account, row.project, row.owner
-        known = None if self._by_name else self._known.get(key)
-        if known is None:
+        accounts = None if self._by_name else self._known.get(key)
+        if accounts is None:
             own = ("", "") if row.is_named_resource else (row.name, row.id)
-            known = self._known[key] = [sums for sums in self._found if sums.budget.scope.means(*key, *own)]
-        return known
+            accounts = self._known[key] = [sums for sums in self._found if sums.budget.scope.means(*key, *own)]
+        return accounts
 
 
 def _only(chosen: Sequence[BudgetSums], covering: Mapping[str, Sequence[BudgetSums]]) -> dict[str, list[BudgetSums]]:

@@ -94,34 +94,34 @@ def version_of(text: str) -> SlurmVersion | None:
     return SlurmVersion(int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
-def node_facts(name: str, said: Any, ahead_s: float) -> NodeFacts:
+def node_facts(name: str, answers: Any, ahead_s: float) -> NodeFacts:
     """Return what a node said. Raises ValueError for what no node can say: it goes into files of the others."""
     try:
-        ports = said["ports"]
+        ports = answers["ports"]
         return NodeFacts(
             name=_matched(_WORD, name),
-            cores=_whole_number(said["cores"], MAX_CORES),
-            memory_mb=_whole_number(said["memory_mb"], 2**31),
-            gpus=tuple(_matched(_DEVICE, one) for one in said["gpus"][:MAX_GPUS]),
-            version=version_of(str(said["version"] or "")[:LONGEST]),
-            munge=said["munge"] is True,
+            cores=_whole_number(answers["cores"], MAX_CORES),
+            memory_mb=_whole_number(answers["memory_mb"], 2**31),
+            gpus=tuple(_matched(_DEVICE, one) for one in answers["gpus"][:MAX_GPUS]),
+            version=version_of(str(answers["version"] or "")[:LONGEST]),
+            munge=answers["munge"] is True,
             ahead_s=ahead_s,
-            user=_matched(_USER, said["user"]),
-            uid=_whole_number(said["uid"], 2**32, least=0),
-            people={str(one): _uid(value) for one, value in said["people"].items()},
-            root=said["root"] is True,
-            hostname=_matched(_WORD, said["hostname"]),
-            host=_line(said["host"]),
-            address=_matched(_ADDRESS, said["address"]),
-            interface=None if said["interface"] is None else _matched(_WORD, said["interface"]),
-            interfaces=_whole_number(said["interfaces"], 4096, least=0),
-            named=_matched(_ADDRESS, said["named"]) if said["named"] else "",
-            home=_path(said["home"]),
-            environ={_matched(_WORD_OF_SHELL, one): _line(value) for one, value in said["environ"].items()},
-            planned=_line(said["planned"]),
+            user=_matched(_USER, answers["user"]),
+            uid=_whole_number(answers["uid"], 2**32, least=0),
+            people={str(one): _uid(value) for one, value in answers["people"].items()},
+            root=answers["root"] is True,
+            hostname=_matched(_WORD, answers["hostname"]),
+            host=_line(answers["host"]),
+            address=_matched(_ADDRESS, answers["address"]),
+            interface=None if answers["interface"] is None else _matched(_WORD, answers["interface"]),
+            interfaces=_whole_number(answers["interfaces"], 4096, least=0),
+            named=_matched(_ADDRESS, answers["named"]) if answers["named"] else "",
+            home=_path(answers["home"]),
+            environ={_matched(_WORD_OF_SHELL, one): _line(value) for one, value in answers["environ"].items()},
+            planned=_line(answers["planned"]),
             ports=None if ports is None else Ports(_port(ports[0]), None if ports[1] is None else _port(ports[1])),
-            alive=tuple(_line(one) for one in said["alive"]),
-            preparing=said["preparing"] is True,
+            alive=tuple(_line(one) for one in answers["alive"]),
+            preparing=answers["preparing"] is True,
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"it did not say what it is: {error}") from None

@@ -278,15 +278,16 @@ def _ran_by(use: Made, seen: str, pending_at: str | None) -> None:
         use |= {"begin": seen, "maybe_since": use["begin"]}
 
 
-def _waited(state: Meter, row: Record, seen: str | None) -> None:
+def _waited(state: Meter, record: Record, seen: str | None) -> None:
     """Bill nothing before a sync that saw a machine only start, where its cloud bills no part of a start.
 
     Left as it is: a machine that has told of use since, so it ran; and an adopted one, which may have run before.
     """
-    if seen is None or not _from_running(row) or _rule(row).maybe_starting or (state["adopted"] and state["runs"] == 1):
+    may_have_run = state["adopted"] and state["runs"] == 1
+    if seen is None or may_have_run or not _from_running(record) or _rule(record).maybe_starting:
         return
     for key, use in state["open"].items():
-        if _only_runs(key) and use["at_most"] == _STARTING and (row["last_active"] or "") <= use["begin"]:
+        if _only_runs(key) and use["at_most"] == _STARTING and (record["last_active"] or "") <= use["begin"]:
             use["begin"] = max(use["begin"], seen)
 
 
@@ -328,22 +329,22 @@ def _begin_unseen(state: Meter, record: Record, line: Line, before: Before, at: 
         state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
 
 
-def _begin(state: Meter, row: Record, launched: str | None, at: str, sure: str | None = None, *, billed: bool) -> None:
+def _begin(state: Meter, record: Record, since: str | None, at: str, sure: str | None = None, *, billed: bool) -> None:
     """Open what is billed in the state that was just seen, or in none but being there, and is not open yet."""
     already = state["open"]
     if billed and "instance" not in already:
         unseen = state["adopted"] and not state["runs"]
-        begin = min(at, launched) if unseen and launched else at
-        open_use(state, "instance", _run(state, row, begin, max(at, begin) if unseen else sure))
+        begin = min(at, since) if unseen and since else at
+        open_use(state, "instance", _run(state, record, begin, max(at, begin) if unseen else sure))
         state["runs"] += 1
-    for number, entry in enumerate(row["attached_costs"] or ()):
+    for number, entry in enumerate(record["attached_costs"] or ()):
         kept = entry["kept"]
         key = f"kept:{number}" if kept else f"runs:{number}"
         if key in already or not (kept or billed) or entry.get("named"):
             continue  # open already; or off with the machine; or a volume with a name of its own, billed as that
         if entry.get("running", True):
-            begin = (launched or at) if kept else at
-            open_use(state, key, _attached_usage(row, entry, begin))
+            begin = (since or at) if kept else at
+            open_use(state, key, _attached_usage(record, entry, begin))
 
 
 def _rested(state: Meter, record: Record, body: Before, began: str, at: str) -> Iterator[Made]:
@@ -408,10 +409,7 @@ def _attached_usage(record: Record, entry: Before, begin: str) -> Made:
 
 
 def _vanished(state: Meter, record: Record, line: Line, before: Before) -> Iterator[Made]:
-    """End everything: at the cloud's word, else when it was last known to be there.
-
-    Where we have asked for its end and `alive_at` is not told, it ended while we waited for it.
-    """
+    """End everything when the cloud says, else when it was last seen; without `alive_at`, when we asked for its end."""
     ended_at = line.body.get("ended_at")
     if ended_at is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):
         ended_at = line.occurred_at

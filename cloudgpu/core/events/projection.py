@@ -120,24 +120,24 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     state["last"] = [line.occurred_at, line.seq]
     if step is None:
         return []
-    row = state["row"]
+    record = state["row"]
     if line.kind not in metering.KINDS:
-        step(row, line)
+        step(record, line)
         return []
-    before = {name: row[name] for name in ("terminated_at", "seen_at", "pending_action", "billed", "state")}
-    step(row, line)
-    closed = metering.meter(state["meter"], row, line, before)
-    row["open_usage"] = metering.unsummed_usages(state["meter"])
+    before = {name: record[name] for name in ("terminated_at", "seen_at", "pending_action", "billed", "state")}
+    step(record, line)
+    closed = metering.meter(state["meter"], record, line, before)
+    record["open_usage"] = metering.unsummed_usages(state["meter"])
     for use in closed:
-        notes, resource = row["charge_notes"], use["resource"]
+        notes, resource = record["charge_notes"], use["resource"]
         before_it = ChargeNote.of(notes[resource]) if resource in notes else aside.NO_NOTE
-        notes[resource] = record_of(aside.note_with_charge(before_it, metering.add_to(row["usage_totals"], use)))
-    row["unpriced"] = metering.is_unpriced(row)
+        notes[resource] = record_of(aside.note_with_charge(before_it, metering.add_to(record["usage_totals"], use)))
+    record["unpriced"] = metering.is_unpriced(record)
     return closed
 
 
 def _empty(line: Line) -> Record:
-    row: Record = dict.fromkeys(
+    record: Record = dict.fromkeys(
         (
             *_LAUNCH,
             *_SEEN,
@@ -150,40 +150,40 @@ def _empty(line: Line) -> Record:
             "seen_at",
         )
     )
-    row |= {"id": line.subject, "attempt_number": 0, "launch_status": "made", "state": "unknown", "billed": False}
-    row |= {"intended_at": line.occurred_at, "first_at": line.occurred_at}
-    row |= {"unpriced": False, "action_reason": None, "renew_s": None}
-    row |= {"retained": [], "parked": False, "discard": False, "seq": 0, "is_named_resource": False}
-    row |= {"open_usage": [], "usage_totals": {}, "charge_notes": {}, "launch_failed": False, "traffic": None}
-    return row
+    record |= {"id": line.subject, "attempt_number": 0, "launch_status": "made", "state": "unknown", "billed": False}
+    record |= {"intended_at": line.occurred_at, "first_at": line.occurred_at}
+    record |= {"unpriced": False, "action_reason": None, "renew_s": None}
+    record |= {"retained": [], "parked": False, "discard": False, "seq": 0, "is_named_resource": False}
+    record |= {"open_usage": [], "usage_totals": {}, "charge_notes": {}, "launch_failed": False, "traffic": None}
+    return record
 
 
-def _intended(row: Record, line: Line) -> None:
-    if line.body["attempt"] < row["attempt_number"]:
+def _intended(record: Record, line: Line) -> None:
+    if line.body["attempt"] < record["attempt_number"]:
         return
-    row |= {name: line.body.get(name) for name in _LAUNCH}  # `guards` is there only where something guards it
-    row |= {"attempt_number": line.body["attempt"], "token": line.body["token"], "launch_status": "open"}
-    row["renew_s"] = line.body.get("renew_s")
-    told.chosen(row, line)
-    _of_cluster(row, line)
+    record |= {name: line.body.get(name) for name in _LAUNCH}  # `guards` is there only where something guards it
+    record |= {"attempt_number": line.body["attempt"], "token": line.body["token"], "launch_status": "open"}
+    record["renew_s"] = line.body.get("renew_s")
+    told.chosen(record, line)
+    _of_cluster(record, line)
     for name in ("trust", "traffic_prices"):
-        row.pop(name, None)
+        record.pop(name, None)
         if line.body.get(name):
-            row[name] = line.body[name]
-    row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False}
-    row |= {"terminated_at": None, "pending_action": None}
-    row |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
-    told.forget_run(row)
-    row.pop("refused_action", None)
-    row.pop("taken_at", None)
-    row.pop("interrupted_at", None)
+            record[name] = line.body[name]
+    record |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False}
+    record |= {"terminated_at": None, "pending_action": None}
+    record |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
+    told.forget_run(record)
+    record.pop("refused_action", None)
+    record.pop("taken_at", None)
+    record.pop("interrupted_at", None)
 
 
-def _adopted(row: Record, line: Line) -> None:
-    row |= {name: line.body.get(name) for name in _LAUNCH if row[name] is None}
-    row |= {"launch_status": "made", "terminated_at": None}
-    if "cluster" not in row:
-        _of_cluster(row, line)
+def _adopted(record: Record, line: Line) -> None:
+    record |= {name: line.body.get(name) for name in _LAUNCH if record[name] is None}
+    record |= {"launch_status": "made", "terminated_at": None}
+    if "cluster" not in record:
+        _of_cluster(record, line)
 
 
 def _of_cluster(record: Record, line: Line) -> None:
@@ -192,67 +192,67 @@ def _of_cluster(record: Record, line: Line) -> None:
         record["cluster"] = line.body["cluster"]
 
 
-def _resolve_launch(row: Record, line: Line) -> None:
-    made, denied = row["launch_status"] == "made", line.body["outcome"] != "made"
-    if line.body["token"] != row["token"] or (made and denied):
+def _resolve_launch(record: Record, line: Line) -> None:
+    made, denied = record["launch_status"] == "made", line.body["outcome"] != "made"
+    if line.body["token"] != record["token"] or (made and denied):
         return  # who saw it knows better than one whose listing lacks it: that was asked too early, or after its end
-    row |= {"launch_status": line.body["outcome"], "settled_reason": line.body["why"]}
-    row["parked"] = row["parked"] and denied
+    record |= {"launch_status": line.body["outcome"], "settled_reason": line.body["why"]}
+    record["parked"] = record["parked"] and denied
     if denied:
-        row |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at}
+        record |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at}
 
 
-def _observed(row: Record, line: Line) -> None:
+def _observed(record: Record, line: Line) -> None:
     body = line.body
     told.stopped_unrequested(
-        row, line, over=body["state"] not in _RUNS, ran=row["launched_at"] and row["state"] in _RUNS
+        record, line, over=body["state"] not in _RUNS, ran=record["launched_at"] and record["state"] in _RUNS
     )
-    if row["billed"] and not body["billed"]:
-        told.forget_warnings(row)
+    if record["billed"] and not body["billed"]:
+        told.forget_warnings(record)
     for name in _SEEN:
-        row[name] = body[name]
-    row["state_reason"] = body["reason"]
-    if (row.get("guards") or {}).get("tagged", True):  # else its tags are of its launch
-        row |= {name: body[name] for name in _LEASE if body.get(name) is not None}
+        record[name] = body[name]
+    record["state_reason"] = body["reason"]
+    if (record.get("guards") or {}).get("tagged", True):  # else its tags are of its launch
+        record |= {name: body[name] for name in _LEASE if body.get(name) is not None}
     if body.get("resized"):
-        _resized(row, body["resized"])
-    row["seen_at"], row["launch_status"] = line.occurred_at, "made"
-    row["terminated_at"] = line.occurred_at if body["state"] == "terminated" else None
+        _resized(record, body["resized"])
+    record["seen_at"], record["launch_status"] = line.occurred_at, "made"
+    record["terminated_at"] = line.occurred_at if body["state"] == "terminated" else None
     if body["state"] not in _RUNS:
-        row.pop("taken_at", None)
-    if "refused_action" in row and body["state"] in _DONE[row["refused_action"]["action"]]:
-        del row["refused_action"]
-    if row["pending_action"] is not None and body["state"] in _DONE[row["pending_action"]]:
-        row["pending_action"] = None
+        record.pop("taken_at", None)
+    if "refused_action" in record and body["state"] in _DONE[record["refused_action"]["action"]]:
+        del record["refused_action"]
+    if record["pending_action"] is not None and body["state"] in _DONE[record["pending_action"]]:
+        record["pending_action"] = None
 
 
-def _resized(row: Record, now: Mapping[str, Any]) -> None:
-    row |= {name: now[name] for name in ("instance_type", "market", "accelerators", "on_demand")}
-    row["price"] = now["prices"][-1] if now["prices"] else None
+def _resized(record: Record, now: Mapping[str, Any]) -> None:
+    record |= {name: now[name] for name in ("instance_type", "market", "accelerators", "on_demand")}
+    record["price"] = now["prices"][-1] if now["prices"] else None
 
 
-def _vanished(row: Record, line: Line) -> None:
-    told.stopped_unrequested(row, line, over=True, ran=row["launched_at"] and row["state"] in _RUNS)
-    row |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at, "seen_at": line.occurred_at}
-    row |= {"pending_action": None, "address": None}
-    row.pop("refused_action", None)
-    row.pop("taken_at", None)
-    told.forget_warnings(row)
+def _vanished(record: Record, line: Line) -> None:
+    told.stopped_unrequested(record, line, over=True, ran=record["launched_at"] and record["state"] in _RUNS)
+    record |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at, "seen_at": line.occurred_at}
+    record |= {"pending_action": None, "address": None}
+    record.pop("refused_action", None)
+    record.pop("taken_at", None)
+    told.forget_warnings(record)
 
 
-def _requested(row: Record, line: Line) -> None:
+def _requested(record: Record, line: Line) -> None:
     what = line.kind.removesuffix("_requested")
-    row["action_reason"] = line.body["why"]
-    told.requested(row, line)
-    row["launch_failed"] = row.get("launch_failed", False) or bool(line.body.get("failed"))
-    if row["terminated_at"] is None:
-        row["pending_action"] = what
+    record["action_reason"] = line.body["why"]
+    told.requested(record, line)
+    record["launch_failed"] = record.get("launch_failed", False) or bool(line.body.get("failed"))
+    if record["terminated_at"] is None:
+        record["pending_action"] = what
     if what == "start":
-        told.forget_warnings(row)
-        row.pop("refused_action", None)
-        _guard_anew(row, waived=bool(line.body.get("waived")))
+        told.forget_warnings(record)
+        record.pop("refused_action", None)
+        _guard_anew(record, waived=bool(line.body.get("waived")))
     if what in ("park", "terminate"):
-        row |= {"parked": what == "park", "discard": what == "terminate"}
+        record |= {"parked": what == "park", "discard": what == "terminate"}
 
 
 def _guard_anew(record: Record, *, waived: bool) -> None:
@@ -267,9 +267,9 @@ def _start_refused(record: Record, _line: Line) -> None:
     record["pending_action"] = None if record["pending_action"] == "start" else record["pending_action"]
 
 
-def _refused(row: Record, line: Line) -> None:
-    if row["terminated_at"] is None:
-        row |= {"pending_action": None, "parked": False, "discard": False, "refused_action": dict(line.body)}
+def _refused(record: Record, line: Line) -> None:
+    if record["terminated_at"] is None:
+        record |= {"pending_action": None, "parked": False, "discard": False, "refused_action": dict(line.body)}
 
 
 def _retain(record: Record, line: Line) -> None:
@@ -295,26 +295,28 @@ def _interruption(record: Record, line: Line) -> None:
         record["taken_at"] = line.body["at"]
 
 
-def _leased(row: Record, line: Line) -> None:
-    row |= {"expires": line.body["expires"], "renew_until": line.body["renew_until"]}
+def _leased(record: Record, line: Line) -> None:
+    record |= {"expires": line.body["expires"], "renew_until": line.body["renew_until"]}
 
 
 def _held(record: Record, line: Line) -> None:
     record["hold_until"] = line.body["until"]
 
 
-def _thing(row: Record, line: Line) -> None:
+def _thing(record: Record, line: Line) -> None:
     body = line.body
-    row |= {"is_named_resource": True, "launch_status": "made", "state": body["kind"], "market": "on_demand"}
-    row["seen_at"] = line.occurred_at
-    row |= {name: body[name] for name in "name provider account region zone owner project".split()}
-    row["identity"] = body.get("identity")
-    row |= {"provider_id": body["id"], "instance_type": body["stored_as"], "terminated_at": None}
-    row |= {"retained": [{name: value for name, value in body.items() if name not in ("owner", "project", "identity")}]}
+    record |= {"is_named_resource": True, "launch_status": "made", "state": body["kind"], "market": "on_demand"}
+    record["seen_at"] = line.occurred_at
+    record |= {name: body[name] for name in "name provider account region zone owner project".split()}
+    record["identity"] = body.get("identity")
+    record |= {"provider_id": body["id"], "instance_type": body["stored_as"], "terminated_at": None}
+    record |= {
+        "retained": [{name: value for name, value in body.items() if name not in ("owner", "project", "identity")}]
+    }
 
 
-def _thing_gone(row: Record, line: Line) -> None:
-    row |= {"terminated_at": line.occurred_at, "retained": []}
+def _thing_gone(record: Record, line: Line) -> None:
+    record |= {"terminated_at": line.occurred_at, "retained": []}
 
 
 _STEPS = {

@@ -33,7 +33,7 @@ class OngoingCost:
 def left_over(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
     """Return what costs money without a running machine, of `View.billable_machines`: the most expensive first."""
     costs = [_ongoing_cost(open_usage) for open_usage in open_usages(machines, now) if _is_left(open_usage)]
-    costs = [one for one in costs if one.per_month is None or one.per_month]  # what is free is no cost
+    costs = [cost for cost in costs if cost.per_month is None or cost.per_month]  # what is free is no cost
     return sorted(costs, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
 
 

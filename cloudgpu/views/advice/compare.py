@@ -12,7 +12,7 @@ from cloudgpu.core.advice.desktop import ownership_cost
 from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_value
-from cloudgpu.views.advice.compare_sentences import Shown, own_sentence, sentence
+from cloudgpu.views.advice.compare_sentences import AmountFormat, own_sentence, sentence
 from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
 
     Of the cases `low` is for the cloud, `high` for the desktop. `changed` are the options that changed the desktop.
     """
-    shown = Shown(currency)
+    amounts = AmountFormat(currency)
     return {
         "mode": "ledger",
         "as_of": iso(story.now),
@@ -66,11 +66,11 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "pace": _paces(story) if story.sides else None,
         "resale_value": {"usd": usd(story.worth), "by": str(story.worth_by)},
         "own_machines": [own_value(work) for work in story.own],
-        "own_machines_sentence": own_sentence(story.own, shown) if story.own else None,
+        "own_machines_sentence": own_sentence(story.own, amounts) if story.own else None,
         "paid_usd": _paid_sentence(story),
-        "assumptions": assumptions(story, shown),
+        "assumptions": assumptions(story, amounts),
         "cautions": cautions(story),
-        "sentence": sentence(story, shown),
+        "sentence": sentence(story, amounts),
         "curve": curve(story),
     }
 

@@ -20,7 +20,7 @@ from cloudgpu.views.advice.compare_sentences import count, hours_text, pace_name
 if TYPE_CHECKING:
     from cloudgpu.core.advice.compare import RentedMachine
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.views.advice.compare_sentences import Shown, Story
+    from cloudgpu.views.advice.compare_sentences import AmountFormat, Story
     from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile
 
 _BY = {
@@ -31,9 +31,9 @@ _BY = {
 }
 
 
-def assumptions(story: Story, shown: Shown) -> list[str]:
+def assumptions(story: Story, amounts: AmountFormat) -> list[str]:
     """Return what the sentence rests on and leaves out, the weightiest first."""
-    return list(filter(None, _assumptions(story, shown)))
+    return list(filter(None, _assumptions(story, amounts)))
 
 
 def cautions(story: Story) -> list[str]:
@@ -41,7 +41,7 @@ def cautions(story: Story) -> list[str]:
     return [text for text in (_behind(story), _unpriced(story)) if text]
 
 
-def _assumptions(story: Story, shown: Shown) -> Iterator[str]:
+def _assumptions(story: Story, amounts: AmountFormat) -> Iterator[str]:
     yield _behind(story)
     yield _unpriced(story)
     yield _local(story)
@@ -49,7 +49,7 @@ def _assumptions(story: Story, shown: Shown) -> Iterator[str]:
         yield from _of_work(story)
         yield from _of_speed(story)
         yield _pace(story)
-        yield _worth(story, shown)
+        yield _worth(story, amounts)
     yield from _of_own(story)
 
 
@@ -133,16 +133,16 @@ def _pace(story: Story) -> str:
     return f"Projected at {pace_name(story)}{weeks}. Whoever works more, or less, later meets at another time."
 
 
-def _worth(story: Story, shown: Shown) -> str:
+def _worth(story: Story, amounts: AmountFormat) -> str:
     desktop = story.desktop
     life = f"{desktop.life / YEAR:g} years"
     if desktop.depreciation is Depreciation.NONE:
         what = "It" if story.expected.owned.number == 1 else "They"
-        sold = f" {what} could still be sold for about {shown(story.worth)} now ({_BY[story.worth_by]} over {life})."
+        sold = f" {what} could still be sold for about {amounts(story.worth)} now ({_BY[story.worth_by]} over {life})."
         return (
             f"The desktop is paid in full on the first day, and bought again after {life}.{sold if story.worth else ''}"
         )
-    worth = f"{shown(story.worth)} now"
+    worth = f"{amounts(story.worth)} now"
     return f"What the desktop is still worth is taken off ({_BY[desktop.depreciation]} over {life}): {worth}."
 
 

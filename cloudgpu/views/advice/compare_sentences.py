@@ -63,7 +63,7 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class AmountFormat:
     """Shows amounts: in dollars, or in a currency with its code."""
 
     currency: Currency | None = None
@@ -80,20 +80,20 @@ _FINE = 4  # digits of cents
 _SOME = 60  # seconds: of less nobody needs to know
 
 
-def sentence(story: Story, shown: Shown) -> str:
+def sentence(story: Story, amounts: AmountFormat) -> str:
     """Return what a person would say: what both cost so far, and when they meet."""
     if story.history is None:
-        return _nothing(story, shown)
-    return f"{_so_far(story, shown)} {_meeting(story, shown)}".strip()
+        return _nothing(story, amounts)
+    return f"{_so_far(story, amounts)} {_meeting(story, amounts)}".strip()
 
 
-def _nothing(story: Story, shown: Shown) -> str:
+def _nothing(story: Story, amounts: AmountFormat) -> str:
     period = _period(story, "before")
     if not story.own:
         when = f" {period}" if period else " yet"
         by = "By this computer's clock nothing" if story.last else "Nothing"
         return f"{by} has run on a cloud{when}, so there is nothing to compare."
-    return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own_sentence(story.own, shown)}"
+    return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own_sentence(story.own, amounts)}"
 
 
 def _period(story: Story, before: str = "until") -> str:
@@ -105,31 +105,31 @@ def _period(story: Story, before: str = "until") -> str:
     return f"since {since}" if since else f"{before} {until}" if until else ""
 
 
-def _so_far(story: Story, shown: Shown) -> str:
+def _so_far(story: Story, amounts: AmountFormat) -> str:
     side, period = story.expected, _period(story)
     start = capital(period) if period else "So far"
     cost = side.owned
-    owned = f"{desktops(story.desktop, cost.number)} doing the same work would have cost {shown(cost.total)}"
-    first = shown(story.desktop.purchase.scaled(Fraction(cost.number)))
-    aside = f" ({first} on the first day)" if first != shown(cost.total) else ", all of it on the first day"
+    owned = f"{desktops(story.desktop, cost.number)} doing the same work would have cost {amounts(cost.total)}"
+    first = amounts(story.desktop.purchase.scaled(Fraction(cost.number)))
+    aside = f" ({first} on the first day)" if first != amounts(cost.total) else ", all of it on the first day"
     if story.has_no_price:
         return f"{start}, what the cloud has cost is not known: none of it has a price. {capital(owned)}{aside}."
     least = "at least " if story.unpriced else ""
     if not side.worked:
-        owned = f"{desktops(story.desktop, cost.number)} would have cost {shown(cost.total)}"
+        owned = f"{desktops(story.desktop, cost.number)} would have cost {amounts(cost.total)}"
         idle = f", for {hours_text(_billed(story))} in which no GPU is known to have worked"
-        return f"{start} the cloud has cost {least}{shown(side.cloud)}{idle}; {owned}{aside}."
-    return f"{start} the cloud has cost {least}{shown(side.cloud)}; {owned}{aside}."
+        return f"{start} the cloud has cost {least}{amounts(side.cloud)}{idle}; {owned}{aside}."
+    return f"{start} the cloud has cost {least}{amounts(side.cloud)}; {owned}{aside}."
 
 
-def _meeting(story: Story, shown: Shown) -> str:
+def _meeting(story: Story, amounts: AmountFormat) -> str:
     side = story.expected
     if story.has_no_price:
         return ""
     if side.is_dearer:
         return _met(story)
     if not story.goes_on:
-        return f"In that time the desktop was more expensive, by {shown(side.owned.total - side.cloud)}."
+        return f"In that time the desktop was more expensive, by {amounts(side.owned.total - side.cloud)}."
     if side.pace is None:
         return "Less than a day of history does not show a trend."
     pace = pace_name(story)
@@ -209,7 +209,7 @@ def _billed(story: Story) -> float:
     return sum(sum(machine.all) for machine in story.history.machines) if story.history else 0.0
 
 
-def own_sentence(own: Sequence[OwnMachineWork], shown: Shown) -> str:
+def own_sentence(own: Sequence[OwnMachineWork], amounts: AmountFormat) -> str:
     """Return what the user's own machines did, and what the same would have cost on a cloud."""
     seconds = sum(work.worked.total_seconds() for work in own)
     power = [work.electricity for work in own if work.electricity is not None]
@@ -219,11 +219,11 @@ def own_sentence(own: Sequence[OwnMachineWork], shown: Shown) -> str:
     text = f"{who} worked for {hours_text(seconds)}"
     if power:
         least = "" if len(power) == len(own) else "at least "
-        text += f", with {least}{shown(sum(power, ZERO))} of electricity"
+        text += f", with {least}{amounts(sum(power, ZERO))} of electricity"
     clouds = [work.cloud for work in own if work.cloud is not None]
     if clouds and any(clouds):
         least = "" if len(clouds) == len(own) else "at least "
-        text += f"; the same work would have cost {least}{shown(sum(clouds, ZERO))} at the cheapest on-demand price"
+        text += f"; the same work would have cost {least}{amounts(sum(clouds, ZERO))} at the cheapest on-demand price"
     return f"{text}; of {hours_text(unknown)} nobody knows." if unknown >= _SOME else f"{text}."
 
 
@@ -245,11 +245,11 @@ def desktop_value(desktop: Desktop, cost: OwnershipCost, when: str) -> DesktopLi
 
 
 def _would_have_cost(desktop: Desktop, cost: OwnershipCost, when: str) -> str:
-    shown, which = Shown(), desktops(desktop, cost.number)
-    first, more = shown(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
+    amounts, which = AmountFormat(), desktops(desktop, cost.number)
+    first, more = amounts(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
     if not cost.worked:
-        paid = "all of it" if first == shown(cost.total) else f"{first} of it"
-        message = f"{capital(which)} would have cost {shown(cost.total)} {when}"
+        paid = "all of it" if first == amounts(cost.total) else f"{first} of it"
+        message = f"{capital(which)} would have cost {amounts(cost.total)} {when}"
         return f"{message}, {paid} on the first day; {more}."
-    message = f"If every billed hour was work, {which} doing the same would have cost {shown(cost.total)} {when}"
+    message = f"If every billed hour was work, {which} doing the same would have cost {amounts(cost.total)} {when}"
     return f"{message}, {first} of it on the first day; {more}."

@@ -46,13 +46,13 @@ class GpuSpeeds:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def estimates_value(estimates: Sequence[Estimate], shown: DisplayOptions, speeds: GpuSpeeds) -> list[EstimateValue]:
+def estimates_value(estimates: Sequence[Estimate], display: DisplayOptions, speeds: GpuSpeeds) -> list[EstimateValue]:
     """Return every estimate, in this order."""
-    return [_value(estimate, shown, speeds) for estimate in estimates]
+    return [_value(estimate, display, speeds) for estimate in estimates]
 
 
-def _value(one: Estimate, shown: DisplayOptions, speeds: GpuSpeeds) -> EstimateValue:
-    buy = one.buy
+def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> EstimateValue:
+    buy = estimate.buy
     shape, listed = buy.offer.type, buy.offer.listed
     ratio = speeds.ratios.get(shape.gpu.name)
     return {
@@ -70,31 +70,33 @@ def _value(one: Estimate, shown: DisplayOptions, speeds: GpuSpeeds) -> EstimateV
         "memory_gib": shape.memory_gib or None,
         "price": price_value(listed.price),
         "price_dated": listed.dated,
-        "old": is_old(listed.price.as_of, shown.now),
+        "old": is_old(listed.price.as_of, display.now),
         "legacy": shape.legacy_reason or None,
         "spot_only": shape.spot_only,
         "recalled": list(shape.recalled),
         "committed": buy.committed,
         "paid_usd_per_hour": usd(buy.per_hour),
-        "attached_costs": [_attached_price(resource, shown) for resource in buy.attached],
+        "attached_costs": [_attached_price(resource, display) for resource in buy.attached],
         "unpriced": sorted({resource.part for resource in buy.attached if resource.rate.price is None}),
-        "fits": one.fits,
-        "uncertain": one.uncertain or None,
+        "fits": estimate.fits,
+        "uncertain": estimate.uncertain or None,
         "peak_tflops": speeds.peaks.get(shape.gpu.name),
         "peak_recalled": shape.gpu.name in speeds.recalled,
         "times_as_fast": None if ratio is None else _ratio(ratio),
-        "day": _split(one.costs.get("day"), shown),
-        "month": _split(one.costs.get("month"), shown),
-        "year": _split(one.costs.get("year"), shown),
-        "low": _split(one.costs.get("low"), shown),
-        "expected": _split(one.costs.get("expected"), shown),
-        "high": _split(one.costs.get("high"), shown),
-        "with_fees_usd": None if shown.fee_factor is None else usd(one.ranking_cost.total.scaled(shown.fee_factor)),
-        "sustained_use_usd": _sustained(buy, one.costs.get("month")),
+        "day": _split(estimate.costs.get("day"), display),
+        "month": _split(estimate.costs.get("month"), display),
+        "year": _split(estimate.costs.get("year"), display),
+        "low": _split(estimate.costs.get("low"), display),
+        "expected": _split(estimate.costs.get("expected"), display),
+        "high": _split(estimate.costs.get("high"), display),
+        "with_fees_usd": None
+        if display.fee_factor is None
+        else usd(estimate.ranking_cost.total.scaled(display.fee_factor)),
+        "sustained_use_usd": _sustained(buy, estimate.costs.get("month")),
     }
 
 
-def _split(parts: CostParts | None, shown: DisplayOptions) -> CostSplit | None:
+def _split(parts: CostParts | None, display: DisplayOptions) -> CostSplit | None:
     """Return what a span costs; the parts that have a price add up to `usd` to the last digit."""
     if parts is None:
         return None
@@ -104,13 +106,13 @@ def _split(parts: CostParts | None, shown: DisplayOptions) -> CostSplit | None:
         "disk_usd": None if parts.disk is None else usd(parts.disk),
         "address_usd": None if parts.address is None else usd(parts.address),
         "usd": usd(parts.total),
-        "amount": None if shown.currency is None else f"{shown.currency.exact(parts.total):f}",
+        "amount": None if display.currency is None else f"{display.currency.exact(parts.total):f}",
     }
 
 
-def _attached_price(estimate: AttachedCostEstimate, shown: DisplayOptions) -> AttachedPrice:
+def _attached_price(estimate: AttachedCostEstimate, display: DisplayOptions) -> AttachedPrice:
     rate = estimate.rate
-    old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, shown.now))
+    old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, display.now))
     return {
         "part": estimate.part,
         "kind": rate.stored_as,

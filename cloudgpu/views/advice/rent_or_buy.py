@@ -82,38 +82,42 @@ STEPS = 48  # of a timeline
 
 
 def calculated_value(
-    found: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
+    calculation: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
 ) -> CalculatedDocument:
     """Return what follows from a price and a use, with all it rests on."""
-    expected = [evaluate_case(found.case_at(use, found.speed_ratio.ratio)) for use in found.rent.use.shares]
-    made, terms = choices(found, expected), found.terms
-    resale = resale_sentence(found, made, currency)
+    expected = [
+        evaluate_case(calculation.case_at(use, calculation.speed_ratio.ratio)) for use in calculation.rent.use.shares
+    ]
+    made, terms = choices(calculation, expected), calculation.terms
+    resale = resale_sentence(calculation, made, currency)
     return {
         "mode": "calculator",
         "as_of": iso(now),
         "currency": None if currency is None else currency.value(),
-        "desktop": desktop_value(found.desktop, changed),
-        "cloud": _cloud(found.rent, now),
-        "usage": {"typed": found.rent.use.text, "bound": str(found.rent.use.bound)},
-        "work": found.work and str(found.work),
-        "speed": _speed(found.speed_ratio),
-        "fits": _fits(found),
-        "answers": [_answer(found, use, found.speed_ratio) for use in found.rent.use.shares],
-        "with_known_speeds": None if found.known_ratio is None else _with_known_speeds(found, found.known_ratio),
+        "desktop": desktop_value(calculation.desktop, changed),
+        "cloud": _cloud(calculation.rent, now),
+        "usage": {"typed": calculation.rent.use.text, "bound": str(calculation.rent.use.bound)},
+        "work": calculation.work and str(calculation.work),
+        "speed": _speed(calculation.speed_ratio),
+        "fits": _fits(calculation),
+        "answers": [_answer(calculation, use, calculation.speed_ratio) for use in calculation.rent.use.shares],
+        "with_known_speeds": None
+        if calculation.known_ratio is None
+        else _with_known_speeds(calculation, calculation.known_ratio),
         "why_they_differ": why(expected[0], currency),
-        "assumptions": [text for text in (resale, *assumptions(found, currency)) if text],
-        "years": number(hours(found.rent.horizon) / hours(YEAR)),
+        "assumptions": [text for text in (resale, *assumptions(calculation, currency)) if text],
+        "years": number(hours(calculation.rent.horizon) / hours(YEAR)),
         "verdict": verdict(made),
         "over_years": [_over(choice) for choice in made],
-        "timeline": list(_timeline(found, made[-1])),
+        "timeline": list(_timeline(calculation, made[-1])),
         "interest_percent": number(terms.interest * 100),
         "price_drift_percent": number(terms.drift * 100),
         "vat_percent": number(terms.vat * 100),
         "resale_source": USED_SOURCE if resale else None,
-        "break_even_sentence": sentence(found, expected, currency) + by_speed(found, expected),
-        "sentence": answer_sentence(found, made, currency),
-        "crossing": crossing(found, made),
-        "remarks": remarks(found),
+        "break_even_sentence": sentence(calculation, expected, currency) + by_speed(calculation, expected),
+        "sentence": answer_sentence(calculation, made, currency),
+        "crossing": crossing(calculation, made),
+        "remarks": remarks(calculation),
     }
 
 

@@ -24,17 +24,17 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&])|(?<=http)(:)|(?<=https)(:)|(?<=www)
 
 def to_markdown(document: ReportDocument) -> str:
     """Return the report as Markdown with tables, as GitHub and most others read it."""
-    shown, clock = Amounts(document), Clock(document["tz"])
+    amounts, clock = Amounts(document), Clock(document["tz"])
     parts = [
         MARK,
-        *_head(document, shown, clock),
-        *_compared(document, shown, clock),
-        *_spending_lines(document, shown),
-        *_to_come(document, shown, clock),
-        *_jobs(document, shown),
-        *_machines(document, shown),
-        *_idle_and_saved(document, shown),
-        *_idle_cost_lines(document, shown, clock),
+        *_head(document, amounts, clock),
+        *_compared(document, amounts, clock),
+        *_spending_lines(document, amounts),
+        *_to_come(document, amounts, clock),
+        *_jobs(document, amounts),
+        *_machines(document, amounts),
+        *_idle_and_saved(document, amounts),
+        *_idle_cost_lines(document, amounts, clock),
         *_prices(document),
         *_rests(document),
     ]
@@ -46,19 +46,19 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(lambda match: f"\\{match[0]}", visible(text))
 
 
-def _head(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _head(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     yield "# Cloud GPU report"
     since = document["since"] or document["about"]["since"]
     span = f"From {clock(since)}" if since else "Of all time"
     until = f" until {clock(document['until'])}" if document["until"] else ""
     yield (
         f"{span}{until}, as of {clock(document['as_of'])} ({escaped(document['tz'])}). "
-        f"Amounts in {escaped(shown.rate)}."
+        f"Amounts in {escaped(amounts.rate)}."
     )
     yield "\n".join(f"- {escaped(one)}" for one in document["summary"])
 
 
-def _compared(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _compared(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     comparison = document["comparison"]
     yield "## Cloud or desktop"
     owned = comparison["owned"]
@@ -71,9 +71,9 @@ def _compared(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterato
     cloud = comparison["cloud"]
     cases: tuple[CaseName, ...] = ("low", "expected", "high")
     rows = [
-        ["the cloud", *(shown(amount) for amount in (cloud["low_usd"], cloud["usd"], cloud["high_usd"]))],
-        ["the desktop", *(shown(owned[case]["total_usd"]) for case in cases)],
-        ["of it electricity", *(shown(owned[case]["electricity_usd"]) for case in cases)],
+        ["the cloud", *(amounts(amount) for amount in (cloud["low_usd"], cloud["usd"], cloud["high_usd"]))],
+        ["the desktop", *(amounts(owned[case]["total_usd"]) for case in cases)],
+        ["of it electricity", *(amounts(owned[case]["electricity_usd"]) for case in cases)],
         ["desktop hours at work", *(number_text(owned[case]["hours"]) for case in cases)],
         ["break-even", *(_meeting(document, case, clock) for case in cases)],
     ]
@@ -81,7 +81,7 @@ def _compared(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterato
     desktop = comparison["desktop"]
     yield (
         f"The desktop: {escaped(desktop['name'])}, {desktop['gpus']} x {escaped(desktop['gpu'])}, "
-        f"{shown.prose(desktop['purchase_usd'])} ({escaped(desktop['source'])}, {desktop['as_of']})."
+        f"{amounts.prose(desktop['purchase_usd'])} ({escaped(desktop['source'])}, {desktop['as_of']})."
     )
 
 
@@ -101,18 +101,18 @@ def _meeting(document: ReportDocument, case: CaseName, clock: Clock) -> str:
     return "not by then" if until is not None and until <= document["as_of"] else NOT_KNOWN
 
 
-def _spending_lines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _spending_lines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     if not document["projects"]:
         return
     yield "## Spent"
-    rows = [[project["name"] or NONE, *_range(project, shown)] for project in document["projects"]]
-    rows.append(["in all", *_range(document["total"], shown)])
+    rows = [[project["name"] or NONE, *_range(project, amounts)] for project in document["projects"]]
+    rows.append(["in all", *_range(document["total"], amounts)])
     yield _table(["project", "cost", "at least", "at most"], rows, right=3)
     if len(document["owners"]) > 1:
-        people = [[owner["name"] or NONE, *_range(owner, shown)] for owner in document["owners"]]
+        people = [[owner["name"] or NONE, *_range(owner, amounts)] for owner in document["owners"]]
         yield _table(["owner", "cost", "at least", "at most"], people, right=3)
     step, days = _few_days(document)
-    yield _table([step, "cost"], [[day, shown(amount)] for day, amount in days], right=1)
+    yield _table([step, "cost"], [[day, amounts(amount)] for day, amount in days], right=1)
 
 
 def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
@@ -125,13 +125,13 @@ def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
     return "month", [(month, f"{amount:f}") for month, amount in months.items()]
 
 
-def _to_come(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _to_come(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     yield "## Budgets and what still costs money"
     rows = [
         [
             budget["name"],
-            shown(budget["limit_usd"]),
-            shown(budget["remaining_usd"]),
+            amounts(budget["limit_usd"]),
+            amounts(budget["remaining_usd"]),
             clock(budget["exhausted_at"]) if budget["exhausted_at"] else "not in its period",
         ]
         for budget in document["budgets"]
@@ -140,33 +140,33 @@ def _to_come(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator
     burn, projected = document["burn"], document["projected"]
     if not Decimal(burn["usd_per_hour"]):
         return
-    yield f"Now it costs {shown.prose(burn['usd_per_hour'], 2)} an hour."
+    yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour."
     if projected is not None:
         ends = ((projected["end_of_day"], "day"), (projected["end_of_month"], "month"))
-        rows = [[f"at the end of the {what}", *_range(one, shown)] for one, what in ends]
+        rows = [[f"at the end of the {what}", *_range(one, amounts)] for one, what in ends]
         yield _table(["the sum", "expected", "at least", "at most"], rows, right=3)
         yield escaped(projected["assumption"])
 
 
-def _jobs(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _jobs(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     if document["jobs"]:
         yield "## Jobs"
         rows = [
-            [job_row.name, job_row.state, hours_text(job_row.seconds), shown(job_row.usd)]
+            [job_row.name, job_row.state, hours_text(job_row.seconds), amounts(job_row.usd)]
             for job_row in job_rows(document["jobs"], MAX_ROWS)
         ]
-        rows.append(["in all", "", "", shown(document["total"]["usd"])])
+        rows.append(["in all", "", "", amounts(document["total"]["usd"])])
         yield _table(["job", "state", "hours", "cost"], rows, right=2)
 
 
-def _machines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _machines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     machines = document["machines"]
     yield "## Machines"
     if not machines:
         yield "No machine has cost anything."
         return
     rows = [
-        [one["name"] or one["id"], one["gpu"] or "no GPU", one["provider"], shown(one["usd"]), *_times(one)]
+        [one["name"] or one["id"], one["gpu"] or "no GPU", one["provider"], amounts(one["usd"]), *_times(one)]
         for one in machines[:MAX_ROWS]
     ]
     more = len(machines) - MAX_ROWS + document["machines_left_out"]
@@ -174,7 +174,7 @@ def _machines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if more > 0:
         yield f"And {more} more, each of which cost less."
     if document["named_resources"]["number"]:
-        yield f"Named volumes and images cost {shown.prose(document['named_resources']['usd'])} in all."
+        yield f"Named volumes and images cost {amounts.prose(document['named_resources']['usd'])} in all."
 
 
 _TIMES = ("hours", "GPU work", "other use", "idle", "not known")
@@ -186,18 +186,18 @@ def _times(one: ReportMachine) -> list[str]:
     ]
 
 
-def _idle_and_saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _idle_and_saved(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     if not document["machines"]:
         return
     idle, stops, spot = document["idle"], document["savings"]["stops"], document["savings"]["spot"]
     yield "## Idle, and saved"
     rows = [
-        ["went into idle time", shown(idle["usd"]), f"{number_text(idle['hours'])} hours"],
-        ["the same, were all that is not known idle", shown(idle["high_usd"]), _hours(idle["unknown_hours"])],
-        ["saved at most by ends by rules", shown(stops["usd"]), counted(stops["number"], "end")],
+        ["went into idle time", amounts(idle["usd"]), f"{number_text(idle['hours'])} hours"],
+        ["the same, were all that is not known idle", amounts(idle["high_usd"]), _hours(idle["unknown_hours"])],
+        ["saved at most by ends by rules", amounts(stops["usd"]), counted(stops["number"], "end")],
     ]
     if spot["usd"] is not None:
-        rows.append(["spot machines, less than on demand", shown(spot["usd"]), shown(spot["on_demand_usd"])])
+        rows.append(["spot machines, less than on demand", amounts(spot["usd"]), amounts(spot["on_demand_usd"])])
     yield _table(["", "amount", "of"], rows, right=2)
     yield escaped(stops["rule"]) if stops["number"] else ""
 
@@ -206,7 +206,7 @@ def _hours(text: str) -> str:
     return f"{number_text(text)} hours"
 
 
-def _idle_cost_lines(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _idle_cost_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     if document["idle_resources"]:
         yield "## What still costs money without a running machine"
         rows = [
@@ -214,7 +214,7 @@ def _idle_cost_lines(document: ReportDocument, shown: Amounts, clock: Clock) -> 
                 idle_resource["name"] or "",
                 idle_resource["kind"],
                 idle_resource["provider"],
-                shown(idle_resource["usd_per_month"]),
+                amounts(idle_resource["usd_per_month"]),
                 clock.day(idle_resource["since"]),
                 idle_resource["why"],
             ]
@@ -248,8 +248,8 @@ def _rests(document: ReportDocument) -> Iterator[str]:
         yield "\n".join(f"- {escaped(line)}" for line in lines)
 
 
-def _range(one: ProjectSum | CostSum | Projection, shown: Amounts) -> list[str]:
-    return [shown(amount) for amount in (one["usd"], one["low_usd"], one["high_usd"])]
+def _range(one: ProjectSum | CostSum | Projection, amounts: Amounts) -> list[str]:
+    return [amounts(amount) for amount in (one["usd"], one["low_usd"], one["high_usd"])]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: int) -> str:

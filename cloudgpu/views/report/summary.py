@@ -25,19 +25,19 @@ LATE = timedelta(days=1)  # a sync that is older than that says little of now
 
 def summary(document: ReportDocument) -> list[str]:
     """Return the sentences."""
-    shown, clock = Amounts(document), Clock(document["tz"])
+    amounts, clock = Amounts(document), Clock(document["tz"])
     found = [
         *_doubts(document),
-        _spending_sentence(document, shown, clock),
+        _spending_sentence(document, amounts, clock),
         *_missing_sentences(document),
         *_late(document, clock),
         *filter(None, [document["comparison"].get("sentence")]),
-        *_going_on(document, shown),
-        *_budgets(document, shown),
-        *_prepaid(document, shown, clock),
-        *_idle(document, shown),
-        *_saved(document, shown),
-        *_idle_cost_sentences(document, shown),
+        *_going_on(document, amounts),
+        *_budgets(document, amounts),
+        *_prepaid(document, amounts, clock),
+        *_idle(document, amounts),
+        *_saved(document, amounts),
+        *_idle_cost_sentences(document, amounts),
         *_old(document),
     ]
     return [visible(one) for one in found]
@@ -55,7 +55,7 @@ def _late(document: ReportDocument, clock: Clock) -> Iterator[str]:
         yield f"Not every machine was queried since {clock(seen)}: those count as they were then."
 
 
-def _spending_sentence(document: ReportDocument, shown: Amounts, clock: Clock) -> str:
+def _spending_sentence(document: ReportDocument, amounts: Amounts, clock: Clock) -> str:
     total, about = document["total"], document["about"]
     when = _when(document, clock)
     if not (about["machines"] or document["days"] or total["without_price"]):
@@ -68,9 +68,9 @@ def _spending_sentence(document: ReportDocument, shown: Amounts, clock: Clock) -
         return f"{ran}; what that cost is not known, as nothing of it has a price."
     between, low, high = "", not_none(total["low_usd"]), not_none(total["high_usd"])
     if low != high:
-        between = f" (between {_prose(shown, low)} and {_prose(shown, high)})"
+        between = f" (between {_prose(amounts, low)} and {_prose(amounts, high)})"
     least = "at least " if total["without_price"] else ""
-    return f"{ran}, and {cost} {least}{_prose(shown, total['usd'])}{between}."
+    return f"{ran}, and {cost} {least}{_prose(amounts, total['usd'])}{between}."
 
 
 def _ran(hours: str, machines: int, begin: str) -> tuple[str, str]:
@@ -104,7 +104,7 @@ def _missing_sentences(document: ReportDocument) -> Iterator[str]:
         yield f"{number} {have} in no sum: {first_few(names, FEW)}."
 
 
-def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _going_on(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     burn, projected = document["burn"], document["projected"]
     stopped = sum(idle_resource["usd_per_month"] is None for idle_resource in document["idle_resources"])
     if burn["without_price"] > stopped:
@@ -113,39 +113,39 @@ def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         return
     month = ""
     if projected is not None:
-        month = f"; at that rate the sum is {_prose(shown, projected['end_of_month']['usd'])} at the month's end"
-    yield f"Now it costs {shown.prose(burn['usd_per_hour'], 2)} an hour{month}."
+        month = f"; at that rate the sum is {_prose(amounts, projected['end_of_month']['usd'])} at the month's end"
+    yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour{month}."
 
 
-def _budgets(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _budgets(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     for budget in document["budgets"]:
         if Decimal(budget["remaining_usd"]) <= 0:
-            yield f"The budget {budget['name']} of {_prose(shown, budget['limit_usd'])} is used up."
+            yield f"The budget {budget['name']} of {_prose(amounts, budget['limit_usd'])} is used up."
         elif budget["exhausted_at"] is not None:
             at = from_iso(budget["exhausted_at"])
             yield (
                 f"The budget {budget['name']} is empty on {at:%Y-%m-%d} at this rate: "
-                f"{_prose(shown, budget['remaining_usd'])} of {_prose(shown, budget['limit_usd'])} are left."
+                f"{_prose(amounts, budget['remaining_usd'])} of {_prose(amounts, budget['limit_usd'])} are left."
             )
 
 
-def _prepaid(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _prepaid(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     for one in document["prepaid"]:
         end = ""
         if one["ends_at"] is not None:
-            rate = shown.prose(one["usd_per_hour"], 2)
+            rate = amounts.prose(one["usd_per_hour"], 2)
             end = f"; at {rate} an hour it ends {clock(one['ends_at'])}, and its data is deleted then"
-        yield f"The credit of {one['account']} was {_prose(shown, one['left_usd'])} at {clock(one['as_of'])}{end}."
+        yield f"The credit of {one['account']} was {_prose(amounts, one['left_usd'])} at {clock(one['as_of'])}{end}."
 
 
-def _idle(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _idle(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     idle = document["idle"]
     unknown = Decimal(idle["unknown_hours"])
     if Decimal(idle["usd"]):
         more = f"; of {_hours(idle['unknown_hours'])} nobody knows" if unknown >= 1 else ""
-        at_most = f" (at most {_prose(shown, idle['high_usd'])})" if idle["high_usd"] != idle["usd"] else ""
+        at_most = f" (at most {_prose(amounts, idle['high_usd'])})" if idle["high_usd"] != idle["usd"] else ""
         hours = f"{_hours(idle['hours'])} in which nobody used a machine"
-        yield f"Of what was spent, {_prose(shown, idle['usd'])}{at_most} went into {hours}{more}."
+        yield f"Of what was spent, {_prose(amounts, idle['usd'])}{at_most} went into {hours}{more}."
     elif unknown >= 1 and Decimal(idle["high_usd"]):
         yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
@@ -165,21 +165,21 @@ def _saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         yield f"Spot machines cost {amount} {word} than the same hours on demand ({listed})."
 
 
-def _idle_cost_sentences(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _idle_cost_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     idle_resources = document["idle_resources"]
     if not idle_resources:
         return
     known = [Decimal(one["usd_per_month"]) for one in idle_resources if one["usd_per_month"] is not None]
     resources = "1 resource" if len(idle_resources) == 1 else f"{len(idle_resources)} resources"
-    amount = f" {_prose(shown, f'{sum(known):f}')} a month" if known else ""
+    amount = f" {_prose(amounts, f'{sum(known):f}')} a month" if known else ""
     without = f" ({len(idle_resources) - len(known)} without a known price)" if len(known) < len(idle_resources) else ""
     costs = "costs" if len(idle_resources) == 1 else "cost"
     yield f"{resources} without a running machine {costs}{amount or ' money'}{without}."
 
 
-def _prose(shown: Amounts, usd: str) -> str:
+def _prose(amounts: Amounts, usd: str) -> str:
     """Return an amount as prose has it: small ones with two more digits."""
-    return shown.prose(usd, 0 if abs(Decimal(usd)) >= 1 else 2)
+    return amounts.prose(usd, 0 if abs(Decimal(usd)) >= 1 else 2)
 
 
 def _hours(text: str) -> str:

@@ -14,7 +14,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.views.advice.compare import MAX_POINTS, curve
 from cloudgpu.views.advice.compare_basis import assumptions
-from cloudgpu.views.advice.compare_sentences import Shown, count, hours_text, own_sentence, pace_name, sentence
+from cloudgpu.views.advice.compare_sentences import AmountFormat, count, hours_text, own_sentence, pace_name, sentence
 from tests.views.a_comparison import BEGIN, DESKTOP, NOW, WON, a_comparison, a_story
 
 DAY = timedelta(days=1)
@@ -28,7 +28,7 @@ def of(history=None, desktop=DESKTOP, **more):
 
 
 def said(story):
-    return sentence(story, Shown())
+    return sentence(story, AmountFormat())
 
 
 def cheap(usd, **more):
@@ -79,16 +79,16 @@ def test_no_amount_is_in_dollars_where_another_currency_was_asked_for():
     document = a_comparison()
     spoken = [document["sentence"], document["own_machines_sentence"], *document["assumptions"]]
     assert "$" not in " ".join(spoken)
-    assert [Shown(WON)(Money.usd(usd)) for usd in ("0.0001", "0.001", "0")] == ["0.14 KRW", "1 KRW", "0 KRW"]
-    assert [Shown()(Money.usd(usd)) for usd in ("0", "0.001", "1234.5")] == ["$0.00", "$0.0010", "$1,234.50"]
+    assert [AmountFormat(WON)(Money.usd(usd)) for usd in ("0.0001", "0.001", "0")] == ["0.14 KRW", "1 KRW", "0 KRW"]
+    assert [AmountFormat()(Money.usd(usd)) for usd in ("0", "0.001", "1234.5")] == ["$0.00", "$0.0010", "$1,234.50"]
 
 
 def test_what_it_is_worth_is_said_one_way_or_counted():
-    paid = assumptions(of(), Shown())
+    paid = assumptions(of(), AmountFormat())
     assert any(
         "It could still be sold for about $6,800.00 now (by a straight line over 4 years)." in one for one in paid
     )
-    counted = assumptions(of(desktop=replace(DESKTOP, depreciation=Depreciation.STRAIGHT)), Shown())
+    counted = assumptions(of(desktop=replace(DESKTOP, depreciation=Depreciation.STRAIGHT)), AmountFormat())
     assert "What the desktop is still worth is taken off (by a straight line over 4 years): $6,800.00 now." in counted
 
 
@@ -136,10 +136,10 @@ def test_few_names_and_small_numbers_are_words():
 
 def test_of_own_machines_is_said_what_nobody_knows():
     (own,) = a_story().own
-    known = own_sentence([replace(own, unknown=timedelta(0))], Shown())
+    known = own_sentence([replace(own, unknown=timedelta(0))], AmountFormat())
     assert known.startswith("Your own machine worked for 90.0 hours, with $3.00 of electricity; the same work")
-    assert own_sentence([own], Shown()) == f"{known[:-1]}; of 2.0 hours nobody knows."
-    nothing = own_sentence([replace(own, worked=timedelta(0))] * 2, Shown())
+    assert own_sentence([own], AmountFormat()) == f"{known[:-1]}; of 2.0 hours nobody knows."
+    nothing = own_sentence([replace(own, worked=timedelta(0))] * 2, AmountFormat())
     assert nothing == "Your own machines ran for 4.0 hours of which nobody knows whether they were work."
 
 
