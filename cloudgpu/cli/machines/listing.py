@@ -42,7 +42,7 @@ def list_machines(
         session.clock(),
         lambda: bool(session.ledger.machines()),
         verbose=verbose,
-        asked=refresh,
+        queried=refresh,
         mine=mine,
         me=session.settings.owner,
         nodes=nodes,
@@ -110,9 +110,9 @@ def _credits(found: list[CreditDocument], now: Any) -> list[str]:
     return [paragraph(credit_text(credit, now)) for credit in found]
 
 
-def _none(*, ever: bool, asked: bool) -> str:
+def _none(*, ever: bool, queried: bool) -> str:
     """Return that there is no machine: of the ledger alone, unless the clouds were asked."""
-    if asked:
+    if queried:
         return "No machine is running."
     known = "No machine is running" if ever else "No machine yet"
     first = "" if ever else "\nStart with: cloudgpu up --dry-run"
