@@ -47,3 +47,9 @@ def spent_until_now(machine: Machine, now: datetime) -> Money:
     """
     ended = sum(sums[1] for sums in machine.usage_totals.values())
     return money(ended + total(charge(use, now) for use in machine.open_usage).amount)
+
+
+def unpriced_of(machine: Machine) -> list[str]:
+    """Return of which resources something ran, or runs, without a known price."""
+    ended = {resource for resource, sums in machine.usage_totals.items() if sums[5]}
+    return sorted(ended | {use.resource for use in machine.open_usage if not use.segments})
