@@ -17,9 +17,9 @@ from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.instances import Process
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Available, Price, Requirements
+from cloudgpu.core.model.offers import Available, Offer, Price, Requirements
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
-from cloudgpu.core.policies.guards import Agent, Safeguards
+from cloudgpu.core.policies.guards import Agent, Safeguards, is_billed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Provider
 
@@ -405,3 +405,8 @@ def guarding(provider: Provider, resolved: Resolved) -> Safeguards:
         tagged=isinstance(provider, Taggable),
         alone=found.only_passes,
     )
+
+
+def needs_run(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
+    """Say whether only runs of the reaper would end what this launch costs, by all that its place has."""
+    return guarding(provider, resolved).alone and is_billed(provider.kind, offer.price.per_hour.nanos)

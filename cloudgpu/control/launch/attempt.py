@@ -16,7 +16,6 @@ from cloudgpu.control.launch.budget_preview import budget_remedy
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.control.session.guarding import needs_guard
 from cloudgpu.control.session.identity import registered_identity
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_lines import launch_intended
@@ -33,7 +32,7 @@ from cloudgpu.core.values.naming import derived_key, machine_id, made_name, tag_
 from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger import saved_calls as saved
-from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guarding
+from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guarding, needs_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,7 +111,7 @@ def _guards(prepared: Prepared, ready: _Ready) -> GuardsRecord:
     """Return what guards a machine, and whether it was agreed that no run from outside does."""
     provider, resolved = ready.at.provider, ready.resolved
     found = guarding(provider, resolved).to_json()
-    return {**found, "waived": True} if prepared.no_guard and needs_guard(provider, ready.offer, resolved) else found
+    return {**found, "waived": True} if prepared.no_guard and needs_run(provider, ready.offer, resolved) else found
 
 
 def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _Ready:

@@ -89,13 +89,11 @@ def check_asking(request: AdmissionRequest, override: str | None, way: Remedy) -
         raise refusal(request, way)
 
 
-def differences(session: Session, prepared: Prepared, machine: Machine | None) -> list[RequestDifference]:
+def differences(session: Session, prepared: Prepared, machine: Machine) -> list[RequestDifference]:
     """Return each option in which this request is not the one that launched the machine, and how to have it so.
 
-    None where the request returns no machine. One that was taken up without its launch record is compared with nothing.
+    One that was taken up without its launch record is compared with nothing.
     """
-    if machine is None:
-        return []
     launch = next((one for one in session.ledger.events(machine.id) if one.kind == "launch_intended"), None)
     if launch is None:
         return []
@@ -104,8 +102,9 @@ def differences(session: Session, prepared: Prepared, machine: Machine | None) -
 
 def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
-    existing = None if prepared.existing is None else machine(session, prepared.existing)
-    differs = differences(session, prepared, prepared.existing)
+    there = prepared.existing
+    existing = None if there is None else machine(session, there)
+    differs = [] if there is None else differences(session, prepared, there)
     return {"plan": _plan(session, prepared), "existing": existing, "differences": differs}
 
 

@@ -19,7 +19,7 @@ from cloudgpu.control.inventory.unrecorded_termination import terminate_without_
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
 from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
-from cloudgpu.control.launch.cluster import find_or_settle_node, node_offers, nodes_launched
+from cloudgpu.control.launch.cluster import find_or_settle_node, nodes_launched
 from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
@@ -34,7 +34,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.launch.plan import Lease, budget_subject
+from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
 from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name
 from cloudgpu.core.model.offers import Market, Offer, Trust
@@ -47,7 +47,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
-from cloudgpu.providers.abilities import Resolved, Taggable
+from cloudgpu.providers.abilities import Resolved, Taggable, needs_run
 from cloudgpu.underway import changing
 from cloudgpu.views.plans import plan_value
 
@@ -110,7 +110,7 @@ def launch(
             except ProviderUnavailable as error:
                 error.next = SETTLES_FIRST if prepared.new else error.next
                 raise
-        nodes = nodes_launched(session, machine)
+        nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
         with _launched(machine):
             nodes = [timers.guard(session, one, "launch") for one in nodes]
     with _launched(machine):
@@ -127,7 +127,7 @@ def launch_document(session: Session, prepared: Prepared, done: Launched, on_sta
         "nodes": [machine(session, one) for one in done.nodes] if len(done.nodes) > 1 else [],
         "found": done.found,
         "on_start": on_start,
-        "differences": differences(session, prepared, done.machine if done.found else None),
+        "differences": differences(session, prepared, done.machine) if done.found else [],
         "plan": plan_value(prepared.plan),
     }
 
@@ -282,9 +282,10 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             looked.add(offer.available.account)
             _look_at(session, prepared, offer)
         try:
-            places = [(one, _resolved(session, prepared, one)) for one in node_offers(prepared, offer)]
-            if not prepared.no_guard:  # the run that the plan relied on may have fallen silent since
-                check_launch_guarded(session, prepared.candidates.of(offer).provider, *places[0])
+            each = node_offers(prepared.plan.nodes, offer, prepared.offers)
+            places = [(one, _resolved(session, prepared, one)) for one in each]
+            if not prepared.no_guard and needs_run(prepared.candidates.of(offer).provider, *places[0]):
+                check_launch_guarded(session, offer)  # the run that the plan relied on may have fallen silent since
         except refused.unsent as error:  # known before anything is sent
             session.report(refused.add(offer, error))
             continue
