@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.totals import spent_until_now, unpriced_of
 from cloudgpu.core.model.facts import record_of
+from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import agents_end, guards_of, is_spared, reason_of, timers_end
 from cloudgpu.core.values.money import Money, usd
@@ -141,16 +142,6 @@ def _identity(identity: RecordedIdentity | None) -> Identity | None:
     if identity is None:
         return None
     return {"kind": identity.kind, "id": identity.id, "text": identity.words}
-
-
-def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None:  # noqa: A002
-    """Return what a provider's console calls a machine: its id without the place that cloudgpu sets before it.
-
-    `us-east-1/i-0123456789abcdef0` on AWS is `i-0123456789abcdef0`. None where the provider has not told one.
-    """
-    if not id:
-        return None
-    return next((id.removeprefix(f"{place}/") for place in (zone, region) if place and id.startswith(f"{place}/")), id)
 
 
 def retained_value(entry: Retained) -> RetainedPart:

@@ -34,7 +34,7 @@ from cloudgpu.core.events.observations import (
     too_fresh,
 )
 from cloudgpu.core.events.projection import project_event
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here, reachable_regions
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
@@ -96,7 +96,7 @@ def sync_accounts(
                 shared[account] = provider
     machines = session.ledger.machines()
     kept_of = (accounts if retained else ()) if isinstance(retained, bool) else retained
-    to_price, regions = pricing.to_ask(session, machines), regions_of(machines)
+    to_price, regions = pricing.to_ask(session, machines), reachable_regions(machines)
     found_whose = []
     for answer in ask_accounts(
         session, accounts, asked_at, to_price, regions, retained_of=kept_of, again_after=again_after
@@ -119,14 +119,6 @@ def sync_accounts(
     look.asked = queried_accounts(session, accounts, look.closed)
     clean_up_local_files(session)
     return look
-
-
-def regions_of(machines: Sequence[Machine]) -> dict[str, set[str]]:
-    """Return where machines lie that may cost something now, by the kind of provider."""
-    found: dict[str, set[str]] = {}
-    for machine in filter(is_reachable_here, machines):
-        found.setdefault(machine.provider, set()).add(machine.region)
-    return found
 
 
 def _elsewhere(

@@ -185,7 +185,8 @@ def _request(
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )
     _check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
-    check_container(provider, template, _cluster(request, template))
+    cluster = _cluster(request, template)
+    check_container(provider, template, cluster)
     _check_spot(request, provider, market)
     owner = owner_of(session, request)
     project = request.project.strip() if request.project else session.settings.project
@@ -210,7 +211,7 @@ def _request(
         setup=_setup(request.setup, template, keep_disk=keep_disk),
         policy_by=terms.by,
         terms=terms.terms.record(),
-        cluster=_cluster(request, template),
+        cluster=cluster,
     ), terms
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -111,9 +110,10 @@ def launch(
                 error.next = SETTLES_FIRST if prepared.new else error.next
                 raise
         nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
-        with _launched(machine):
+        left = _left(machine)
+        with changing(left):
             nodes = [timers.guard(session, one, "launch") for one in nodes]
-    with _launched(machine):
+    with changing(left):
         if not found or any(one.state in ("running", "pending") for one in nodes):
             nodes = _all_ready(session, nodes, found=found, wait=wait)
         clean_up_local_files(session)
@@ -132,13 +132,12 @@ def launch_document(session: Session, prepared: Prepared, done: Launched, on_sta
     }
 
 
-def _launched(machine: Machine) -> AbstractContextManager[None]:
+def _left(machine: Machine) -> str:
+    """Return what an interruption leaves once this machine is launched, or was found."""
     name, billed = command_name(machine), and_billed(machine, " and billed")
-    return changing(
-        f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
-        if machine.terminated_at is None
-        else f"{name} does not run; its disk remains."
-    )
+    if machine.terminated_at is not None:
+        return f"{name} does not run; its disk remains."
+    return f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
 
 
 def _look_first(session: Session, prepared: Prepared) -> None:

@@ -18,7 +18,7 @@ from cloudgpu.ledger.log import locks
 
 if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
-    from cloudgpu.config.policies.terms import HomeTerms
+    from cloudgpu.config.policies.find import HomeTerms
     from cloudgpu.core.alerts.alerts import AlertState
     from cloudgpu.core.events.account_names import CurrentNames
     from cloudgpu.core.events.log import Event
@@ -90,8 +90,7 @@ class SessionBase:
     def home_terms(self) -> HomeTerms:
         """What this home says of its machines; its id is the computer and the directory."""
         from cloudgpu.access.computer import computer
-        from cloudgpu.config.policies.find import policy_paths
-        from cloudgpu.config.policies.terms import HomeTerms
+        from cloudgpu.config.policies.find import HomeTerms, policy_paths
 
         id_, settings = f"{computer()}{os.path.realpath(self.home.root)}", self.settings
         jump = str(settings.alerts.price_jump)

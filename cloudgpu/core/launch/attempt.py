@@ -1,16 +1,22 @@
-"""An attempt as JSON: the exact call, saved before it is sent so that a later process can send it again."""
+"""An attempt of a launch: made of a request at an offer, and as JSON.
+
+The exact call is saved before it is sent, so that a later process can send it again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from cloudgpu.core.model import instances
+from cloudgpu.core.model.cluster import node_id
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import (
     Accelerator,
     Available,
@@ -22,7 +28,51 @@ from cloudgpu.core.model.offers import (
     price_from_json,
 )
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.naming import machine_id, tag_value, token
+from cloudgpu.core.values.times import epoch, from_iso, iso
+
+
+def attempt_of(
+    request: LaunchRequest, offer: Offer, boot: Boot, number: int, ledger: tuple[str, int], now: datetime
+) -> Attempt:
+    """Return the attempt of this number to launch a request at an offer. `ledger` is its id and its last line."""
+    id_, head = ledger
+    expires = now.replace(microsecond=0) + timedelta(seconds=request.lease_s)
+    renew_until = now.replace(microsecond=0) + timedelta(seconds=request.renew_s)
+    cluster = request.cluster
+    machine = node_id(cluster) if cluster else machine_id(id_, request.key)
+    tags = {
+        instances.TAG_ID: machine,
+        instances.TAG_NAME: tag_value(request.name),
+        instances.TAG_LEDGER: id_,
+        instances.TAG_SEQ: str(head),
+        instances.TAG_KEY: request.key,
+        instances.TAG_OWNER: tag_value(request.owner),
+        instances.TAG_PROJECT: tag_value(request.project),
+        instances.TAG_POLICY: tag_value(request.policy),
+        instances.TAG_EXPIRES: epoch(expires),
+        instances.TAG_RENEW_UNTIL: epoch(renew_until),
+    }
+    if cluster is not None:
+        tags |= {instances.TAG_CLUSTER: cluster.tag(), instances.TAG_NODE: str(cluster.node)}
+    return Attempt(
+        token=token(id_, request.key, number),
+        number=number,
+        machine=machine,
+        ledger=id_,
+        request=request,
+        offer=offer,
+        tags=tags,
+        boot=boot,
+        made_at=now,
+        expires=expires,
+        renew_until=renew_until,
+    )
+
+
+def next_number(machines: Iterable[Machine]) -> int:
+    """Return the number of the attempt that comes after those that launched these machines."""
+    return max((machine.attempt_number for machine in machines), default=0) + 1
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A provider says which of these it has (`Provider.guards`); a machine's row has t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -170,6 +170,14 @@ def timers_end(machine: Machine) -> str | None:
     found = guards_of(machine)
     follows = found is not None and found.follows and found.timer is not Timer.NONE
     return machine.renew_until if follows else machine.timer
+
+
+def timer_is_due(machine: Machine, now: datetime) -> bool:
+    """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
+    if machine.terminated_at is not None or machine.provider_id is None or machine.renew_until is None:
+        return False
+    rests = machine.state in ("stopped", "deallocated") and not machine.billed
+    return machine.timer != machine.renew_until and not (rests and from_iso(machine.renew_until) <= now)
 
 
 def reason_of(machine: Machine) -> str | None:
