@@ -54,7 +54,6 @@ from cloudgpu.core.jobs.alerts import job_findings
 from cloudgpu.core.jobs.job import Job, jobs_of
 from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.team.people import People
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -90,8 +89,7 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     bills = session.ledger.billable_machines()
     machines = [_as_seen(session, machine, iso(now)) for machine in living_machines(bills)]
     of_machines = machine_findings(machines, dict(_asked_since(session, machines)), now)
-    over = ended_findings(map(_with_reason, (machine for machine in bills if machine.unrequested_stop)), now)
-    lost = lost_findings(map(_with_reason, (machine for machine in bills if machine.cluster)), now)
+    over, lost = ended_findings(bills, now), lost_findings(bills, now)
     jobs = _of_jobs(session, bills, now)
     alone = starmap(unguarded_finding, unguarded_machines(session, machines))
     return (
@@ -103,10 +101,6 @@ def found_here(session: Session) -> tuple[Finding, ...]:
         *price_leaps(machines, _factor_of(session)),
         *_held_back(session),
     )
-
-
-def _with_reason(machine: Machine) -> Machine:
-    return machine._replace(state_reason=reason_of(machine)) if machine.unrequested_stop else machine
 
 
 def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[Finding]:

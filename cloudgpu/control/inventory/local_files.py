@@ -41,13 +41,14 @@ def put_in_order(session: Session) -> None:
     for token, lock in calls:
         if token not in {row.token for row in alive} and not session.is_locked(lock):
             saved.forget(session.home.attempts, token)
-    known = {row.id: row for row in machines}
+    living, known = {row.id for row in alive}, {row.id: row for row in machines}
+    gone = {one for one in {*pinned, *tunnelled} - living if not _is_between_attempts(session, known.get(one))}
     for machine in pinned:
-        if machine not in known or not _may_live(session, known[machine]):
+        if machine in gone:
             known_hosts.unpin(session.home.known_hosts, machine)
-    gone = [machine for machine in tunnelled if machine not in known or not _may_live(session, known[machine])]
-    for machine in gone:
-        background.stop(session.home.tunnels, machine)
+    for machine in tunnelled:
+        if machine in gone:
+            background.stop(session.home.tunnels, machine)
     for row in alive:
         if row.shared:  # the system's own ssh can verify it then, too
             pin_shared(session, row)
@@ -57,6 +58,6 @@ def put_in_order(session: Session) -> None:
     )
 
 
-def _may_live(session: Session, machine: Machine) -> bool:
-    """Say whether a machine lives, or is between two attempts of a launch that goes on."""
-    return machine.terminated_at is None or session.is_locked(lock_name(machine.key or machine.id))
+def _is_between_attempts(session: Session, machine: Machine | None) -> bool:
+    """Say whether a machine that does not live is between two attempts of a launch that goes on."""
+    return machine is not None and session.is_locked(lock_name(machine.key or machine.id))

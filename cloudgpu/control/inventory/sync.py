@@ -31,6 +31,7 @@ from cloudgpu.core.events.observations import (
     is_resized,
     lines_of,
     not_before,
+    one_per_machine,
     too_fresh,
 )
 from cloudgpu.core.events.projection import project_event
@@ -172,27 +173,6 @@ def _noted(session: Session, machine: Machine, line: Draft) -> Machine:
         return project_event(machine, line)
 
 
-def _one_per_machine(instances: Sequence[Instance], machines: dict[str, Machine], look: SyncResult) -> list[Instance]:
-    """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
-
-    A second living one is named as a gap.
-    """
-
-    def place(one: Instance) -> tuple[bool, bool]:
-        row = machines.get(one.tags[TAG_ID])
-        return one.state is State.TERMINATED, row is not None and row.provider_id != one.id
-
-    chosen: dict[str, Instance] = {}
-    for instance in sorted(instances, key=place):
-        machine = instance.tags[TAG_ID]
-        if machine in chosen and instance.state is not State.TERMINATED:
-            both = f"{chosen[machine].id} and {instance.id}"
-            why = f"it has two living machines, {both}, and cloudgpu manages only the first"
-            look.unanswered.append(Unanswered(machine, why))
-        chosen.setdefault(machine, instance)
-    return list(chosen.values())
-
-
 def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
     account, listing, now = answer.account, answer.listing, answer.asked_at
     look.unanswered += listing.unanswered
@@ -205,7 +185,9 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
     drafts: list[Draft] = lines_of(answer.priced, list(machines.values()), now)
     ours: set[str] = set()
     mine = [one for one in mine if _is_ours(one, every, machines, answer, look)]
-    for instance in _one_per_machine([one for one in mine if _is_of_this_life(machines, one)], machines, look):
+    chosen, twice = one_per_machine([one for one in mine if _is_of_this_life(machines, one)], machines)
+    look.unanswered += twice
+    for instance in chosen:
         ours.add(instance.tags[TAG_ID])
         look.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
         drafts += _seen(session, machines.get(instance.tags[TAG_ID]), instance, look, answer)
@@ -283,7 +265,7 @@ def _is_asked(machine: Machine, listing: Listing) -> bool:
     return machine.launch_status != "open" or covers(listing, machine)
 
 
-def _is_of_this_life(machines: dict[str, Machine], instance: Instance) -> bool:
+def _is_of_this_life(machines: Mapping[str, Machine], instance: Instance) -> bool:
     """Say whether this is no machine of an earlier launch, which clouds go on showing for a while after its end."""
     row = machines.get(instance.tags[TAG_ID])
     gone = instance.state in (State.TERMINATED, State.STOPPING)

@@ -23,7 +23,6 @@ from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Offer
-from cloudgpu.core.model.records import ScheduledRunRecord
 from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.core.policies.runs import ScheduledRun, guarding_run, missing_for_guard, with_run
 from cloudgpu.core.values.naming import scope_of
@@ -76,11 +75,14 @@ def _number(file: Path) -> str:
     """Return the number of a home, made at the first sync; empty where it cannot be kept, as on a full disk."""
     if not (found := _line(file)) and file.parent.is_dir():
         with suppress(OSError, InvalidRequest), locked(file):
-            found = _line(file)  # another process may just have made it
-            if not found:
-                found = secrets.token_hex(8)
-                write_whole(file, f"{found}\n".encode())
-    return _line(file)
+            found = _line(file) or _new_number(file)  # another process may just have made it
+    return found
+
+
+def _new_number(file: Path) -> str:
+    number = secrets.token_hex(8)
+    write_whole(file, f"{number}\n".encode())
+    return number
 
 
 def own_run(
@@ -104,11 +106,6 @@ def own_run(
 def scheduled(session: SessionBase) -> tuple[ScheduledRun, ...]:
     """Return the latest scheduled runs of all homes, with the one that is under way here. Raises as the ledger."""
     return with_run(last_pass(session.ledger).scheduled, session.own_run, session.clock())
-
-
-def scheduled_records(session: SessionBase) -> list[ScheduledRunRecord]:
-    """Return the scheduled runs that the line of a run carries to the next one."""
-    return [one.record() for one in scheduled(session)]
 
 
 def run_of_launch(session: SessionBase, offer: Offer) -> ScheduledRun | None:
