@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.totals import spent_until_now, unpriced_of
+from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
 from cloudgpu.core.model.machine import Machine, comes_back, command_name, has_retained_resources, not_none
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound

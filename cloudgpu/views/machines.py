@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.totals import spent_until_now, unpriced_of
+from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.machine import Machine

@@ -12,24 +12,22 @@ from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, part
 from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import admit, append_if_admitted
 from cloudgpu.control.budgets.credit import check_credit, read_credit
-from cloudgpu.control.launch.budget_preview import budget_remedy
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.identity import registered_identity
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_lines import launch_intended
-from cloudgpu.core.launch.attempt import attempt_of, next_number
+from cloudgpu.core.launch.attempt import attempt_of, launch_name, next_number
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
-from cloudgpu.core.model.cluster import cluster_name, node_key, node_name, request_of_node
+from cloudgpu.core.model.cluster import node_keys, request_of_node
 from cloudgpu.core.model.launch import Attempt, Boot, Part
-from cloudgpu.core.model.machine import Machine, has_retained_resources, scope_of_row
+from cloudgpu.core.model.machine import has_retained_resources, scope_of_row
 from cloudgpu.core.model.offers import Offer, Price
 from cloudgpu.core.policies.guards import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
-from cloudgpu.core.values.naming import derived_key, made_name
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.core.values.naming import derived_key
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guards_record
 
@@ -98,7 +96,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
         return [*lines, *admit(session, view, first, prepared.override, others=others, of_cluster=named)]
 
     try:
-        append_if_admitted(session, decision, budget_remedy(session, prepared))
+        append_if_admitted(session, decision, prepared.remedy(session.clock()))
     except BaseException:
         for attempt in made:
             if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:
@@ -124,7 +122,7 @@ def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
 def _attempts(session: Session, prepared: Prepared, each: Sequence[_Ready], view: View) -> list[Attempt]:
     """Return the attempt of each machine, in the order of the nodes."""
     key, number = _key(prepared, view)
-    name = _name(prepared, key, view)
+    name = launch_name(prepared.name, key, prepared.plan.nodes, view.names())
     found, head = list[Attempt](), view.head()[0]
     for node, ready in enumerate(each):
         request = request_of_node(replace(ready.at.request, key=key, name=name), view.id, node)
@@ -134,7 +132,7 @@ def _attempts(session: Session, prepared: Prepared, each: Sequence[_Ready], view
 
 
 def _boot(session: Session, template: Template, at: Candidate, offer: Offer, resolved: Resolved) -> Boot:
-    host = _host_key(session, offer, resolved)
+    host, client = _host_key(session, offer, resolved), client_key(session)
     now, policy, request = session.clock(), at.policy, at.request
     until, item = now + timedelta(seconds=request.renew_s), offer.available
     spared = is_spared(of_offer(item, request.setup), policy)
@@ -148,7 +146,7 @@ def _boot(session: Session, template: Template, at: Candidate, offer: Offer, res
         jupyter=template.jupyter,
         agent_source=agent_source(),
         user="",
-        client_public_keys=(client_key(session).public_line,),
+        client_public_keys=(client.public_line,),
         host_public_key=host.public_line,
         host_private_key=host.private_pem,
         policy={}
@@ -174,38 +172,11 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
 
 def _key(prepared: Prepared, view: View) -> tuple[str, int]:
     """Return the launch key and the number of the attempt: a new generation after a machine that lived."""
-    if prepared.key is not None:
-        return prepared.key, next_number(_launched(prepared, prepared.key, view))
     generation = 1
     while True:
-        key = derived_key(prepared.fingerprint, generation)
-        rows = _launched(prepared, key, view)
-        if not any(machine.launch_status in ("made", "open") or has_retained_resources(machine) for machine in rows):
+        key = derived_key(prepared.fingerprint, generation) if prepared.key is None else prepared.key
+        rows = [row for one in node_keys(key, prepared.plan.nodes) for row in view.launched(one)]
+        lived = any(one.launch_status in ("made", "open") or has_retained_resources(one) for one in rows)
+        if prepared.key is not None or not lived:
             return key, next_number(rows)
         generation += 1
-
-
-def _launched(prepared: Prepared, key: str, view: View) -> list[Machine]:
-    """Return what was launched under a key: of a cluster all nodes."""
-    if prepared.plan.nodes == 1:
-        return view.launched(key)
-    return [row for node in range(prepared.plan.nodes) for row in view.launched(node_key(key, node))]
-
-
-def _name(prepared: Prepared, key: str, view: View) -> str:
-    """Return what a machine or a cluster is called: neither has the name of one that is there, nor has a node."""
-    own = {key, *(node_key(key, node) for node in range(prepared.plan.nodes))}
-    taken = {name for name, of in view.names() if of not in own}
-    taken |= {cluster_name(name) for name, of in view.names() if of not in own and of.endswith("--0")}
-    if prepared.name is None:
-        return made_name(key, taken)
-    nodes = [node_name(prepared.name, node) for node in range(prepared.plan.nodes)] if prepared.plan.nodes > 1 else []
-    found = next((name for name in (prepared.name, *nodes) if name in taken), None)
-    if found is None:
-        return prepared.name
-    raise InvalidRequest(
-        f"A machine called {found} is already there, launched by another request.",
-        field="--name",
-        value=prepared.name,
-        next=f"Choose another --name, use it as it is (cloudgpu show {found}), or end it first: cloudgpu down {found}",
-    )

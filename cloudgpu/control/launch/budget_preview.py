@@ -12,7 +12,7 @@ from cloudgpu.control.budgets.credit import credit_notes, planned_credit
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
-from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal, shorter_launch
+from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal
 from cloudgpu.core.launch.plan import budget_subject
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
@@ -33,14 +33,6 @@ def sync_for_budgets(session: Session, prepared: Prepared) -> None:
     """Look at the accounts that the budgets span which cover the plan, where the last sync is old."""
     row = budget_subject(prepared.plan, prepared.name)
     sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
-
-
-def budget_remedy(session: Session, prepared: Prepared) -> Remedy:
-    """Return how less can be asked for than this plan."""
-    plan = prepared.plan
-    command = f"cloudgpu start {prepared.name}" if prepared.again else "add"
-    lease = plan.expires - session.clock()
-    return Remedy(shorter_launch(session.clock(), lease, command), offers=prepared.offers)
 
 
 def budget_question(session: Session, prepared: Prepared) -> AdmissionRequest | None:
@@ -64,7 +56,7 @@ def check_budgets(session: Session, prepared: Prepared) -> None:
         raise credit_refusal(fit, request.name or prepared.name or "this machine", lease)
     ask = budget_question(session, prepared)
     if ask is not None:
-        check_asking(ask, prepared.override, budget_remedy(session, prepared))
+        check_asking(ask, prepared.override, prepared.remedy(session.clock()))
 
 
 def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | CloudgpuError | None:

@@ -33,9 +33,10 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
+from cloudgpu.core.launch.attempt import launching
 from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name
+from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -53,7 +54,6 @@ from cloudgpu.views.plans import plan_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cloudgpu.core.model.launch import Attempt
     from cloudgpu.views.documents.machines.machines import UpDocument
 
 
@@ -110,7 +110,7 @@ def launch(
                 error.next = SETTLES_FIRST if prepared.new else error.next
                 raise
         nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
-        left = _left(machine)
+        left = launched_text(machine)
         with changing(left):
             nodes = [timers.guard(session, one, "launch") for one in nodes]
     with changing(left):
@@ -130,14 +130,6 @@ def launch_document(session: Session, prepared: Prepared, done: Launched, on_sta
         "differences": differences(session, prepared, done.machine) if done.found else [],
         "plan": plan_value(prepared.plan),
     }
-
-
-def _left(machine: Machine) -> str:
-    """Return what an interruption leaves once this machine is launched, or was found."""
-    name, billed = command_name(machine), and_billed(machine, " and billed")
-    if machine.terminated_at is not None:
-        return f"{name} does not run; its disk remains."
-    return f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
 
 
 def _look_first(session: Session, prepared: Prepared) -> None:
@@ -291,7 +283,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
         if is_forgotten(session, offer.available.account):
             session.report(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
         attempts = record(session, prepared, places)
-        session.report(_launching(attempts))
+        session.report(launching(attempts))
         try:
             send_all(session, attempts, deadline=session.clock() + SEND_WITHIN)
         except refused.sent as error:
@@ -302,14 +294,6 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return machine
     raise _refused_everywhere(prepared, refused.first)
-
-
-def _launching(attempts: Sequence[Attempt]) -> str:
-    request, item = attempts[0].request, attempts[0].offer.available
-    if len(attempts) == 1 or request.cluster is None:
-        return f"launching {request.name} on {item.provider} ({item.zone})"
-    zones = ", ".join(dict.fromkeys(one.offer.available.zone for one in attempts))
-    return f"launching {request.cluster.name} on {item.provider} ({zones}): {len(attempts)} machines"
 
 
 def _tied(session: Session, prepared: Prepared) -> Prepared:

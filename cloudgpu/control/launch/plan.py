@@ -37,6 +37,7 @@ from cloudgpu.control.session.guarding import run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override, check_owner
 from cloudgpu.core.budgets.credit import CreditFit
+from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of, setup_remarks
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
@@ -76,6 +77,11 @@ class Prepared:
     override: str | None = None  # why a budget is to be passed
     no_guard: bool = False  # launched though nothing would end it
     credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
+
+    def remedy(self, now: datetime) -> Remedy:
+        """Return how less can be asked for than this plan."""
+        command = f"cloudgpu start {self.name}" if self.again else "add"
+        return Remedy(shorter_launch(now, self.plan.expires - now, command), offers=self.offers)
 
 
 def prepare(session: Session, request: UpRequest) -> Prepared:

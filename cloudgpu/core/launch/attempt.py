@@ -5,14 +5,14 @@ The exact call is saved before it is sent, so that a later process can send it a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from cloudgpu.core.model import instances
-from cloudgpu.core.model.cluster import node_id
+from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
@@ -28,8 +28,9 @@ from cloudgpu.core.model.offers import (
     price_from_json,
 )
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import machine_id, tag_value, token
+from cloudgpu.core.values.naming import machine_id, made_name, tag_value, token
 from cloudgpu.core.values.times import epoch, from_iso, iso
+from cloudgpu.errors import InvalidRequest
 
 
 def attempt_of(
@@ -73,6 +74,38 @@ def attempt_of(
 def next_number(machines: Iterable[Machine]) -> int:
     """Return the number of the attempt that comes after those that launched these machines."""
     return max((machine.attempt_number for machine in machines), default=0) + 1
+
+
+def launch_name(name: str | None, key: str, nodes: int, there: Collection[tuple[str, str]]) -> str:
+    """Return what a machine or a cluster is called: neither has the name of one that is there, nor has a node.
+
+    `there` are the names that machines have, each with its launch key. Raises InvalidRequest for a `name` that is
+    taken.
+    """
+    own = {key, *(node_key(key, node) for node in range(nodes))}
+    taken = {name for name, of in there if of not in own}
+    taken |= {cluster_name(name) for name, of in there if of not in own and of.endswith("--0")}
+    if name is None:
+        return made_name(key, taken)
+    names = [name, *(node_name(name, node) for node in range(nodes) if nodes > 1)]
+    found = next((one for one in names if one in taken), None)
+    if found is None:
+        return name
+    raise InvalidRequest(
+        f"A machine called {found} is already there, launched by another request.",
+        field="--name",
+        value=name,
+        next=f"Choose another --name, use it as it is (cloudgpu show {found}), or end it first: cloudgpu down {found}",
+    )
+
+
+def launching(attempts: Sequence[Attempt]) -> str:
+    """Return the sentence that is told when these attempts of a launch are sent."""
+    request, item = attempts[0].request, attempts[0].offer.available
+    if len(attempts) == 1 or request.cluster is None:
+        return f"launching {request.name} on {item.provider} ({item.zone})"
+    zones = ", ".join(dict.fromkeys(one.offer.available.zone for one in attempts))
+    return f"launching {request.cluster.name} on {item.provider} ({zones}): {len(attempts)} machines"
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
