@@ -87,6 +87,13 @@ class SessionBase:
         return published_of(self.ledger.events(SUBJECT))
 
     @property
+    def place(self) -> list[str]:
+        """Which computer, user and directory this home is of: another one where it is a copy, or was moved."""
+        from cloudgpu.access.computer import computer
+
+        return [computer(), str(os.geteuid()), os.path.realpath(self.home.root)]
+
+    @property
     def home_terms(self) -> HomeTerms:
         """What this home says of its machines; its id is the computer and the directory."""
         from cloudgpu.access.computer import computer

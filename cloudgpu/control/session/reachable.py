@@ -40,7 +40,7 @@ def remember(session: SessionBase, account: str, region: str | None, found: Acco
             for left in file.parent.glob(f".{file.name}.*"):  # by a process that was killed, or that tells it again
                 left.unlink(missing_ok=True)
             fresh = file.with_name(f".{file.name}.{os.getpid()}")
-            fresh.write_text(json.dumps({"at": _here(session), "accounts": known}, indent=1) + "\n", encoding="utf-8")
+            fresh.write_text(json.dumps({"at": session.place, "accounts": known}, indent=1) + "\n", encoding="utf-8")
             fresh.replace(file)
         session.identified[account, region_key] = found
 
@@ -109,18 +109,12 @@ def _is_here(session: SessionBase, machine: Machine, known: Said) -> bool | None
 
 def remembered(session: SessionBase) -> Said:
     """Return what accounts said, by account and region; nothing where this home is a copy, or was moved, since."""
-    here = _here(session)
+    here = session.place
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(session.home.identities.read_text(encoding="utf-8"))
         if found["at"] == here:
             return {str(name): dict(identities) for name, identities in found["accounts"].items()}
     return {}
-
-
-def _here(session: SessionBase) -> list[str]:
-    from cloudgpu.access.computer import computer
-
-    return [computer(), str(os.geteuid()), os.path.realpath(session.home.root)]
 
 
 @dataclass(frozen=True, slots=True)
