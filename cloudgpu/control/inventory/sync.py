@@ -129,14 +129,11 @@ def _elsewhere(
 
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
     """
-    every = set(accounts) >= set(used_accounts(session))
-    machines = [
-        machine
-        for machine in session.ledger.machines()
-        if is_reachable_here(machine) and (every or machine.account in accounts)
-    ]
     named = {gap.scope for gap in look.unanswered}
-    machines = [machine for machine in machines if machine.account not in named]
+    machines = [one for one in session.ledger.machines() if is_reachable_here(one) and one.account not in named]
+    theirs = [machine for machine in machines if machine.account in accounts]
+    if len(theirs) < len(machines) and not set(accounts) >= set(used_accounts(session)):
+        machines = theirs
     return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in named]
 
 
