@@ -6,7 +6,7 @@ The exact call is saved before it is sent, so that a later process can send it a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -110,7 +110,7 @@ def launching(attempts: Sequence[Attempt]) -> str:
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     """Return the whole attempt as plain JSON values. It holds the host's private key: write it 0600."""
-    plain: dict[str, Any] = _plain(asdict(attempt))
+    plain: dict[str, Any] = _plain(attempt)
     return plain
 
 
@@ -151,6 +151,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
