@@ -52,9 +52,10 @@ DEEDS = {
     "stop": on_it(lambda session, row: stop(session, row, why="asked")),
     "extend": on_it(lambda session, row: extend(session, plan_extension(session, row, timedelta(hours=2)))),
     "hold": on_it(lambda session, row: set_hold(session, row, session.clock() + timedelta(hours=2))),
+    "day": lambda session: session.pause(86_400),
     "start": on_it(lambda session, row: start(session, row, new_lease(session, row, None))),
 }
-BEFORE = {"nothing": (), "running": ("up",), "stopped": ("up", "stop")}  # what was done by then
+BEFORE = {"nothing": (), "running": ("up",), "stopped": ("up", "stop"), "late": ("up", "day")}  # what was done by then
 PAIRS = [
     *[("nothing", "up", other) for other in ("up", "ls", "reap")],
     *[("running", "down", other) for other in ("up", "ls", "stop", "reap")],
@@ -66,7 +67,9 @@ SOAKED = [
     *[("running", "extend", other) for other in ("down", "stop", "reap", "extend")],
     ("running", "hold", "down"),
     ("stopped", "start", "extend"),
+    *[("late", "reap", other) for other in ("reap", "extend", "hold", "start", "up", "down")],
 ]
+POLICY = "lease: 8h\nrenew_until: 3d\nunknown: end\n"  # no machine here has an agent
 
 
 class World:
@@ -89,6 +92,8 @@ class World:
         home = self.place / name
         home.mkdir()
         (home / "config.toml").write_text(self.config)
+        (home / "policies").mkdir()
+        (home / "policies" / "default.yaml").write_text(POLICY)
         clock = ManualClock(self.true())
         clock.advance(off_s)
         self.clocks.append(clock)
@@ -166,3 +171,10 @@ def test_there_is_one_machine_in_more_orders_and_it_is_known(lab, tmp_path, befo
 @pytest.mark.parametrize("kills", [False, True])
 def test_a_lease_or_a_hold_beside_an_end_leaves_one_machine_that_is_known(lab, tmp_path, before, first, second, kills):
     in_orders(lab, tmp_path, before, (first, second), -240, kills, count=2)
+
+
+def test_the_reaper_ends_a_machine_whose_lease_is_over(lab, tmp_path):
+    world = World(lab, tmp_path / "late", 0)
+    for deed in (*BEFORE["late"], "reap"):
+        DEEDS[deed](world.later)
+    assert world.billed() == []
