@@ -103,3 +103,15 @@ def test_a_computer_that_has_not_the_files_of_a_job_launches_nothing_for_it(lab,
         found = carrier.reconcile()
     assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
     assert (lab.session.ledger.machines(), lab.machines()) == ([], [])
+
+
+@pytest.mark.parametrize("cut_off", ["before"], indirect=True)
+def test_a_computer_that_has_not_the_files_of_a_job_launches_none_for_one_that_was_never_made(lab, cut_off):
+    for one in (lab.home / "jobs" / "snapshots", lab.session.home.attempts):
+        shutil.rmtree(one)
+    lab.later(hours=1)
+    with JobReconciler(lab.session, cut_off.id, {}) as carrier:
+        found = carrier.reconcile()
+    assert settled(lab).launch_status == "void"
+    assert "are not on this computer" in found.why
+    assert found.job.is_living
