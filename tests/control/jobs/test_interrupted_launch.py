@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
@@ -15,6 +16,8 @@ from cloudgpu.control.jobs.store import the_job
 from cloudgpu.core.billing.totals import spent_until_now as bill_spent
 from cloudgpu.core.events.job_lines import job_machine
 from cloudgpu.core.values.money import Money
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.testing.helpers import make_attempt
 from tests.control.conftest import Lab
 
 
@@ -91,6 +94,20 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
     (row,) = lab.session.ledger.machines()
     assert bill_spent(row, lab.clock()) > Money.usd(10)
     assert Money(0) < spent < Money.usd(1)
+
+
+def test_max_cost_is_refused_on_a_machine_whose_price_is_not_known(lab, tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    lab.up(name="owl")  # the ledger begins with its first line
+    item = lab.prepare().offers[0].available
+    attempt = make_attempt(item, key="lost", name="fox", ledger=lab.session.ledger.id, now=lab.clock())
+    lab.cloud.launch(attempt, deadline=lab.clock() + timedelta(minutes=1))
+    monkeypatch.setattr(lab.cloud, "prices", lambda offers: [None for _ in offers])
+    sync_all(lab.session)
+    assert lab.session.ledger.machine(attempt.machine).price is None
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, on="fox", max_cost="10")
+    with pytest.raises(InvalidRequest, match="that of fox is not known"):
+        plan_run(lab.session, asked, {})
 
 
 def test_a_computer_that_has_not_the_files_of_a_job_launches_nothing_for_it(lab, tmp_path):
