@@ -14,7 +14,9 @@ from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.core.billing.totals import spent_until_now as bill_spent
-from cloudgpu.core.events.job_lines import job_machine
+from cloudgpu.core.events.job_lines import job_began, job_machine, job_placed
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
+from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing.helpers import make_attempt
@@ -132,3 +134,25 @@ def test_a_computer_that_has_not_the_files_of_a_job_launches_none_for_one_that_w
     assert settled(lab).launch_status == "void"
     assert "are not on this computer" in found.why
     assert found.job.is_living
+
+
+def test_a_computer_that_has_not_the_files_of_a_job_leaves_the_last_copy_before_another_attempt_to_the_one_that_has(
+    lab, tmp_path
+):
+    (tmp_path / "work").mkdir()
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
+    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    machine = lab.up(name="fox", key=f"{job.id}-1").machine
+    lab.session.ledger.append(
+        [
+            job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None),
+            job_machine(job.id, 1, machine.id, lab.clock()),
+            job_began(job.id, 1, None, lab.clock()),
+        ]
+    )
+    shutil.rmtree(lab.home / "jobs" / "snapshots")
+    with JobReconciler(lab.session, job.id, {}) as carrier:
+        carrier.remote = RemoteState(Phase.LOST, lab.clock().timestamp())
+        found = carrier._done(the_job(lab.session, job.id), Step(JobAction.AGAIN, "it failed"))
+    assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
+    assert the_job(lab.session, job.id).attempt is not None
