@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
@@ -52,10 +53,18 @@ DEEDS = {
     "stop": on_it(lambda session, row: stop(session, row, why="asked")),
     "extend": on_it(lambda session, row: extend(session, plan_extension(session, row, timedelta(hours=2)))),
     "hold": on_it(lambda session, row: set_hold(session, row, session.clock() + timedelta(hours=2))),
+    "hour": lambda session: session.pause(3_600),
     "day": lambda session: session.pause(86_400),
+    "over": lambda session: set_value(session, BudgetOptions("lab", "1", "total", action="notify,stop"), anew=False),
     "start": on_it(lambda session, row: start(session, row, new_lease(session, row, None))),
 }
-BEFORE = {"nothing": (), "running": ("up",), "stopped": ("up", "stop"), "late": ("up", "day")}  # what was done by then
+BEFORE = {  # what was done by then
+    "nothing": (),
+    "running": ("up",),
+    "stopped": ("up", "stop"),
+    "late": ("up", "day"),
+    "over": ("up", "hour", "over"),
+}
 PAIRS = [
     *[("nothing", "up", other) for other in ("up", "ls", "reap")],
     *[("running", "down", other) for other in ("up", "ls", "stop", "reap")],
@@ -67,7 +76,8 @@ SOAKED = [
     *[("running", "extend", other) for other in ("down", "stop", "reap", "extend")],
     ("running", "hold", "down"),
     ("stopped", "start", "extend"),
-    *[("late", "reap", other) for other in ("reap", "extend", "hold", "start", "up", "down")],
+    *[("late", "reap", other) for other in ("reap", "extend", "start", "down")],
+    *[("over", "reap", other) for other in ("up", "start", "extend")],
 ]
 POLICY = "lease: 8h\nrenew_until: 3d\nunknown: end\n"  # no machine here has an agent
 
@@ -173,8 +183,9 @@ def test_a_lease_or_a_hold_beside_an_end_leaves_one_machine_that_is_known(lab, t
     in_orders(lab, tmp_path, before, (first, second), -240, kills, count=2)
 
 
-def test_the_reaper_ends_a_machine_whose_lease_is_over(lab, tmp_path):
-    world = World(lab, tmp_path / "late", 0)
-    for deed in (*BEFORE["late"], "reap"):
+@pytest.mark.parametrize("before", ["late", "over"])
+def test_the_reaper_ends_a_machine_whose_lease_or_budget_is_over(lab, tmp_path, before):
+    world = World(lab, tmp_path / before, 0)
+    for deed in (*BEFORE[before], "reap"):
         DEEDS[deed](world.later)
     assert world.billed() == []
