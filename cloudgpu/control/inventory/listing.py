@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.last_run import LastPass, last_pass, overdue, unguarded
-from cloudgpu.control.session.reachable import reachable
+from cloudgpu.control.session.reachable import absences, reachable
 from cloudgpu.control.session.session import Session, living_machines, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso

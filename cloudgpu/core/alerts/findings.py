@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
+from itertools import pairwise
 
 from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.clusters.completeness import by_cluster, lost_nodes
@@ -18,6 +19,7 @@ from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import ClusterNode, RefusedAction
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.offers import Basis
+from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.periods import Period, period
@@ -77,7 +79,7 @@ def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findi
 
 def _termination(machine: Machine, at: str) -> Finding:
     name, over = machine.name, "ended" if machine.terminated_at else "stopped"
-    why = machine.state_reason
+    why = reason_of(machine)
     costs = " It is still billed: run cloudgpu stop " + name + "." if machine.billed else ""
     return Finding(
         key=f"{ENDED}:{machine.id}:{at}",
@@ -120,17 +122,15 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
 def last_price_change(machine: Machine) -> tuple[Money, Money] | None:
     """Return the last two prices per hour since the machine was last started, older first; None while it had one.
 
-    None, too, where one is by what its computer draws, measured or assumed: that has changed, and nobody's price has.
+    None, too, where one of them is by what its computer draws, measured or assumed: no price has changed then.
     """
     runs = [use for use in machine.open_usage if use.resource == "instance" and use.end is None]
-    prices: list[int] = []
     segments = runs[-1].segments if runs else ()
-    if any(segment.basis in (Basis.MEASURED, Basis.ASSUMED) for segment in segments):
+    changes = [(was, now) for was, now in pairwise(segments) if was.nanos != now.nanos]
+    if not changes or any(one.basis in (Basis.MEASURED, Basis.ASSUMED) for one in changes[-1]):
         return None
-    for segment in segments:
-        if prices[-1:] != [segment.nanos]:
-            prices.append(segment.nanos)
-    return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
+    before, after = changes[-1]
+    return Money(before.nanos), Money(after.nanos)
 
 
 def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Fraction]) -> Iterator[Finding]:
@@ -355,7 +355,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
         key=f"{LOST}:{cluster.id}:{at}",
         kind="node lost",
         title=f"{cluster.name} has lost {names}; the rest costs {hourly}",
-        text=f"{_unrequested(lost[-1].state_reason, at)} "
+        text=f"{_unrequested(reason_of(lost[-1]), at)} "
         f"{others} {hourly}, and a job that needs all {cluster.nodes} cannot continue. {next_}",
         facts=_cluster_facts(cluster, rest or lost) | {"lost": names, "price": hourly},
         urgent=True,
@@ -364,7 +364,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
 
 def _cluster_ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> Finding:
     over = "ended" if all(machine.terminated_at for machine in nodes) else "stopped"
-    why = nodes[0].state_reason
+    why = reason_of(nodes[0])
     return Finding(
         key=f"{ENDED}:{cluster.id}:{at}",
         kind="machine ended",

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from cloudgpu.cli.access.bench import _said
+from cloudgpu.cli.access.bench import _bench_text
 from tests.cli.conftest import processes_of
 from tests.cli.documents import faults_under
 
@@ -52,15 +52,15 @@ def test_what_was_expected_is_said_and_why_it_may_be_less():
         "expected_gbit_per_s": 320.0,
         "poor": True,
     }
-    assert _said(value).splitlines() == [
+    assert _bench_text(value).splitlines() == [
         "owl to fox: 95.5 Gbit/s (iperf 3.12)",
         "Expected: 320.0 Gbit/s, 0.8 of 400 (EFA)",
         "Poor: iperf3 measures TCP alone, without EFA. nccl-tests measure that.",
     ]
     own = {**value, "network_fabric": None, "network_gbit_per_s": 10.0, "expected_gbit_per_s": 8.0, "gbit_per_s": 1.0}
-    assert _said(own).splitlines()[1:] == [
+    assert _bench_text(own).splitlines()[1:] == [
         "Expected: 8.00 Gbit/s, 0.8 of 10 (--expected)",
         "Poor: other traffic, or something of the network is not set up.",
     ]
     unknown = {**own, "network_gbit_per_s": None, "expected_gbit_per_s": None, "poor": None}
-    assert _said(unknown).splitlines()[1:] == ["Expected: not known; give the network's Gbit/s: --expected 10"]
+    assert _bench_text(unknown).splitlines()[1:] == ["Expected: not known; give the network's Gbit/s: --expected 10"]

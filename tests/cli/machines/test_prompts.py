@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.cli.colours import coloured
-from cloudgpu.cli.launch.running_text import to_end, to_extend, to_start, to_stop
+from cloudgpu.cli.launch.running_text import down_question, extend_question, start_question, stop_question
 from cloudgpu.views.machines import machine_value
 from tests.views.ledger_of_all import filled, launched, looked
 
@@ -37,7 +37,7 @@ def words(text):
 
 
 def test_a_stop_says_what_ends_what_is_erased_and_what_is_still_billed(value):
-    text = to_stop(value, SCRATCH, WHOSE)
+    text = stop_question(value, SCRATCH, WHOSE)
     assert labels(text) == ["what", "ends", "erases", "still billed", "whose"]
     assert f"Stopping {SCRATCH}." in words(text)
     assert "$0.5260 an hour; $0.5260 so far" in words(text)
@@ -46,34 +46,34 @@ def test_a_stop_says_what_ends_what_is_erased_and_what_is_still_billed(value):
 
 
 def test_a_stop_that_erases_nothing_says_what_it_does(value):
-    text = to_stop(value, "keeps its disk", "")
+    text = stop_question(value, "keeps its disk", "")
     assert labels(text) == ["what", "ends", "effect", "still billed"]
 
 
 def test_an_end_says_what_is_erased_and_which_volumes_stay_at_what_price(value):
-    text = to_end([value], [VOLUME], "What is on it is deleted. The volume data stays.", "")
+    text = down_question([value], [VOLUME], "What is on it is deleted. The volume data stays.", "")
     assert labels(text) == ["what", "ends", "erases", "still billed"]
     assert "volume data of 50 GB, $4.00 a month" in words(text)
-    unknown = to_end([value], [VOLUME | {"usd_per_month": None}], "What is on it is deleted.", "")
+    unknown = down_question([value], [VOLUME | {"usd_per_month": None}], "What is on it is deleted.", "")
     assert "volume data of 50 GB, price not known" in words(unknown)
 
 
 def test_the_end_of_several_adds_up_what_an_hour_costs_and_says_what_has_no_price(value):
     many = [value, value | {"name": "owl", "price": None}, value | {"name": "imp", "billed": False}]
-    text = words(to_end(many, [], "What is on them is deleted.", WHOSE))
+    text = words(down_question(many, [], "What is on them is deleted.", WHOSE))
     assert f"3 machines: {value['name']}, owl, imp" in text
     assert "$0.5260 an hour and 1 without a known price; $1.58 so far" in text
 
 
 def test_an_extension_says_until_when_and_what_it_adds(value):
-    text = to_extend(value, "2026-12-01 09:00 UTC (in 8h); renew-until moves there too", "$4.21", "")
+    text = extend_question(value, "2026-12-01 09:00 UTC (in 8h); renew-until moves there too", "$4.21", "")
     assert labels(text) == ["what", "until", "costs"]
     assert "renew-until moves there too" in words(text)
     assert "up to $4.21 more, at $0.5260 an hour" in words(text)
 
 
 def test_a_start_says_what_it_costs_and_what_is_paid_beside_it(value):
-    text = to_start(
+    text = start_question(
         value, "$0.5260 an hour (listed 2026-11-20)", "$4.21 to its end", "2026-12-01T09:00:00.000000Z", NOW
     )
     assert labels(text) == ["what", "price", "costs", "also billed", "ends"]
@@ -81,7 +81,7 @@ def test_a_start_says_what_it_costs_and_what_is_paid_beside_it(value):
 
 
 def test_erasure_and_money_have_colours(value):
-    lines = coloured(to_stop(value, SCRATCH, "")).splitlines()
+    lines = coloured(stop_question(value, SCRATCH, "")).splitlines()
     assert lines[0] == "\x1b[1mStop\x1b[0m"
     assert any(line.startswith("  \x1b[1;31merases\x1b[0m  ") for line in lines)
     assert any(line.startswith("  \x1b[1;35mstill billed\x1b[0m  ") for line in lines)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.cli.machine_text import answer, at_a_glance, machine
+from cloudgpu.cli.machine_text import at_a_glance, machine, state_sentence
 from cloudgpu.views.machines import machine_value
 from tests.views.ledger_of_all import filled, launched, looked
 
@@ -30,7 +30,8 @@ def words(text):
 
 def test_the_first_line_says_state_price_cost_and_what_ends_it(value):
     assert (
-        answer(value, NOW) == f"{value['name']} is running at $0.5260 an hour, $0.5260 so far; its agent ends it in 2h."
+        state_sentence(value, NOW)
+        == f"{value['name']} is running at $0.5260 an hour, $0.5260 so far; its agent ends it in 2h."
     )
 
 
@@ -53,15 +54,15 @@ def test_it_is_at_most_eight_lines_of_the_terminals_width(value, monkeypatch, co
 )
 def test_it_names_the_first_that_ends_it(value, guards, said):
     value["guards"] |= guards
-    assert answer(value, NOW).endswith(said)
+    assert state_sentence(value, NOW).endswith(said)
 
 
 def test_a_stopped_machine_says_what_stays_and_costs(value):
     value |= {"state": "stopped", "billed": False, "stopped_usd_per_month": "5.12"}
     value["attached_costs"] = [DISK | {"while_running": True, "while_stopped": True}]
-    assert "is stopped, not billed; what stays costs $5.12 a month; $0.5260 so far." in answer(value, NOW)
+    assert "is stopped, not billed; what stays costs $5.12 a month; $0.5260 so far." in state_sentence(value, NOW)
     value["attached_costs"] = None  # not known
-    assert "what stays" not in answer(value, NOW)
+    assert "what stays" not in state_sentence(value, NOW)
 
 
 @pytest.mark.parametrize(

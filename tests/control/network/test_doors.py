@@ -12,7 +12,7 @@ from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.access.tunnel.tunnel import Happening, TunnelEvent
 from cloudgpu.control.access import reach
-from cloudgpu.control.access.allowlist import allow, network_of
+from cloudgpu.control.access.allowlist import allow, parse_network
 from cloudgpu.control.access.jupyter import JupyterTunnel
 from cloudgpu.control.access.reach import reachable_address, reached, wait_until_ready
 from cloudgpu.control.access.share import check_from, share, unshare
@@ -202,7 +202,7 @@ def test_allowing_twice_changes_once(street):
 def test_a_named_network_needs_no_service(street):
     row = street.machine()
     street.move("no address")
-    allow(street.session, row.name, network_of("10.1.0.0/16"))
+    allow(street.session, row.name, parse_network("10.1.0.0/16"))
     assert street.doors(row) == {"caller": "10.1.0.0/16"}
     with pytest.raises(InvalidRequest) as caught:
         allow(street.session, row.name, None)
@@ -395,14 +395,14 @@ def test_a_machine_behind_a_jump_host_is_reached_through_it_and_opened_to_nobody
 
 
 def test_what_is_typed_for_allow_is_read_as_for_up():
-    assert network_of(None) is None
-    assert network_of(None, any_source=True) == "0.0.0.0/0"
-    assert network_of("10.0.0.0/16") == parse_cidr("10.0.0.0/16", "--from")
+    assert parse_network(None) is None
+    assert parse_network(None, any_source=True) == "0.0.0.0/0"
+    assert parse_network("10.0.0.0/16") == parse_cidr("10.0.0.0/16", "--from")
     with pytest.raises(InvalidRequest, match="everybody") as caught:
-        network_of("0.0.0.0/0")
+        parse_network("0.0.0.0/0")
     assert "--from-anywhere" in caught.value.next
     with pytest.raises(InvalidRequest, match="contradict"):
-        network_of("10.0.0.0/16", any_source=True)
+        parse_network("10.0.0.0/16", any_source=True)
 
 
 def test_another_machine_at_the_old_address_is_not_taken_for_a_wrong_key(street):

@@ -73,7 +73,7 @@ def test_a_pass_that_failed_does_not_move_the_last_success(lab):
     for ok in (True, False):
         now = lab.clock()
         body = {"ok": ok, "took_s": 1.5}
-        body["ok_at"], body["sweep_at"] = carried(lab.session.ledger, ok=ok, sweep=False, now=now)
+        body["ok_at"], body["sweep_at"] = carried(lab.session, ok=ok, sweep=False, now=now)[:2]
         lab.session.ledger.append([Draft("reap_finished", "reaper", body, now, f"pass:{ok}")])
         lab.later(minutes=10)
     found = read(lab)

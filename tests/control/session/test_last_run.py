@@ -14,7 +14,7 @@ def passed(lab, *, ok=True, sweep=False, older=False):
     now = lab.clock()
     body = {"verb": "reap", "ok": ok, "sweep": sweep}
     if not older:
-        body["ok_at"], body["sweep_at"] = carried(lab.session.ledger, ok=ok, sweep=sweep, now=now)
+        body["ok_at"], body["sweep_at"] = carried(lab.session, ok=ok, sweep=sweep, now=now)[:2]
     lab.session.ledger.append([Draft("reap_finished", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
 
 
