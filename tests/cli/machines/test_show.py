@@ -29,10 +29,8 @@ def words(text):
 
 
 def test_the_first_line_says_state_price_cost_and_what_ends_it(value):
-    assert (
-        state_sentence(value, NOW)
-        == f"{value['name']} is running at $0.5260 an hour, $0.5260 so far; its agent ends it in 2h."
-    )
+    sentence = f"{value['name']} is running at $0.5260 an hour, $0.5260 so far; its agent ends it in 2h."
+    assert state_sentence(value, NOW) == sentence
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "120", "160"])
