@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.access.jobs.remote import RemoteJob
-from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.jobs.attempt import _restored
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import RENEWED_S, clear, job_bucket
@@ -18,12 +17,12 @@ from cloudgpu.control.jobs.remote_results import sync_if_due
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Storing
+from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.jobs.stored import read_results
-from tests.access.sshserver import Server
 from tests.control.jobs.test_buckets import TO, in_bucket, put, s3, server
-from tests.control.jobs.test_without_a_command import asked, desk, running
+from tests.control.jobs.test_without_a_command import Reached, asked, connection, desk, running
 
-__all__ = ["desk", "s3", "server"]
+__all__ = ["connection", "desk", "s3", "server"]
 
 
 @pytest.fixture
@@ -51,17 +50,6 @@ def state(s3, job, attempt, *copies, checkpoint="19"):
     listed = {"version": 1, "results": {"files": [], "links": []}, "checkpoints": [held]}
     put(s3, **{f"{at}state/{attempt}.json": json.dumps(listed)})
     return keys
-
-
-@pytest.fixture
-def connection(tmp_path):
-    """A connection to a machine that has heard of no job."""
-    made = Server(tmp_path / "machine")
-    made.root.mkdir()
-    (made.root / "connections").touch()
-    with connect(made.start().pin().target, timeout=10) as opened:
-        yield opened
-    made.kill()
 
 
 def test_copies_that_a_newer_one_has_replaced_are_removed_while_the_command_runs(lab, s3, connection):
@@ -124,3 +112,17 @@ def test_the_work_that_the_bucket_of_a_taken_machine_holds_is_noted(lab, s3):
     job = the_job(lab.session, job.id)
     assert (job.saved.checkpoint, job.saved.work_s) == ("19", 60.0)
     assert job.attempts[0].ended_at - job.attempts[0].began_at >= timedelta(minutes=20)
+
+
+def test_what_was_uploaded_while_the_command_runs_is_noted(lab, s3, connection):
+    job, _ = running(
+        lab, market="spot", up={"spot": True}, results_to=TO, deadline="8h", work="1h", spot_policy="on-demand"
+    )
+    state(s3, job, 1, 1)
+    lab.later(minutes=20)
+    now = lab.clock().timestamp()
+    with Reached(connection, lab, job) as carrier:
+        carrier.remote = RemoteState(Phase.RUNNING, now, storing=Storing(True, now + RENEWED_S + 1, now, False, ""))
+        carrier._watch(the_job(lab.session, job.id), Step(JobAction.WATCH))
+    saved = the_job(lab.session, job.id).saved
+    assert (saved.checkpoint, saved.work_s) == ("19", 60.0)

@@ -1,4 +1,4 @@
-"""What a watcher does by what earlier ones have written, on the fake cloud: no command runs, and no machine answers."""
+"""What a watcher does by what earlier ones have written, on the fake cloud: no command of a job runs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.access.jobs.remote import RemoteJob
+from cloudgpu.access.ssh.connection import connect
+from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.jobs.deadline.moves import _offers
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
+from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.model.instances import State as Phase
 from cloudgpu.core.model.launch import Setup
+from tests.access.sshserver import Server
 from tests.control.conftest import Lab
 from tests.control.jobs.test_capacity import ZONES, carry
 
+LATE = {"deadline": "8h", "work": "1h", "spot_policy": "on-demand"}
 TELLS = 'agent = "tells"\nlacks = ["HasTimer"]\n'
 
 
@@ -26,6 +34,28 @@ def desk(make_lab, tmp_path):
     """Make labs, each for one job."""
     (tmp_path / "work").mkdir()
     return make_lab
+
+
+@pytest.fixture
+def connection(tmp_path):
+    """A connection to a machine that has heard of no job."""
+    made = Server(tmp_path / "machine")
+    made.root.mkdir()
+    (made.root / "connections").touch()
+    with connect(made.start().pin().target, timeout=10) as opened:
+        yield opened
+    made.kill()
+
+
+class Reached(JobReconciler):
+    """A watcher whose job's machine is at the other end of this connection."""
+
+    def __init__(self, opened, lab, job):
+        super().__init__(lab.session, job.id, {})
+        self.opened = opened
+
+    def at(self, job, machine):
+        return RemoteJob(self.opened, job.id, 1)
 
 
 def asked(lab: Lab, **options):
@@ -125,4 +155,37 @@ def test_what_a_taken_machine_has_left_goes_with_a_job_that_gets_no_other_one(de
     assert lab.cloud.resources().items  # its disk
     found = carry(lab, job)
     assert (found.job.is_living, found.job.state) == (False, State.LOST)
+    assert lab.cloud.resources().items == ()
+
+
+def test_a_job_that_moves_takes_a_last_copy_along_before_its_machine_ends(desk, tmp_path, connection):
+    lab = desk("")
+    job, machine = running(lab, market="spot", up={"spot": True}, **LATE)
+    written = tmp_path / "machine" / "home" / ".cloudgpu" / "jobs" / job.id / "1" / "work" / "results"
+    written.mkdir(parents=True)
+    (written / "answer").write_text("42")
+    sync_all(lab.session)
+    lab.session.ledger.append([lines.job_move_requested(job.id, 1, "on_demand", "it is late", lab.clock())])
+    with Reached(connection, lab, job) as carrier:
+        carrier.reconcile()
+    assert lab.session.ledger.machine(machine.id).terminated_at is not None
+    assert (lab.home / "jobs" / job.id / "results" / "answer").read_text() == "42"
+
+
+def test_a_job_that_names_its_zone_is_offered_no_other_one_to_move_to(desk):
+    lab = desk("")
+
+    job, machine = running(lab, market="spot", up={"spot": True, "zone": "north-b"}, zone="north-b", **LATE)
+    job = the_job(lab.session, job.id)
+    assert {one.available.zone for one in _offers(lab.session, job, job.attempt, machine)} == {"north-b"}
+
+
+def test_what_a_taken_machine_has_left_does_not_wait_for_the_next_one_of_a_job_with_a_deadline(desk):
+    lab = desk("")
+    job, machine = running(lab, market="spot", up={"spot": True}, **LATE)
+    lab.cloud.interrupt(machine.provider_id)
+    lab.later(minutes=10)
+    shutil.rmtree(lab.home / "jobs" / "snapshots")  # nobody here can launch the next one
+    found = carry(lab, job)
+    assert (found.job.is_living, found.job.attempts[0].interrupted) == (True, True)
     assert lab.cloud.resources().items == ()

@@ -75,7 +75,7 @@ def joint(found: list[Decision]) -> tuple[str, str, str]:
     ("judged", "engine", "activity", "why"),
     [
         ([idle()] * 4, BUSY, "ACTIVE", "in its queue job 12 runs"),
-        ([idle()] * 4, WAITS, "ACTIVE", "in its queue job 12 waits for resources"),
+        ([idle()] * 4, WAITS, "ACTIVE", "in its queue job 12 waits"),
         ([idle(), active(), idle(), idle()], NOBODY, "ACTIVE", "cg-1-1 is in use: GPU, 0s ago"),
         ([UNKNOWN, active(), UNKNOWN, idle()], DEAD, "ACTIVE", "cg-1-1 is in use: GPU, 0s ago"),
         ([idle()] * 4, DEAD, "UNKNOWN", "its queue is not known: gone"),
