@@ -28,11 +28,12 @@ def pinned(lab, machine):
 
 def test_the_history_is_asked_for_since_the_machine_of_which_least_is_known(lab):
     one, two = (lab.up(name=name, key=name, spot=True).machine for name in ("fox", "owl"))
-    lab.cloud.set_spot_price(two.instance_type, two.zone, "1.5", lab.clock() + timedelta(hours=1))
-    lab.later(hours=2)
+    for hours, usd in ((1, "1.5"), (2, "0.9")):
+        lab.cloud.set_spot_price(two.instance_type, two.zone, usd, lab.clock() + timedelta(hours=hours))
+    lab.later(hours=3)
     known = one._replace(price=one.price._replace(as_of=iso(lab.clock())))
     history = ask(lab.session, "lab", None, [known, two]).history
-    assert [price.per_hour.text(1) for price in history[two.id]][-1] == "$1.5"
+    assert [price.per_hour.text(1) for price in history[two.id]][-2:] == ["$1.5", "$0.9"]
 
 
 def test_what_a_spot_machine_cost_to_its_end_is_written_when_it_ends(lab):

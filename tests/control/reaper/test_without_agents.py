@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.policies.resolve import policies_of
+from cloudgpu.control.reaper.observe import _bare
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.control.reaper.recheck import PARTLY, split_still_to_end
 from cloudgpu.control.resources.named import save
 from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.outcome import EndItem, lock_of
 from tests.control.conftest import Lab
 
 
@@ -69,7 +76,10 @@ def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image(lab):
     lab.up(name="fox")
     stop(lab.session, machine(lab), why="a test")
     assert warned(passed(lab, days=7)) == [("fox", Rule.STOPPED)]
-    assert ends(passed(lab, days=1)) == [("fox", Do.IMAGE, Rule.STOPPED, "terminated")]
+    with lab.opened().lock(lock_of(machine(lab)), wait=0):  # another command is at work on it
+        found = passed(lab, days=1)
+    assert (found.ended, found.unproved, [one.name for one in found.spared]) == ((), (), ["fox"])
+    assert ends(passed(lab)) == [("fox", Do.IMAGE, Rule.STOPPED, "terminated")]
     for _ in range(3):
         passed(lab, minutes=10)
     assert [(one.kind, one.ready) for one in machine(lab).retained] == [("image", True)]
@@ -108,3 +118,21 @@ def test_a_receiver_that_takes_nothing_is_named_and_keeps_no_machine_running(tmp
     assert passed(told, days=2, hours=23, minutes=50).undelivered
     passed(told, minutes=20)
     assert told.machines() == []
+
+
+def test_of_a_cluster_that_would_be_ended_in_part_none_is_ended(lab):
+    lab.up(name="train", nodes=3, engine="none")
+    sync_all(lab.session)
+    lab.later(days=4)  # past its renew-until
+    rows = lab.session.ledger.machines()
+    held = policies_of(lab.session, rows, None)
+    seen = [_bare(row, held[row.id], answered=True) for row in rows]
+
+    def judge(some, machines):
+        return decide(some, (), lab.clock(), interval=timedelta(minutes=10), machines=machines)
+
+    items = [EndItem(one, decision) for one, decision in zip(seen, judge(seen, rows), strict=True)]
+    assert [one.decision.ends for one in items] == [True] * 3
+    assert len(split_still_to_end(lab.session, items, judge)[0]) == 3
+    ends_of_two, outcome = split_still_to_end(lab.session, items[:2], judge)
+    assert (ends_of_two, {one.why for one in outcome.spared}) == ([], {PARTLY})

@@ -476,3 +476,15 @@ def test_the_snapshot_that_a_removed_image_left_behind_goes_with_it(lab):
     assert _is_rest(removed, snapshot)
     assert not _is_rest(removed, replace(snapshot, tags={**tags, TAG_ID: "cg-other"}))
     assert not _is_rest(replace(removed, what=str(Kind.DISK)), snapshot)
+
+
+def test_the_timer_of_a_machine_that_others_ended_is_of_this_ledger_and_goes(make_lab):
+    lab = make_lab('timer = "moves"\n')
+    machine = lab.up(name="otter").machine
+    lab.cloud.take(machine.provider_id)
+    sync_all(lab.session)
+    lab.later(hours=2)
+    (timer,) = [one for one in found(lab) if one.what == Kind.TIMER]
+    assert (timer.origin.name, timer.do) == ("otter", Cleanup.REMOVE)
+    cleans(lab)
+    assert lab.cloud.timers() == {}
