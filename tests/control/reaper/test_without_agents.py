@@ -12,11 +12,11 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import policies_of
 from cloudgpu.control.reaper.observe import _bare
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.control.reaper.recheck import PARTLY, split_still_to_end
+from cloudgpu.control.reaper.recheck import split_still_to_end
 from cloudgpu.control.resources.named import save
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.outcome import EndItem, lock_of
+from cloudgpu.core.reaper.outcome import PARTLY, EndItem, lock_of
 from tests.control.conftest import Lab
 
 
