@@ -6,6 +6,7 @@ import os
 from datetime import timedelta
 
 from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.lifecycle.lease import set_lease
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.outage.opening import open_session
@@ -14,9 +15,11 @@ from cloudgpu.control.reaper.observe import _bare
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.reaper.recheck import split_still_to_end
 from cloudgpu.control.resources.named import save
+from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.outcome import PARTLY, EndItem, lock_of
+from cloudgpu.errors import AuthFailed
 from tests.control.conftest import Lab
 
 
@@ -50,6 +53,28 @@ def test_at_most_so_many_are_stopped_in_a_pass_and_the_rest_wait(lab):
     assert len(passed(lab, max_stops=2, minutes=5).ended) == 2
     assert len(passed(lab, minutes=5).ended) == 1
     assert lab.machines() == []
+
+
+def test_a_stop_that_is_refused_is_named_and_is_exit_code_9(lab):
+    lab.cloud.shut_down(lab.up(name="fox").machine.provider_id)
+    lab.cloud.fail_next("stop_many", AuthFailed("no"), times=9)
+    found = passed(lab, minutes=5)
+    assert ([one.name for one in found.unproved], found.exit_code) == (["fox"], 9)
+
+
+def test_a_region_that_does_not_answer_is_named_and_is_exit_code_8(lab):
+    lab.cloud.hide("south")
+    found = passed(lab)
+    assert ([one.scope for one in found.unanswered], found.exit_code) == (["south"], 8)
+
+
+def test_a_warning_that_holds_no_more_is_taken_back(lab):
+    lab.up(name="fox")
+    assert warned(passed(lab, days=2, hours=23, minutes=50)) == [("fox", Rule.RENEW_UNTIL)]
+    later = lab.clock() + timedelta(days=2)
+    set_lease(lab.session, machine(lab), Lease(later, later), "a test")
+    passed(lab)
+    assert machine(lab).warnings == {}
 
 
 def test_the_image_of_a_parked_machine_is_made_by_the_passes_that_follow(lab):

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.deadline import END_S, last_upload_s, stored_work
+from cloudgpu.core.jobs.deadline import END_S, last_upload_s, reservation_of, stored_work
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Exit, Storing
 from cloudgpu.core.jobs.steps import JobAction, next_step
@@ -213,3 +213,10 @@ def test_a_form_is_good_while_a_process_uploads_with_it_for_long_enough():
 def test_a_last_upload_is_waited_for_no_longer_than_the_net_of_a_deadline_keeps():
     assert last_upload_s(World(spec(results_wait_s=7200)).job) == 7200
     assert last_upload_s(World(deadline_spec(1, 8)).job) == END_S == 180
+
+
+def test_what_is_kept_for_a_job_with_a_deadline_is_what_budgets_count_for_an_hour():
+    asked = deadline_spec(1, 8)
+    for more, hourly in (({}, asked["deadline"]["on_demand"]), ({"counted": 7}, 7)):
+        job = World({**asked, "deadline": {**asked["deadline"], **more}}).job
+        assert reservation_of(job, START).items[0][0] == hourly
