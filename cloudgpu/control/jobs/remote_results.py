@@ -22,7 +22,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs import stored as lists
-from cloudgpu.core.jobs.deadline import END_S
+from cloudgpu.core.jobs.deadline import last_upload_s
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.remote_state import RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
@@ -63,7 +63,7 @@ def keep_storing(session: Session, job: Job, remote: RemoteJob, seen: RemoteStat
     """
     storing = seen.storing
     ready = storing is not None and storing.final
-    good = storing is not None and storing.alive and storing.until - seen.now > RENEWED_S
+    good = storing is not None and storing.is_good(seen.now, RENEWED_S)
     there = None if ready or good else job_bucket(session, job)
     if there is not None:
         send_presigned_post(there, job, remote)
@@ -103,7 +103,7 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) 
     ended = seen.exit
     if lists.bucket_of(job.spec["results_to"]) is None or ended is None:
         return None
-    late = seen.now - ended.ended > (job.spec["results_wait_s"] if job.deadline is None else END_S)
+    late = seen.now - ended.ended > last_upload_s(job)
     if late or (seen.storing is not None and seen.storing.final):
         return None
     keep_storing(session, job, remote, seen)

@@ -389,6 +389,14 @@ def _dollars(nanos: float) -> str:
     return f"{nanos / 1e9:.6f}"
 
 
+def last_upload_s(job: Job) -> float:
+    """Return for how long after the end of a command its last upload is waited for before its next attempt.
+
+    With a deadline, no longer than the safety net keeps for the end of a machine.
+    """
+    return job.spec["results_wait_s"] if job.deadline is None else END_S
+
+
 def may_reserve(job: Job) -> bool:
     """Say whether a job may need another machine for its deadline."""
     return job.deadline is not None and job.outcome is None and job.cancel is None

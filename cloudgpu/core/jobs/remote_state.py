@@ -49,6 +49,10 @@ class Storing:
     final: bool
     error: str
 
+    def is_good(self, now: float, least_s: float) -> bool:
+        """Say whether a process uploads, and may for longer than this from now on."""
+        return self.alive and self.until - now > least_s
+
 
 @dataclass(frozen=True, slots=True)
 class EngineTask:

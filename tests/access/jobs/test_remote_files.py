@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
+import struct
 import subprocess
+import time
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.jobs import checkpoints, program
+from cloudgpu.access.jobs import checkpoints, program, remote_job
+from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InvalidRequest, Unreachable
-from tests.access.jobs.conftest import ended, output
+from tests.access.jobs.conftest import JOB, ended, output
 from tests.access.sshserver import wait_for
 
 SECRETS = {"API_TOKEN": "planted-value-8f2c", "OTHER": "planted-other-77aa"}
@@ -37,6 +41,24 @@ def test_progress_of_an_upload_ends_at_its_whole(bench):
     bench.job().upload(snapshot, bench.store, progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
     assert told[-1] == (800_000, 800_000)
+    assert bench.job().upload(snapshot, bench.store) == 0  # the machine has all of it
+
+
+def test_results_that_are_written_to_while_they_are_fetched_are_not_called_whole(bench, tmp_path):
+    class Written(RemoteJob):
+        """On a machine whose command writes whenever something was copied."""
+
+        def copy(self, *given):
+            copied = super().copy(*given)
+            (results / "now").write_text(str(time.monotonic_ns()))
+            return copied
+
+    results = bench.file("work/results")
+    results.mkdir(parents=True)
+    (results / "now").write_text("begun")
+    found = Written(bench.connection, JOB, 1).fetch_results(tmp_path / "here")
+    assert (found.whole, "changed while" in found.why) == (False, True)
+    assert bench.job().fetch_results(tmp_path / "here").whole
 
 
 @pytest.mark.soak
@@ -301,6 +323,21 @@ def test_nothing_to_put_back_is_nothing(bench, tmp_path):
     assert (restored.results, restored.checkpoint) == ((), ())
 
 
+def test_what_earlier_attempts_left_here_is_sent_and_named_for_the_next_one(bench, tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "done").write_text("5")
+    for number, step in ((1, "4"), (2, "5")):
+        data = tmp_path / "checkpoints" / str(number) / "data" / "c"
+        data.mkdir(parents=True)
+        (data / "step").write_text(step)
+        said = {"name": "c", "files": [{"path": "c/step", "size": 1}], "links": []}
+        (data.parents[1] / "checkpoint.json").write_text(json.dumps(said))
+    restored = bench.job().restore(tmp_path / "results", tmp_path / "checkpoints")
+    assert [one.path for one in restored.results] == ["done"]
+    assert [one.path for one in restored.checkpoint] == ["c/step"]
+    assert [one.read_text() for one in blobs(bench)] == ["5"]  # the newer copy of that name, and the same content
+
+
 # -- secrets
 
 
@@ -388,6 +425,16 @@ def test_the_program_is_python_3_8_and_needs_the_standard_library_only():
         named += [alias.name for one in ast.walk(tree) if isinstance(one, ast.Import) for alias in one.names]
         ours = {f"cloudgpu.access.jobs.{part}" for part in program.PARTS[: program.PARTS.index(name)]}
         assert {one for one in named if one.split(".")[0] not in sys.stdlib_module_names} <= ours
+
+
+def test_a_log_is_sent_in_pieces_each_stream_in_its_turn(tmp_path):
+    log, stream, at = tmp_path / "out", BytesIO(), [0, 0, 0]
+    log.write_bytes(b"x" * (remote_job.CHUNK * (remote_job.TURN + 1)))
+    assert remote_job.pump(log, at, 1, stream) == remote_job.CHUNK * remote_job.TURN
+    number, size = struct.unpack(">BI", stream.getvalue()[:5])
+    assert (number, size) == (1, remote_job.CHUNK)
+    assert remote_job.pump(log, at, 1, stream) == remote_job.CHUNK
+    assert at[1] == log.stat().st_size
 
 
 @pytest.mark.soak

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.access.jobs import remote_job
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, busy
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.core.jobs.remote_state import Phase
@@ -178,6 +179,28 @@ def test_a_cancel_during_the_setup_ends_it_and_the_command_never_begins(bench):
     assert (seen.exit.reason, seen.started) == ("cancelled", None)
     assert not lives(pid)
     assert not bench.file("work/ran").exists()
+
+
+def test_an_attempt_that_is_cancelled_before_its_command_began_is_over(bench):
+    bench.file("x").parent.mkdir(parents=True)  # a start that has died
+    seen = bench.job().cancel("cancelled")
+    assert (seen.phase, seen.exit.reason, seen.started) == (Phase.EXITED, "cancelled", None)
+
+
+def test_who_follows_hears_that_nobody_reads_any_more():
+    def told():
+        """What a process says whose output goes into the pipe."""
+        child = os.fork()
+        if not child:
+            os.dup2(writer, 1)
+            os._exit(remote_job.hung_up(0))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    reader, writer = os.pipe()
+    assert told() == 0
+    os.close(reader)
+    assert told() == 1
+    os.close(writer)
 
 
 # -- setup

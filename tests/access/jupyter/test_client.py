@@ -268,6 +268,22 @@ def test_a_machine_that_is_still_being_set_up_is_waited_for_and_jupyter_started_
     jupyter.stop(connection)
 
 
+def test_what_starts_while_it_is_waited_for_was_started_by_that(server, connection):
+    machine = Machine(server.home).build()
+    starts, runs = (
+        {"error": "it runs but does not answer", "starting": True},
+        {"port": 7, "root": "/", "started": False},
+    )
+    answers = f"[ -e asked ] && echo '{json.dumps(runs)}' || echo '{json.dumps(starts)}'"
+    (machine.dir / "agent").write_text(f"#!/bin/sh\ncd; cat >/dev/null; {answers}; touch asked\n")
+    (machine.dir / "jupyter").mkdir(exist_ok=True)
+    (machine.dir / "jupyter" / "token").write_text("0" * 64)
+    waited = []
+    found = jupyter.ensure(connection, go_on=lambda fault: waited.append(fault.message) or True)
+    assert (found.port, found.started) == (7, True)
+    assert waited == ["JupyterLab on box did not start: it runs but does not answer."]
+
+
 def test_an_agent_that_talks_nonsense_is_named(server, connection):
     machine = Machine(server.home).build()
     (machine.dir / "agent").write_text("#!/bin/sh\necho hello\necho out of memory >&2\nexit 3\n")

@@ -178,6 +178,15 @@ def test_a_lost_connection_is_said_as_such(server, connection):
         connection.capture("echo", timeout=5)
 
 
+def test_a_quiet_line_whose_machine_answers_is_asked_again_and_not_given_up(server, connection, monkeypatch):
+    asked = []
+    ask = connection.transport.global_request
+    monkeypatch.setattr(connection.transport, "global_request", lambda *a, **k: asked.append(1) or ask(*a, **k))
+    with Keepalive(connection, quiet=0.02, deadline=60) as alive:
+        wait_for(lambda: len(asked) > 2)
+        assert alive.fault is None
+
+
 def test_a_frozen_machine_is_noticed_and_the_connection_closed(server, connection):
     with Keepalive(connection, quiet=0.2, deadline=0.5) as is_open:
         assert connection.capture("echo", timeout=10).status == 0

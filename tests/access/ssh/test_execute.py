@@ -14,10 +14,11 @@ import termios
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from cloudgpu.access.ssh.execute import run
+from cloudgpu.access.ssh.execute import _as_terminal, run
 from cloudgpu.errors import Frozen, InvalidRequest, Unreachable
 from tests.access.sshserver import ROOT, wait_for
 
@@ -165,6 +166,34 @@ def test_a_full_disk_here_is_not_taken_for_a_lost_connection(connection, streams
     with Path("/dev/full").open("wb", buffering=0) as streams["stdout"], pytest.raises(OSError, match="space"):
         run(connection, ["echo", "x"], **streams)
     assert connection.is_open
+
+
+def test_a_reader_who_went_away_is_141(connection):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb", buffering=0) as stdout:
+        assert run(connection, ["echo", "said"], stdin=None, stdout=stdout, stderr=io.BytesIO()) == 141
+
+
+def test_a_terminal_hands_on_each_key_and_size_and_is_as_it_was_afterwards():
+    class Sized:
+        """The other library's channel, which is told sizes."""
+
+        sizes = SimpleQueue()
+
+        def resize_pty(self, *size):
+            self.sizes.put(size)
+
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    with os.fdopen(theirs, "r+b", buffering=0) as terminal:
+        with _as_terminal(Sized(), terminal, terminal):
+            assert not termios.tcgetattr(theirs)[3] & (termios.ICANON | termios.ECHO | termios.ISIG)
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+            os.kill(os.getpid(), signal.SIGWINCH)
+            assert Sized.sizes.get(timeout=60) == (100, 30)
+        assert termios.tcgetattr(theirs) == before
+    os.close(ours)
 
 
 @pytest.mark.soak

@@ -67,6 +67,11 @@ def test_the_usual_keys_are_tried_one_after_the_other(users, server):
     assert visited(server(users("id_rsa", "rsa"))) == b"hello\n"
 
 
+def test_a_usual_key_that_is_not_let_in_is_followed_by_the_next(users, server):
+    users("id_ed25519")
+    assert visited(server(users("id_ecdsa", "ecdsa"))) == b"hello\n"
+
+
 @pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="OpenSSH's ssh-agent is not installed")
 @pytest.mark.parametrize("named", [True, False])
 def test_a_key_with_a_passphrase_is_used_through_the_agent(users, server, tmp_path, monkeypatch, named):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.cli.colours import coloured
-from cloudgpu.cli.setup.doctor import _checks_text
+from cloudgpu.cli.setup.doctor import _checks_text, _live
 from cloudgpu.core.model.checks import Check, Verdict
+from cloudgpu.errors import InvalidRequest
+from tests.control.conftest import Lab
 
 OK = [Check(f"part {number}", Verdict.OK, "is well") for number in range(12)]
 NOTES = [
@@ -62,3 +64,13 @@ def test_fail_warn_and_note_have_colours_of_their_own():
 def test_it_is_as_wide_as_the_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     assert max(map(len, text(*NOTES, WARN, FAIL, verbose=True).splitlines())) <= int(columns)
+
+
+def test_a_live_check_shows_its_ceiling_and_launches_nothing_unasked(tmp_path, monkeypatch, capsys):
+    lab = Lab(tmp_path, monkeypatch)
+    monkeypatch.setenv("CLOUDGPU_HOME", str(lab.home))
+    lab.session.ledger.close()
+    with pytest.raises(InvalidRequest) as asked:
+        _live(yes=False, provider=None, account=None, gpu=None, region=None)
+    assert (asked.value.field, lab.cloud.list().instances) == ("--yes", ())
+    assert "Costs at most $" in capsys.readouterr().err

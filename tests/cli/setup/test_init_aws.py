@@ -194,7 +194,7 @@ def budgets(aws):  # noqa: F811
     return boto3.client("budgets", region_name="us-east-1")
 
 
-def test_it_makes_the_clouds_own_budget_with_its_three_mails(aws, budgets, config, capsys):  # noqa: F811
+def test_it_makes_the_clouds_own_budget_with_its_three_mails_and_takes_it_away_again(aws, budgets, config, capsys):  # noqa: F811
     assert run(["init", "aws", *BUDGET, "--yes", "-o", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["budget"] == {"usd_per_month": "300", "emails": ["ada@example.org"]}
@@ -212,6 +212,8 @@ def test_it_makes_the_clouds_own_budget_with_its_three_mails(aws, budgets, confi
     ]
     told = [one["Subscribers"] for one in aws.called("CreateBudget")[0].parameters["NotificationsWithSubscribers"]]
     assert told == [[{"SubscriptionType": "EMAIL", "Address": "ada@example.org"}]] * 3
+    assert run(["init", "aws", "--remove", "--yes"]) == 0
+    assert budgets.describe_budgets(AccountId="123456789012")["Budgets"] == []
 
 
 @pytest.mark.soak

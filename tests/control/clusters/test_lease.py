@@ -10,6 +10,8 @@ import pytest
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
+from cloudgpu.control.lifecycle.lease import set_lease
+from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import BudgetRefused, InvalidRequest, ProviderUnavailable
 
@@ -31,6 +33,13 @@ def test_an_extension_moves_the_lease_of_all_nodes_to_one_moment(lab, gang):
     assert done.faults == ()
     assert leases(lab) == {(iso(plan.lease.expires), iso(plan.lease.renew_until))}
     assert len(tags(lab, "cloudgpu-expires")) == 1
+
+
+def test_the_node_whose_lease_ends_last_says_from_when_on_it_is_extended(lab, gang):
+    late = from_iso(gang[0].expires) + timedelta(hours=5)
+    set_lease(lab.session, gang[2], Lease(late, from_iso(gang[2].renew_until)), "a test")
+    plan = plan_extension_of_all(lab.session, lab.session.find_whole("train", "extend"), HOURS)
+    assert plan.lease.expires == late + HOURS
 
 
 def test_it_costs_what_all_nodes_cost(lab, gang):

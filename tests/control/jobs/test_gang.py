@@ -59,6 +59,12 @@ def cut_off(lab, monkeypatch, node):
     return job
 
 
+def test_budgets_count_all_nodes_of_a_job_with_a_deadline(lab):
+    words = {"deadline": "10h", "work": "1h", "spot_policy": "on-demand"}
+    three, one = (planned(lab, nodes=number, **words).deadline for number in (3, 1))
+    assert (three.counted, three.on_demand.nanos) == (3 * one.counted, 3 * one.on_demand.nanos)
+
+
 @pytest.mark.parametrize("node", [0, 2])
 def test_the_next_watcher_completes_the_gang_of_one_that_died_in_its_launch(lab, monkeypatch, node):
     job = cut_off(lab, monkeypatch, node)

@@ -85,7 +85,7 @@ def test_a_job_that_restarts_by_itself_gets_no_other_machine_while_no_run_would_
 
 def test_after_a_day_without_a_run_the_job_is_lost_and_nothing_was_launched(lab, tmp_path):
     job = lost_its_machine(lab, tmp_path)
-    carry(lab, job)
+    assert (carry(lab, job).job.state, lab.machines()) == (State.PENDING, [])
     lab.later(hours=24, minutes=1)
     found = carry(lab, job)
     assert found.job.state is State.LOST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import start
-from cloudgpu.control.resources.cleanup import clean, clean_document
+from cloudgpu.control.resources.cleanup import _is_rest, clean, clean_document
 from cloudgpu.control.resources.named import save
 from cloudgpu.control.resources.orphans import orphans_document, survey
 from cloudgpu.core.launch.plan import Lease
@@ -462,3 +463,28 @@ def test_a_survey_asks_each_account_once(lab):
     made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
     assert (made["list"], made["resources"], made["orphans"]) == (1, 1, 1)
     assert list_resources(lab.session, "lab").unanswered == ()
+
+
+def test_the_snapshot_that_a_removed_image_left_behind_goes_with_it(lab):
+    lab.up(name="otter")
+    tags = {**ours(lab), TAG_ID: "cg-gone"}
+    lab.cloud.leave(Kind.ADDRESS, "north", tags)
+    (address,) = [one for one in lab.cloud.orphans().items if one.kind is Kind.ADDRESS]
+    image, snapshot = (replace(address, id=f"{kind}-1", kind=kind) for kind in (Kind.IMAGE, Kind.SNAPSHOT))
+    (orphan,) = [one for one in found(lab) if one.what == Kind.ADDRESS]
+    removed = replace(orphan, what=str(Kind.IMAGE), id=image.id, resource=image)
+    assert _is_rest(removed, snapshot)
+    assert not _is_rest(removed, replace(snapshot, tags={**tags, TAG_ID: "cg-other"}))
+    assert not _is_rest(replace(removed, what=str(Kind.DISK)), snapshot)
+
+
+def test_the_timer_of_a_machine_that_others_ended_is_of_this_ledger_and_goes(make_lab):
+    lab = make_lab('timer = "moves"\n')
+    machine = lab.up(name="otter").machine
+    lab.cloud.take(machine.provider_id)
+    sync_all(lab.session)
+    lab.later(hours=2)
+    (timer,) = [one for one in found(lab) if one.what == Kind.TIMER]
+    assert (timer.origin.name, timer.do) == ("otter", Cleanup.REMOVE)
+    cleans(lab)
+    assert lab.cloud.timers() == {}

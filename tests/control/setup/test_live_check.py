@@ -7,13 +7,13 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.setup.live_check import ceiling, planned, tried
+from cloudgpu.control.setup.live_check import _Trial, ceiling, planned, tried
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
+from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.access.sshserver import USER, Server
 
 
@@ -178,6 +178,28 @@ def test_an_end_that_is_not_proved_names_the_machine_and_the_command(lab):
     assert trial.left == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
     assert not trial.ok
     assert len(lab.machines()) == 1  # it says so because it is true
+
+
+def ended(lab, *faults):
+    """Launch and end a machine with these faults of the cloud at its end; return what came of it."""
+    trial = _Trial(lab.session, small(lab), lambda _: None)
+    trial._launch()
+    for call, fault, times in faults:
+        lab.cloud.fail_next(call, fault, times=times)
+    trial.clean()
+    return trial.result()
+
+
+def test_an_end_that_is_refused_names_the_machine_and_the_command(lab):
+    trial = ended(lab, ("terminate", AuthFailed("no"), 9))
+    assert (names(trial), len(lab.machines())) == ([("down", False)], 1)
+    assert trial.left == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
+
+
+def test_a_cloud_that_does_not_say_what_is_left_has_not_said_that_nothing_is(lab):
+    lab.cloud.hide("south")  # of the machine's own region, which is asked alone
+    trial = ended(lab, ("resources", lambda: None, 1), ("resources", lambda: lab.cloud.hide("north"), 1))
+    assert (names(trial), trial.ok) == ([("down", True), ("leftovers", False)], False)
 
 
 def interrupt():

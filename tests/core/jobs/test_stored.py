@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.deadline import stored_work
+from cloudgpu.core.jobs.deadline import END_S, last_upload_s, reservation_of, stored_work
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.remote_state import Exit
+from cloudgpu.core.jobs.remote_state import Exit, Storing
 from cloudgpu.core.jobs.steps import JobAction, next_step
 from cloudgpu.core.jobs.stored import (
     StoredFiles,
@@ -26,6 +26,7 @@ from cloudgpu.core.jobs.stored import (
 )
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.core.values.times import iso
+from tests.core.jobs.spot_worlds import deadline_spec
 from tests.core.jobs.worlds import START, World, spec
 
 TO = {"results_to": "s3://lab/runs"}
@@ -201,3 +202,21 @@ def test_data_that_does_not_come_is_tried_again_and_in_the_end_the_job_has_not_b
         step = world.step()
         assert step.do is expected
     assert world.job.outcome is State.SETUP_FAILED
+
+
+def test_a_form_is_good_while_a_process_uploads_with_it_for_long_enough():
+    storing = Storing(alive=True, until=100.0, at=None, final=False, error="")
+    assert [storing.is_good(now, 20) for now in (79, 80, 101)] == [True, False, False]
+    assert not replace(storing, alive=False).is_good(0, 20)
+
+
+def test_a_last_upload_is_waited_for_no_longer_than_the_net_of_a_deadline_keeps():
+    assert last_upload_s(World(spec(results_wait_s=7200)).job) == 7200
+    assert last_upload_s(World(deadline_spec(1, 8)).job) == END_S == 180
+
+
+def test_what_is_kept_for_a_job_with_a_deadline_is_what_budgets_count_for_an_hour():
+    asked = deadline_spec(1, 8)
+    for more, hourly in (({}, asked["deadline"]["on_demand"]), ({"counted": 7}, 7)):
+        job = World({**asked, "deadline": {**asked["deadline"], **more}}).job
+        assert reservation_of(job, START).items[0][0] == hourly

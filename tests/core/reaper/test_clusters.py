@@ -31,6 +31,7 @@ NOBODY, BUSY, DEAD = (
     EngineSaid(read_queue("12|RUNNING|ann|all|2|None|x")),
     EngineSaid(None, "gone"),
 )
+WAITS = EngineSaid(read_queue("12|PENDING|ann|all|2|Resources|x"))
 HELD = EngineSaid(read_queue("12|PENDING|ann|all|2|JobHeldUser|x"))
 END_ALL = replace(DEFAULT, unknown=Unknown.END)
 
@@ -74,6 +75,7 @@ def joint(found: list[Decision]) -> tuple[str, str, str]:
     ("judged", "engine", "activity", "why"),
     [
         ([idle()] * 4, BUSY, "ACTIVE", "in its queue job 12 runs"),
+        ([idle()] * 4, WAITS, "ACTIVE", "in its queue job 12 waits"),
         ([idle(), active(), idle(), idle()], NOBODY, "ACTIVE", "cg-1-1 is in use: GPU, 0s ago"),
         ([UNKNOWN, active(), UNKNOWN, idle()], DEAD, "ACTIVE", "cg-1-1 is in use: GPU, 0s ago"),
         ([idle()] * 4, DEAD, "UNKNOWN", "its queue is not known: gone"),

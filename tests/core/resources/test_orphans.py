@@ -209,3 +209,13 @@ def test_what_a_machine_that_is_proved_gone_left_needs_no_age_unless_it_holds_da
     assert goes or "15 minutes" in one.stays
     living = orphans([fresh], known(row()), CleanupOptions())
     assert all(one.do is Cleanup.STAY for one in living)
+
+
+def test_what_start_brings_back_is_spared_unless_an_age_or_an_image_is_named():
+    left, sure = thing(), known(row(**ENDED))
+    (spared,) = orphans([left], sure, CleanupOptions(spare=True))
+    assert (spared.do, "brings it back" in spared.stays) == (Cleanup.STAY, True)
+    (meant,) = orphans([left], sure, CleanupOptions())
+    assert meant.do is Cleanup.REMOVE
+    (other,) = orphans([thing(tags={TAG_LEDGER: MINE, TAG_ID: "cg-9"})], sure, CleanupOptions(spare=True))
+    assert other.do is Cleanup.REMOVE

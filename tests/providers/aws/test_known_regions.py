@@ -47,6 +47,21 @@ def home(aws, tmp_path):
     return tmp_path
 
 
+def test_what_is_remembered_is_good_for_a_day_and_for_its_own_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATHEKEY0000000000")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    names = ["us-east-1", "us-west-2"]
+    known_regions.write(provider(tmp_path)._aws, names)
+
+    def known(hours):
+        return known_regions.read(provider(tmp_path, later=timedelta(hours=hours))._aws)
+
+    assert [known(hours) for hours in (0, 23, 24, -1)] == [names, names, None, None]  # at last the clock went back
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAANOTHERKEY000000")
+    other = AwsProvider(ProviderSettings("lab", {}, tmp_path, lambda: NOW, regions_in_use=lambda: ()))
+    assert known_regions.read(other._aws) is None
+
+
 @pytest.mark.soak
 def test_a_pass_asks_once_a_day_which_regions_there_are(aws, home):
     for later, asked in ((0, 0), (23, 0), (25, 1), (26, 0), (10, 1)):  # at last by a clock that went back

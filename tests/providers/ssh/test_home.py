@@ -70,6 +70,22 @@ def test_what_the_owner_changed_or_added_stays_and_is_named(lab, host):
     assert not host.place.exists()
 
 
+def test_what_stays_of_a_machine_is_told_by_who_ended_it(lab):
+    host = lab.hosts[0]
+    shown, made = host.home / "cloudgpu-one", f"bigbox.{'0' * 16}"
+    shown.mkdir()
+    (shown / "mine.txt").write_text("added")
+    host.place.mkdir()
+    work = {"path": str(shown), "inode": shown.stat().st_ino}
+    here = lab.provider.identity("bigbox").id.partition("/")[0]
+    record = {"id": made, "name": "one", "machine": "cg-1", "wanted": "terminated", "work": work, "computer": here}
+    (host.place / "record.json").write_text(json.dumps(record))
+    provider = lab.provider
+    provider.terminate(made)
+    assert provider.remains(made) == Remains(str(shown), ("mine.txt",), 1)
+    assert (shown / "mine.txt").exists()
+
+
 def git(*words, cwd):
     who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
     return subprocess.run(["git", *who, *words], cwd=cwd, check=True, capture_output=True, text=True).stdout

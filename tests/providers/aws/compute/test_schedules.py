@@ -301,6 +301,14 @@ def test_the_timers_of_all_regions_are_listed_page_by_page_and_nobody_elses(aws,
     assert provider.timers("us-west-2") == {ours[-1]: at}
 
 
+def test_the_timers_of_another_ledger_are_not_listed(aws, provider, tmp_path, at):
+    ours, theirs = machine(), machine()
+    provider.set_timer(ours, at)
+    other = account(aws, tmp_path, ledger="led-2", timer_role="arn:aws:iam::123456789012:role/cloudgpu-timer")
+    other.set_timer(theirs, at)
+    assert provider.timers("us-east-1") == {ours: at}
+
+
 @pytest.mark.soak
 def test_of_some_machines_only_their_own_timers_are_read_in_their_own_regions(aws, provider, at):
     ours = [machine() for _ in range(3)] + [machine("us-west-2")]

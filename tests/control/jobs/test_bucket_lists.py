@@ -1,0 +1,130 @@
+"""What a watcher does with a job's place in a bucket, step by step: real boto3, and no command that runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.access.jobs.remote import RemoteJob
+from cloudgpu.control.jobs.attempt import _restored
+from cloudgpu.control.jobs.buckets.data import transfers
+from cloudgpu.control.jobs.buckets.results import RENEWED_S, clear, job_bucket
+from cloudgpu.control.jobs.reconcile import JobReconciler
+from cloudgpu.control.jobs.remote_results import sync_if_due
+from cloudgpu.control.jobs.store import the_job
+from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Storing
+from cloudgpu.core.jobs.steps import JobAction, Step
+from cloudgpu.core.jobs.stored import read_results
+from tests.control.jobs.test_buckets import TO, in_bucket, put, s3, server
+from tests.control.jobs.test_without_a_command import Reached, asked, connection, desk, running
+
+__all__ = ["connection", "desk", "s3", "server"]
+
+
+@pytest.fixture
+def lab(s3, desk):
+    return desk("")
+
+
+def file(path, *keys):
+    parts = [[key, 1] for key in keys]
+    return {"path": path, "size": len(keys), "mode": 0o644, "sha256": hashlib.sha256(b"x").hexdigest(), "parts": parts}
+
+
+def state(s3, job, attempt, *copies, checkpoint="19"):
+    """Put what an attempt has written in so many copies: the newest list names the last one alone."""
+    at = f"runs/fox-{job.id.removeprefix('job-')}/"
+    keys = [f"state/{attempt}-{number:06}/a" for number in copies]
+    put(s3, **{at + key: "x" for key in keys})
+    held = {
+        "name": checkpoint,
+        "files": [file(f"{checkpoint}/a", keys[-1])],
+        "links": [],
+        "attempt": attempt,
+        "work_s": 60.0,
+    }
+    listed = {"version": 1, "results": {"files": [], "links": []}, "checkpoints": [held]}
+    put(s3, **{f"{at}state/{attempt}.json": json.dumps(listed)})
+    return keys
+
+
+def test_copies_that_a_newer_one_has_replaced_are_removed_while_the_command_runs(lab, s3, connection):
+    job, _ = running(lab, results_to=TO, every="10m")
+    *old, newest = state(s3, job, 1, 1, 2, 3)
+    lab.later(minutes=11)
+    now = lab.clock().timestamp()
+    seen = RemoteState(Phase.RUNNING, now, storing=Storing(True, now + RENEWED_S + 1, now, False, ""))
+    sync_if_due(lab.session, the_job(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
+    assert [one for one in in_bucket(s3, job) if one in (*old, newest)] == [newest]
+
+
+def test_what_is_not_of_the_results_is_removed_and_their_list_stays(lab, s3):
+    job, _ = running(lab, results_to=TO)
+    at = f"runs/fox-{job.id.removeprefix('job-')}/"
+    ended = {"status": 0, "signal": None, "reason": "exited", "ended": 1.0, "why": ""}
+    usual = {"version": 1, "attempt": 1, "exit": ended, "started": 0.5, "setup_s": None, "links": [], "output": []}
+    text = json.dumps({**usual, "files": [file("answer", "results/answer")]})
+    state(s3, job, 1, 1)
+    put(s3, **{f"{at}results/answer": "x", f"{at}results/torn": "x", f"{at}results.json": text})
+    clear(job_bucket(lab.session, job), read_results(text.encode()), pytest.fail)
+    assert set(in_bucket(s3, job)) == {"results/answer", "results.json"}
+
+
+def test_the_next_attempt_begins_with_what_the_one_before_it_has_in_the_bucket(lab, s3):
+    job, _ = running(lab, results_to=TO)
+    state(s3, job, 1, 1, checkpoint="7")
+    ended = lines.job_try_ended(job.id, 1, lab.clock(), interrupted=True, status=None, why="it was taken")
+    lab.session.ledger.append([ended, lines.job_placed(job.id, 2, lab.clock(), key="k", machine=None)])
+    restored, brought = _restored(lab.session, the_job(lab.session, job.id), None)
+    assert [one.path for one in restored.checkpoint] == ["7/a"]
+    assert len(brought.downloads) == 1
+
+
+def test_what_is_on_a_volume_is_not_sent_to_the_next_machine(lab):
+    job = asked(lab, volume="data:10", results_to="volume:data")
+    restored, brought = _restored(lab.session, job, None)
+    assert (restored, brought.downloads) == (None, ())
+
+
+def test_data_is_fetched_as_the_content_that_was_listed(lab, s3):
+    put(s3, **{"set/rows.csv": "1,2\n"})
+    job = asked(lab, data=["s3://lab/set:in"])
+    (one,) = transfers(lab.session, job).downloads
+    assert one.etag == s3.head_object(Bucket="lab", Key="set/rows.csv")["ETag"].strip('"')
+    put(s3, **{"set/rows.csv": "3,4\n"})
+    (other,) = transfers(lab.session, job).downloads
+    assert (other.name != one.name, other.etag != one.etag) == (True, True)
+
+
+def test_the_work_that_the_bucket_of_a_taken_machine_holds_is_noted(lab, s3):
+    job, machine = running(
+        lab, market="spot", up={"spot": True}, results_to=TO, deadline="8h", work="1h", spot_policy="on-demand"
+    )
+    state(s3, job, 1, 1)
+    lab.later(minutes=20)
+    lab.cloud.take(machine.provider_id)
+    shutil.rmtree(lab.home / "jobs" / "snapshots")  # no other machine is launched here
+    with JobReconciler(lab.session, job.id, {}) as carrier:
+        carrier.reconcile()
+    job = the_job(lab.session, job.id)
+    assert (job.saved.checkpoint, job.saved.work_s) == ("19", 60.0)
+    assert job.attempts[0].ended_at - job.attempts[0].began_at >= timedelta(minutes=20)
+
+
+def test_what_was_uploaded_while_the_command_runs_is_noted(lab, s3, connection):
+    job, _ = running(
+        lab, market="spot", up={"spot": True}, results_to=TO, deadline="8h", work="1h", spot_policy="on-demand"
+    )
+    state(s3, job, 1, 1)
+    lab.later(minutes=20)
+    now = lab.clock().timestamp()
+    with Reached(connection, lab, job) as carrier:
+        carrier.remote = RemoteState(Phase.RUNNING, now, storing=Storing(True, now + RENEWED_S + 1, now, False, ""))
+        carrier._watch(the_job(lab.session, job.id), Step(JobAction.WATCH))
+    saved = the_job(lab.session, job.id).saved
+    assert (saved.checkpoint, saved.work_s) == ("19", 60.0)

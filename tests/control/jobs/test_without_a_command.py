@@ -1,0 +1,191 @@
+"""What a watcher does by what earlier ones have written, on the fake cloud: no command of a job runs."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.access.jobs.remote import RemoteJob
+from cloudgpu.access.ssh.connection import connect
+from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.jobs.deadline.moves import _offers
+from cloudgpu.control.jobs.inputs.request import parse_run
+from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
+from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.control.session import guarding
+from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.job import State
+from cloudgpu.core.model.instances import State as Phase
+from cloudgpu.core.model.launch import Setup
+from tests.access.sshserver import Server
+from tests.control.conftest import Lab
+from tests.control.jobs.test_capacity import ZONES, carry
+
+LATE = {"deadline": "8h", "work": "1h", "spot_policy": "on-demand"}
+TELLS = 'agent = "tells"\nlacks = ["HasTimer"]\n'
+
+
+@pytest.fixture
+def desk(make_lab, tmp_path):
+    """Make labs, each for one job."""
+    (tmp_path / "work").mkdir()
+    return make_lab
+
+
+@pytest.fixture
+def connection(tmp_path):
+    """A connection to a machine that has heard of no job."""
+    made = Server(tmp_path / "machine")
+    made.root.mkdir()
+    (made.root / "connections").touch()
+    with connect(made.start().pin().target, timeout=10) as opened:
+        yield opened
+    made.kill()
+
+
+class Reached(JobReconciler):
+    """A watcher whose job's machine is at the other end of this connection."""
+
+    def __init__(self, opened, lab, job):
+        super().__init__(lab.session, job.id, {})
+        self.opened = opened
+
+    def at(self, job, machine):
+        return RemoteJob(self.opened, job.id, 1)
+
+
+def asked(lab: Lab, **options):
+    words = {"gpu": "v100", "policy": "default", "name": "fox", **options}
+    request = parse_run(workdir=lab.home.parent / "work", argv=["true"], environ={}, **words)
+    return begin(lab.session, plan_run(lab.session, request, {}))
+
+
+def running(lab: Lab, *, up=(), market=None, **options):
+    """A job whose command has begun on its machine; return both. `up` is what its launch asks for."""
+    job = asked(lab, **options)
+    machine = lab.up(name="fox", policy="default", **dict(up)).machine
+    lab.session.ledger.append(
+        [
+            lines.job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None, market=market),
+            lines.job_machine(job.id, 1, machine.id, lab.clock()),
+            lines.job_began(job.id, 1, None, lab.clock()),
+        ]
+    )
+    return job, machine
+
+
+def over(lab: Lab, job):
+    """Write that its command has succeeded, and nobody has fetched its results."""
+    lab.session.ledger.append([lines.job_ended(job.id, 1, "succeeded", lab.clock(), status=0, by_machine=True, why="")])
+
+
+def test_a_budget_that_refuses_the_restart_ends_the_job_with_its_words(desk):
+    lab = desk("")
+    job, machine = running(lab)
+    lab.later(minutes=5)
+    lab.cloud.terminate(machine.provider_id)
+    place = lab.home / "policies" / "budgets"
+    place.mkdir(parents=True)
+    (place / "lab.yaml").write_text("amount: 0.001\nperiod: month\n")
+    lab.session = lab.opened()
+    carry(lab, job)
+    found = carry(lab, job)
+    assert (found.job.is_living, found.job.state, lab.machines()) == (False, State.LOST, [])
+    assert "Budget lab does not allow fox-2" in found.job.why
+
+
+def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with_its_results(desk):
+    lab = desk("")
+    job, machine = running(lab)
+    over(lab, job)
+    found = carry(lab, job)
+    assert (found.error is not None, len(lab.machines())) == (True, 1)
+    lab.later(hours=2)
+    found = carry(lab, job)
+    assert (found.job.state, found.job.is_living, lab.machines()) == (State.SUCCEEDED, True, [])
+    assert lab.session.ledger.machine(machine.id).state == "stopped"
+
+
+def test_a_start_for_its_results_that_no_run_guards_counts_as_none(desk, tmp_path, monkeypatch):
+    (tmp_path / "power").mkdir()
+    monkeypatch.setattr(guarding, "POWER_SUPPLY", tmp_path / "power")
+    lab = desk(TELLS)
+    reap(lab.session, ReapOptions(cron=True, interval=timedelta(hours=2)))
+    job, machine = running(lab)
+    over(lab, job)
+    lab.cloud.stop(machine.provider_id)
+    lab.later(hours=5)  # who made those runs has left
+    carry(lab, job)
+    for _ in range(3):
+        found = carry(lab, job)
+        assert (found.error.field, found.job.resumes, lab.machines()) == ("--no-guard", 0, [])
+
+
+def test_a_computer_without_the_files_launches_nothing_for_an_attempt_that_another_one_has_placed(desk):
+    lab = desk("")
+    job = asked(lab)
+    lab.session.ledger.append([lines.job_placed(job.id, 1, lab.clock(), key=f"{job.id}-1", machine=None)])
+    shutil.rmtree(lab.home / "jobs" / "snapshots")
+    found = carry(lab, job)
+    assert "are not on this computer" in found.why
+    assert lab.session.ledger.machines() == []
+
+
+def test_a_taken_machine_that_cannot_be_started_again_is_given_up_for_another_one(desk):
+    lab = desk("")
+    job, machine = running(lab, up={"spot": True, "setup": Setup(persistent=True)})
+    lab.cloud._change(machine.provider_id, requested=Phase.STOPPED, reason="interrupted")  # as AWS does with such a one
+    lab.later(minutes=10)
+    for zone in ZONES:
+        lab.cloud.exhaust(zone)
+    found = carry(lab, job)
+    assert (found.job.interruptions, found.job.attempt.number, found.job.resumes) == (1, 2, 0), found
+    assert "cannot be started again now" in found.job.attempts[0].why
+
+
+def test_what_a_taken_machine_has_left_goes_with_a_job_that_gets_no_other_one(desk):
+    lab = desk("")
+    job, machine = running(lab, up={"spot": True}, restarts=0)
+    lab.cloud.interrupt(machine.provider_id)
+    lab.later(minutes=10)
+    assert lab.cloud.resources().items  # its disk
+    found = carry(lab, job)
+    assert (found.job.is_living, found.job.state) == (False, State.LOST)
+    assert lab.cloud.resources().items == ()
+
+
+def test_a_job_that_moves_takes_a_last_copy_along_before_its_machine_ends(desk, tmp_path, connection):
+    lab = desk("")
+    job, machine = running(lab, market="spot", up={"spot": True}, **LATE)
+    written = tmp_path / "machine" / "home" / ".cloudgpu" / "jobs" / job.id / "1" / "work" / "results"
+    written.mkdir(parents=True)
+    (written / "answer").write_text("42")
+    sync_all(lab.session)
+    lab.session.ledger.append([lines.job_move_requested(job.id, 1, "on_demand", "it is late", lab.clock())])
+    with Reached(connection, lab, job) as carrier:
+        carrier.reconcile()
+    assert lab.session.ledger.machine(machine.id).terminated_at is not None
+    assert (lab.home / "jobs" / job.id / "results" / "answer").read_text() == "42"
+
+
+def test_a_job_that_names_its_zone_is_offered_no_other_one_to_move_to(desk):
+    lab = desk("")
+
+    job, machine = running(lab, market="spot", up={"spot": True, "zone": "north-b"}, zone="north-b", **LATE)
+    job = the_job(lab.session, job.id)
+    assert {one.available.zone for one in _offers(lab.session, job, job.attempt, machine)} == {"north-b"}
+
+
+def test_what_a_taken_machine_has_left_does_not_wait_for_the_next_one_of_a_job_with_a_deadline(desk):
+    lab = desk("")
+    job, machine = running(lab, market="spot", up={"spot": True}, **LATE)
+    lab.cloud.interrupt(machine.provider_id)
+    lab.later(minutes=10)
+    shutil.rmtree(lab.home / "jobs" / "snapshots")  # nobody here can launch the next one
+    found = carry(lab, job)
+    assert (found.job.is_living, found.job.attempts[0].interrupted) == (True, True)
+    assert lab.cloud.resources().items == ()

@@ -1,0 +1,78 @@
+"""What is asked of prices, since when, and what is written: on the fake cloud, and by the dated list of a real one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.catalog import listed_price
+from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.pricing.price_history import ask, price_again, to_ask
+from cloudgpu.core.model.offers import Market, price_from_json
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
+from tests.control.conftest import Lab
+
+AGREED = '[[discounts]]\nprovider = "aws"\naccount = "lab"\ntype = "p3.*"\npercent = 20\n'
+
+
+def pinned(lab, machine):
+    """The prices that were written of a machine, in dollars an hour, oldest first."""
+    found = [one.body["price"] for one in lab.session.ledger.events(machine.id) if one.kind == "price_observed"]
+    return [Decimal(one["nanos_per_hour"]) / 10**9 for one in found]
+
+
+def test_the_history_is_asked_for_since_the_machine_of_which_least_is_known(lab):
+    one, two = (lab.up(name=name, key=name, spot=True).machine for name in ("fox", "owl"))
+    for hours, usd in ((1, "1.5"), (2, "0.9")):
+        lab.cloud.set_spot_price(two.instance_type, two.zone, usd, lab.clock() + timedelta(hours=hours))
+    lab.later(hours=3)
+    known = one._replace(price=one.price._replace(as_of=iso(lab.clock())))
+    history = ask(lab.session, "lab", None, [known, two]).history
+    assert [price.per_hour.text(1) for price in history[two.id]][-2:] == ["$1.5", "$0.9"]
+
+
+def test_what_a_spot_machine_cost_to_its_end_is_written_when_it_ends(lab):
+    machine = lab.up(name="fox", spot=True).machine
+    lab.later(minutes=1)
+    sync_all(lab.session)
+    lab.cloud.set_spot_price(machine.instance_type, machine.zone, "1.5", lab.clock() + timedelta(hours=1))
+    lab.later(hours=2)
+    end(lab.session, lab.session.ledger.machine(machine.id), why="a test")
+    assert pinned(lab, machine)[-1] == Decimal("1.5")
+
+
+@pytest.mark.parametrize(("days", "asked"), [(30, True), (91, False)])
+def test_prices_are_asked_for_that_a_cloud_remembers_of_a_machine_that_ended_unseen(lab, days, asked):
+    machine = lab.up(name="fox", spot=True).machine
+    lab.later(minutes=1)
+    sync_all(lab.session)
+    lab.cloud.take(machine.provider_id)
+    lab.later(minutes=1)
+    ended = iso(lab.clock())
+    lab.later(days=days)
+    gone = lab.session.ledger.machine(machine.id)._replace(state="terminated", billed=False, terminated_at=ended)
+    assert bool(to_ask(lab.session, [gone]).rows) is asked
+
+
+def test_the_list_of_a_cloud_is_read_at_what_was_agreed(tmp_path, monkeypatch):
+    lab = Lab(tmp_path, monkeypatch, AGREED)
+    place = {"provider": "aws", "region": "us-east-1", "instance_type": "p3.2xlarge"}
+    machine = lab.up(name="fox").machine._replace(**place)
+    found = ask(lab.session, "lab", None, [machine]).now[machine.id]
+    listed = listed_price("aws", "p3.2xlarge", "us-east-1", Market.ON_DEMAND)
+    assert found.per_hour.nanos == listed.per_hour.nanos * 8 // 10
+    assert "20% off" in found.source
+
+
+def test_a_start_at_another_price_is_written_and_one_at_the_same_is_not(lab):
+    machine = lab.up(name="fox").machine
+    before = price_from_json(machine.price.record())
+    assert price_again(lab.session, machine, before, lab.clock()) == []
+    cheaper = replace(before, per_hour=Money(before.per_hour.nanos // 2))
+    (line,) = price_again(lab.session, machine, cheaper, lab.clock())
+    assert line.body["price"]["nanos_per_hour"] * 2 == machine.price.nanos_per_hour
