@@ -38,7 +38,7 @@ def test_an_extension_moves_the_lease_of_all_nodes_to_one_moment(lab, gang):
 def test_the_node_whose_lease_ends_last_says_from_when_on_it_is_extended(lab, gang):
     late = from_iso(gang[0].expires) + timedelta(hours=5)
     set_lease(lab.session, gang[2], Lease(late, from_iso(gang[2].renew_until)), "a test")
-    plan = plan_extension_of_all(lab.session, lab.session.find_whole("train", "extend"), HOURS)
+    plan = plan_extension_of_all(lab.session, lab.session.find_all_nodes("train", "extend"), HOURS)
     assert plan.lease.expires == late + HOURS
 
 

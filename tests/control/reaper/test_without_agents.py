@@ -59,7 +59,7 @@ def test_a_stop_that_is_refused_is_named_and_is_exit_code_9(lab):
     lab.cloud.shut_down(lab.up(name="fox").machine.provider_id)
     lab.cloud.fail_next("stop_many", AuthFailed("no"), times=9)
     found = passed(lab, minutes=5)
-    assert ([one.name for one in found.unproved], found.exit_code) == (["fox"], 9)
+    assert ([one.name for one in found.unconfirmed], found.exit_code) == (["fox"], 9)
 
 
 def test_a_region_that_does_not_answer_is_named_and_is_exit_code_8(lab):
@@ -103,7 +103,7 @@ def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image(lab):
     assert warned(passed(lab, days=7)) == [("fox", Rule.STOPPED)]
     with lab.opened().lock(lock_of(machine(lab)), wait=0):  # another command is at work on it
         found = passed(lab, days=1)
-    assert (found.ended, found.unproved, [one.name for one in found.spared]) == ((), (), ["fox"])
+    assert (found.ended, found.unconfirmed, [one.name for one in found.skipped]) == ((), (), ["fox"])
     assert ends(passed(lab)) == [("fox", Do.IMAGE, Rule.STOPPED, "terminated")]
     for _ in range(3):
         passed(lab, minutes=10)
@@ -160,4 +160,4 @@ def test_of_a_cluster_that_would_be_ended_in_part_none_is_ended(lab):
     assert [one.decision.ends for one in items] == [True] * 3
     assert len(split_still_to_end(lab.session, items, judge)[0]) == 3
     ends_of_two, outcome = split_still_to_end(lab.session, items[:2], judge)
-    assert (ends_of_two, {one.why for one in outcome.spared}) == ([], {PARTLY})
+    assert (ends_of_two, {one.why for one in outcome.skipped}) == ([], {PARTLY})
