@@ -13,7 +13,6 @@ from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import admit, append_if_admitted
 from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.network.host_keys import makes_its_own
-from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.identity import registered_identity
 from cloudgpu.control.session.session import Session
@@ -30,6 +29,7 @@ from cloudgpu.core.policies.policy import for_agent
 from cloudgpu.core.values.naming import derived_key
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guards_record
+from cloudgpu.providers.attached_costs import extras_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

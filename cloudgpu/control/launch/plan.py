@@ -32,7 +32,6 @@ from cloudgpu.control.launch.offers import (
 )
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
-from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.session.guarding import run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override, check_owner
@@ -52,6 +51,7 @@ from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import WritesAtHome, guarding, needs_run
+from cloudgpu.providers.attached_costs import extras_of
 from cloudgpu.providers.base import Provider
 
 Planned = TypeVar("Planned")
