@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from cloudgpu.config.templates.find import Template
-from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
+from cloudgpu.config.templates.render import package_remarks, parts_at
 from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.launch.any_provider import offers_of_any_provider, volume_accounts
@@ -41,7 +41,7 @@ from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.launch.trust import check_exposure, password_remarks, passwords_of, trust_remarks
-from cloudgpu.core.model.launch import LaunchRequest, Part
+from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.policies.policy import Lifetime
@@ -50,9 +50,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import WritesAtHome, guarding, needs_run
+from cloudgpu.providers.abilities import guarding, needs_run, written_at_home
 from cloudgpu.providers.attached_costs import extras_of
-from cloudgpu.providers.base import Provider
 
 Planned = TypeVar("Planned")
 AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
@@ -247,7 +246,8 @@ def _plan(
     left_out = {part.kind for part in parts} - provider.runs_parts
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
-        *_written(provider, request, parts, left_out),
+        *written_at_home(provider, request.name or "NAME", parts),
+        *(package_remarks(request, parts) if "packages" in left_out else ()),
         *trust_remarks(offers, found.less),
         *traffic_remarks(first.offer),
         *password_remarks(offers, passwords_of(template.name, template.settings, session.settings.templates)),
@@ -260,6 +260,7 @@ def _plan(
         *at.remarks,
         *_of_cluster(session, request, first.offer),
         *(_only_runs(session, run, request) if alone else ()),
+        *_other_terms(found, at),
     )
     return launch_plan(
         request,
@@ -271,7 +272,7 @@ def _plan(
         waived=no_guard and alone,
         now=now,
         extras=extras_of(first.offer, resolved),
-        remarks=(*remarks, *_other_terms(found, at)),
+        remarks=remarks,
         said_by=(at.spans.lease_from, at.spans.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
@@ -309,21 +310,6 @@ def _only_runs(session: Session, run: ScheduledRun | None, request: LaunchReques
             "nobody hears when those runs stop: [alerts] deadman in config.toml is not set (see docs/alerts.md)",
             NoteKind.GUARD,
         )
-
-
-def _written(
-    provider: Provider, request: LaunchRequest, parts: Sequence[Part], left_out: Iterable[str]
-) -> Iterator[str]:
-    """Yield what is written in the home of somebody's own computer, and which packages are not installed there."""
-    if isinstance(provider, WritesAtHome):
-        yield from provider.writes(request.name or "NAME", template=any(part.kind == "on_start" for part in parts))
-    if "packages" in left_out:
-        named = " ".join(part.text for part in parts if part.kind == "packages").split()
-        listed = ", ".join(name for name in dict.fromkeys(named) if name not in ENGINE_PACKAGES)
-        if listed:
-            yield f"packages of the template are not installed there: {listed}; where one is missing, on_start may fail"
-        if request.cluster is not None and request.cluster.engine == "slurm":
-            yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
 
 def _other_terms(found: OffersFound, at: Candidate) -> Iterator[str]:
