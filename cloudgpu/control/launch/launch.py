@@ -285,7 +285,8 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
         attempts = record(session, prepared, places)
         session.report(launching(attempts))
         try:
-            send_all(session, attempts, deadline=session.clock() + SEND_WITHIN)
+            provider = session.provider(offer.available.account)
+            send_all(session, provider, attempts, deadline=session.clock() + SEND_WITHIN)
         except refused.sent as error:
             session.report(refused.add(offer, error, sent=True))
             continue

@@ -18,6 +18,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.providers.base import Provider
 from cloudgpu.providers.cluster_abilities import LaunchesTogether
 from cloudgpu.underway import changing
 
@@ -25,27 +26,36 @@ Closed = tuple[type[CloudgpuError], ...]
 
 
 def send_all(
-    session: Session, attempts: Sequence[Attempt], *, deadline: datetime, closed_by: Closed = SURELY_NOT_MADE
+    session: Session,
+    provider: Provider,
+    attempts: Sequence[Attempt],
+    *,
+    deadline: datetime,
+    closed_by: Closed = SURELY_NOT_MADE,
 ) -> None:
-    """Send the saved calls of a launch and write down how they ended. The caller holds the launch lock.
+    """Send the saved calls of a launch, all to this provider, and write down how they ended.
+
+    The caller holds the launch lock.
 
     Several machines go out in the one call that the provider has for that, else one after another: the first refusal
     ends those that were made, and the rest is not sent. Raises what the provider raised; where no machine was surely
     made, or each that was is ended, by a fault of `closed_by`, all attempts are closed.
     """
     if len(attempts) == 1:
-        send(session, attempts[0], deadline=deadline, closed_by=closed_by)
-    elif isinstance(session.provider(attempts[0].request.account), LaunchesTogether):
-        _send_together(session, attempts, deadline, closed_by)
+        send(session, provider, attempts[0], deadline=deadline, closed_by=closed_by)
+    elif isinstance(provider, LaunchesTogether):
+        _send_together(session, provider, attempts, deadline, closed_by)
     else:
-        _send_each(session, attempts, deadline, closed_by)
+        _send_each(session, provider, attempts, deadline, closed_by)
 
 
-def _send_each(session: Session, attempts: Sequence[Attempt], deadline: datetime, closed_by: Closed) -> None:
+def _send_each(
+    session: Session, provider: Provider, attempts: Sequence[Attempt], deadline: datetime, closed_by: Closed
+) -> None:
     for number, attempt in enumerate(attempts):
         name, made = attempt.request.name, [one.machine for one in attempts[:number]]
         try:
-            send(session, attempt, deadline=deadline, closed_by=closed_by)
+            send(session, provider, attempt, deadline=deadline, closed_by=closed_by)
         except closed_by as error:
             _close(session, attempts[number + 1 :], "void", f"{name} was refused, so it was not sent")
             end_part(session, made, f"{name} could not be launched: {error.message}")
@@ -56,10 +66,10 @@ def _send_each(session: Session, attempts: Sequence[Attempt], deadline: datetime
             raise
 
 
-def _send_together(session: Session, attempts: Sequence[Attempt], deadline: datetime, closed_by: Closed) -> None:
+def _send_together(
+    session: Session, provider: LaunchesTogether, attempts: Sequence[Attempt], deadline: datetime, closed_by: Closed
+) -> None:
     first = attempts[0]
-    row = session.ledger.machine(first.machine)
-    provider = session.provider(first.request.account) if row is None else session.provider_of(row)
     for attempt in attempts:
         pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
@@ -69,7 +79,7 @@ def _send_together(session: Session, attempts: Sequence[Attempt], deadline: date
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with changing(left):
         try:
-            instances = provider.launch_together(attempts, deadline=deadline)  # type: ignore[attr-defined]
+            instances = provider.launch_together(attempts, deadline=deadline)
         except closed_by as error:
             _close(session, attempts, "refused", error.message)
             _clear_unmade(session, first)
