@@ -29,8 +29,7 @@ from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, MachineView, Warned
-from cloudgpu.core.reaper.outcome import EndItem
-from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded
+from cloudgpu.core.reaper.result import Ended, EndItem, GivenWarning, NotEnded
 from cloudgpu.core.values.times import from_iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
