@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.refused_launch import end_remnant, is_remnant
+from cloudgpu.control.inventory.refused_launch import end_remnant
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.network.host_keys import pin_given
@@ -17,7 +17,7 @@ from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
-from cloudgpu.core.resources.retention import is_of_earlier_life
+from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
