@@ -98,9 +98,10 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     check_exposure(request.trust, passwords, expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.identity, request.name)
-    existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
+    machines = session.ledger.machines()
+    existing = None if request.new else living_of(machines, request.key, fingerprint)
     lock = lock_name(request.key or derived_key(fingerprint, 1))
-    there = existing or unsettled_of(session.ledger.machines(), lock)
+    there = existing or unsettled_of(machines, lock)
     if existing and candidates.anywhere:
         here = session.account_here(existing)
         one = candidate(session, request, template, here)  # it is there, whatever the others offer
