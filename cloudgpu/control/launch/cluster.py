@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.settle import settle_by_listing
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.launch.together import end_part, send_all
+from cloudgpu.control.launch.attempt import end_part, send_all
 from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
