@@ -13,8 +13,7 @@ def source() -> str:
     Boot data has 16 kB for everything, so the text travels bare; `agent.py` beside this file is where to begin reading.
     What it judges by is `cloudgpu.core.activity.idle`, line by line.
     """
-    from cloudgpu.agent.assembled import assembled
-    from cloudgpu.agent.minify import minified
+    from cloudgpu.agent.program import assembled, minified
 
     return minified(assembled(Path(__file__).parents[1]))
 

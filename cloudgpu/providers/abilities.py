@@ -6,7 +6,7 @@ several machines at once in `cluster_abilities`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.instances import Process
-from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
+from cloudgpu.core.model.launch import LaunchRequest, Part, Setup, Volume
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Available, Offer, Price, Requirements
 from cloudgpu.core.model.records import GuardsRecord
@@ -403,6 +403,13 @@ def as_able(provider: Provider, item: Available) -> Available:
     """Return what is available with how it can end: no more than its provider is able to."""
     stoppable = item.stoppable and isinstance(provider, Pausable)
     return replace(item, stoppable=stoppable, parkable=keeps_images(provider))
+
+
+def written_at_home(provider: Provider, name: str, parts: Iterable[Part]) -> Sequence[str]:
+    """Return what a launch writes in the home of somebody's own computer, a sentence each; nothing elsewhere."""
+    if not isinstance(provider, WritesAtHome):
+        return ()
+    return provider.writes(name, template=any(part.kind == "on_start" for part in parts))
 
 
 def guarding(provider: Provider, resolved: Resolved) -> Safeguards:

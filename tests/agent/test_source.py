@@ -14,8 +14,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu.agent import own, own_source, source
-from cloudgpu.agent.assembled import PARTS, assembled
-from cloudgpu.agent.minify import minified
+from cloudgpu.agent.program import PARTS, assembled, minified
 
 PACKAGE = Path(cloudgpu.__file__).parent
 ROOM = 6_250  # bytes compressed: the agent travels in the boot data, which have 16 kB for everything

@@ -72,6 +72,10 @@ class Many:
         self._last = Fork(self, int(self.answers.readline()), place)
         return self._last
 
+    def close(self) -> None:
+        self.jobs.close()
+        self.answers.close()
+
 
 def _loaded(modules: Sequence[str]) -> Path:
     """Return the socket of the process that has loaded these modules; begin it where none of this run has."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,16 @@ def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[
     """
     engine = request.cluster.engine if request.cluster is not None else "none"
     return (*rendered(template, _values(request, offer)), *engine_parts(engine))
+
+
+def package_remarks(request: LaunchRequest, parts: Sequence[Part]) -> Iterator[str]:
+    """Yield which packages have to be there already, where a provider installs none."""
+    named = " ".join(part.text for part in parts if part.kind == "packages").split()
+    listed = ", ".join(name for name in dict.fromkeys(named) if name not in ENGINE_PACKAGES)
+    if listed:
+        yield f"packages of the template are not installed there: {listed}; where one is missing, on_start may fail"
+    if request.cluster is not None and request.cluster.engine == "slurm":
+        yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
 
 def driver_parts(

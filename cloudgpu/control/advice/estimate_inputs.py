@@ -17,7 +17,6 @@ from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import PriceClass, price_class_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
-from cloudgpu.control.pricing.attached_costs import address_kind, rate
 from cloudgpu.control.session.session import Session, find_any, one_of
 from cloudgpu.core.advice.estimate import AttachedCostEstimate, PaidWhen, Precision, WorkHours, peak_tflops
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus
@@ -26,6 +25,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.attached_costs import address_kind, rate
 
 if TYPE_CHECKING:
     from cloudgpu.core.billing.rates import Rate

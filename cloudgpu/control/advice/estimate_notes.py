@@ -8,11 +8,11 @@ from fractions import Fraction
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.advice.estimate_inputs import AZURE, PastMachine, disk_at
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flops
-from cloudgpu.control.pricing.attached_costs import address_kind
 from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
 from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, average_use
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import HOUR
+from cloudgpu.providers.attached_costs import address_kind
 
 
 def assumptions(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import gpus, offers, regions
 from cloudgpu.catalog.rules import BY_REGION, LISTED
-from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, matching_gpus
@@ -28,6 +27,7 @@ from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions
+from cloudgpu.providers.attached_costs import paid_prices
 from cloudgpu.providers.base import Provider
 from cloudgpu.views.plans import price_value
 
@@ -185,7 +185,7 @@ def _cheapest(session: Session, provider: Provider, want: Requirements) -> tuple
     """Return the cheapest offer of each region, and the regions that did not answer."""
     stock = provider.available(want)
     items = [item for item in stock.items if fits(item, want)]
-    prices = paid_prices(session, provider, items)
+    prices = paid_prices(provider, items, session.settings.discounts, session.clock())
     found: dict[str, Offer] = {}
     for offer in ranked(join(items, prices)[0], want):
         found.setdefault(offer.available.region, offer)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.pricing.attached_costs import address_kind, extra
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
 from cloudgpu.control.records.named_resources import is_silent
 from cloudgpu.core.events.bodies import Able
@@ -22,6 +21,7 @@ from cloudgpu.core.model.resources import Kind, ResourceListing
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import AttachedResource, HasResources, Pausable, Resolved, guarding, keeps_images
+from cloudgpu.providers.attached_costs import address_kind, extra
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import instance_observed, instance_vanished
-from cloudgpu.core.model.instances import NEVER_RAN, State
+from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
 
 WHY = "its launch was refused, and left it"
-
-
-def is_remnant(machine: Machine, instance: Instance) -> bool:
-    """Say whether this is what a refused launch left, rather than a machine that its user has stopped."""
-    return machine.launch_status == "open" and instance.state is State.STOPPED and instance.reason == NEVER_RAN
 
 
 def refused_launch_events(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.refused_launch import end_remnant, is_remnant
+from cloudgpu.control.inventory.refused_launch import end_remnant
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.network.host_keys import pin_given
@@ -17,7 +17,7 @@ from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
-from cloudgpu.core.resources.retention import is_of_earlier_life
+from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
@@ -77,11 +77,11 @@ def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bo
     tell yet.
     """
     attempt = saved.load(session.home.attempts, not_none(machine.token))
-    rule = session.provider_of(machine).token_rule
+    provider = session.provider_of(machine)
     age = session.clock() - from_iso(machine.intended_at)
-    if replay and not session.apart and attempt is not None and age < rule.lifetime:
+    if replay and not session.apart and attempt is not None and age < provider.token_rule.lifetime:
         session.report(f"{machine.name}: an earlier launch was interrupted; sending the same call again")
-        _send_again(session, machine, attempt, deadline)
+        _send_again(session, provider, machine, attempt, deadline)
         return session.ledger.machine(machine.id) or machine
     return settle_by_listing(session, machine)
 
@@ -105,14 +105,14 @@ def settle_to_end(session: Session, machine: Machine, *, deadline: datetime) -> 
         return machine
 
 
-def _send_again(session: Session, machine: Machine, attempt: Attempt, deadline: datetime) -> None:
+def _send_again(session: Session, provider: Provider, machine: Machine, attempt: Attempt, deadline: datetime) -> None:
     """Send a call that may have been sent before. Raises what the provider raised.
 
     A refusal that may have come before the cloud looked at the token (an expired credential, say) does not close the
     attempt: the first sending may have made the machine. The listing says so, or the attempt stays open.
     """
     try:
-        send(session, attempt, deadline=deadline, closed_by=(NoCapacity,))
+        send(session, provider, attempt, deadline=deadline, closed_by=(NoCapacity,))
     except BEFORE_THE_TOKEN as error:
         try:
             settle_by_listing(session, machine)
@@ -126,19 +126,18 @@ def _send_again(session: Session, machine: Machine, attempt: Attempt, deadline: 
 
 def send(
     session: Session,
+    provider: Provider,
     attempt: Attempt,
     *,
     deadline: datetime,
     closed_by: tuple[type[CloudgpuError], ...] = SURELY_NOT_MADE,
 ) -> Instance:
-    """Send a saved call and write down how it ended. The caller holds the launch lock.
+    """Send a saved call to the provider of its account and write down how it ended. The caller holds the launch lock.
 
     Raises what the provider raised; where the machine was surely not made, by a fault of `closed_by`, the attempt is
     closed as refused. One that a refusal left, and that the provider has ended, is recorded as made and ended: then
     NoCapacity is raised, too.
     """
-    machine = session.ledger.machine(attempt.machine)
-    provider = session.provider(attempt.request.account) if machine is None else session.provider_of(machine)
     pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
     session.ledger.check_lock(lock_name(attempt.request.key))  # another client may have settled it for dead

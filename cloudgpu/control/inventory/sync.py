@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.inventory.adoption import adoption_events
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.refused_launch import is_remnant, refused_launch_events, request_end
+from cloudgpu.control.inventory.refused_launch import refused_launch_events, request_end
 from cloudgpu.control.inventory.retention_sync import write_leftovers
 from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_early
 from cloudgpu.control.inventory.stop_proof import get_or_raise
@@ -39,7 +39,7 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_tex
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
-from cloudgpu.core.resources.retention import is_of_earlier_life
+from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
 from cloudgpu.core.values.naming import lock_name, scope_of
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
@@ -290,26 +290,24 @@ def _doubted_before(session: Session) -> int:
 def _seen(
     session: Session, machine: Machine | None, instance: Instance, look: SyncResult, answer: Answer
 ) -> list[Draft]:
-    drafts, now = [], answer.asked_at
+    drafts, now = list[Draft](), answer.asked_at
     if machine is None:
         look.sentences.append(
             f"Machine {instance.tags[TAG_ID]}, which this ledger did not know, was added to the ledger."
         )
-        drafts += adoption_events(session, instance, answer.resources, now)
-    elif machine.launch_status == "open" and session.is_locked(lock_name(machine.key)):
-        return []  # the process that launches it is alive and writes this itself
-    elif is_remnant(machine, instance):
-        look.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
-        return refused_launch_events(session, machine, instance, now)
-    elif machine.launch_status == "open":
+        return [*adoption_events(session, instance, answer.resources, now), instance_observed(instance, now)]
+    if machine.launch_status == "open":
+        if session.is_locked(lock_name(machine.key)):
+            return []  # the process that launches it is alive and writes this itself
+        if is_remnant(machine, instance):
+            look.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
+            return refused_launch_events(session, machine, instance, now)
         look.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
         drafts.append(
             launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
         )
-    if machine is not None and not _is_closed(session, machine, instance, look):
+    if not _is_closed(session, machine, instance, look):
         return drafts  # seen as ended once that is done: the next sync tries it again
-    if machine is None:
-        return [*drafts, instance_observed(instance, now)]
     if is_resized(machine, instance):
         look.sentences.append(
             f"{machine.name} was changed by others from {machine.instance_type} ({machine.market}) to "

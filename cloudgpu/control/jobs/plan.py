@@ -26,7 +26,6 @@ from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
-from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
@@ -39,6 +38,7 @@ from cloudgpu.core.model.machine import Machine, is_owned
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Available, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.attached_costs import egress_rate
 from cloudgpu.providers.buckets import open_results_bucket
 
 LOCK = "jobs"  # under which a job's name is taken

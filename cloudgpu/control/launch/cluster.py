@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.settle import settle_by_listing
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.launch.together import end_part, send_all
+from cloudgpu.control.launch.attempt import end_part, send_all
 from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Attempt
+    from cloudgpu.providers.base import Provider
 
     Covered = Callable[[Machine], bool]  # whether the plan that was agreed to pays for it
 
@@ -106,8 +107,9 @@ def _settled(
         session.report(
             f"{prepared.name or machines[0].name}: an earlier launch was interrupted; sending the same calls again"
         )
+        provider = _provider_here(session, [machine for machine in machines if machine.launch_status == "open"])
         try:
-            send_all(session, attempts, deadline=deadline, closed_by=(NoCapacity,))
+            send_all(session, provider, attempts, deadline=deadline, closed_by=(NoCapacity,))
         except NoCapacity as error:  # surely not made: the next offer is tried, as the launch would have done
             session.report(f"{machines[0].zone}: {error.message}")
             _end(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
@@ -122,6 +124,15 @@ def _settled(
         return made[0]
     _end(session, made, "its launch was interrupted, and not all of its cluster was made")
     return None
+
+
+def _provider_here(session: Session, machines: Sequence[Machine]) -> Provider:
+    """Return the provider of these nodes, at least one; a host that is another computer now gets no call meant for it.
+
+    Raises as `Session.provider_of` does.
+    """
+    *_, provider = [session.provider_of(machine) for machine in machines]
+    return provider
 
 
 def _to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:

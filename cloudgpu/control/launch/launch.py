@@ -16,13 +16,12 @@ from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import tied_candidates
-from cloudgpu.control.launch.attempt import record
+from cloudgpu.control.launch.attempt import record, send_all
 from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, nodes_launched
 from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
-from cloudgpu.control.launch.together import send_all
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
@@ -285,7 +284,8 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
         attempts = record(session, prepared, places)
         session.report(launching(attempts))
         try:
-            send_all(session, attempts, deadline=session.clock() + SEND_WITHIN)
+            provider = session.provider(offer.available.account)
+            send_all(session, provider, attempts, deadline=session.clock() + SEND_WITHIN)
         except refused.sent as error:
             session.report(refused.add(offer, error, sent=True))
             continue

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.network.reachability import caller_cidr
-from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.guarding import check_launch_guarded
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.launch import LaunchRequest, Setup
@@ -36,6 +35,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, as_able, needs_run
+from cloudgpu.providers.attached_costs import paid_prices
 from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _offers(session: Session, provider: Provider, want: Requirements, less: list
     for gap in stock.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
     available = [as_able(provider, item) for item in stock.items if fits(item, anybodys)]
-    priced, unpriced = join(available, paid_prices(session, provider, available))
+    priced, unpriced = join(available, paid_prices(provider, available, session.settings.discounts, session.clock()))
     offers = ranked(priced, want)
     less += (offer for offer in ranked(priced, anybodys) if not want.trust.accepts(offer.available.trust))
     if offers:

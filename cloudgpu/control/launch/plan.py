@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from cloudgpu.config.templates.find import Template
-from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
+from cloudgpu.config.templates.render import package_remarks, parts_at
 from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.launch.any_provider import offers_of_any_provider, volume_accounts
@@ -32,7 +32,6 @@ from cloudgpu.control.launch.offers import (
 )
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
-from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.session.guarding import run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override, check_owner
@@ -42,7 +41,7 @@ from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.launch.trust import check_exposure, password_remarks, passwords_of, trust_remarks
-from cloudgpu.core.model.launch import LaunchRequest, Part
+from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.policies.policy import Lifetime
@@ -51,8 +50,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import WritesAtHome, guarding, needs_run
-from cloudgpu.providers.base import Provider
+from cloudgpu.providers.abilities import guarding, needs_run, written_at_home
+from cloudgpu.providers.attached_costs import extras_of
 
 Planned = TypeVar("Planned")
 AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
@@ -99,9 +98,10 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     check_exposure(request.trust, passwords, expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.identity, request.name)
-    existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
+    machines = session.ledger.machines()
+    existing = None if request.new else living_of(machines, request.key, fingerprint)
     lock = lock_name(request.key or derived_key(fingerprint, 1))
-    there = existing or unsettled_of(session.ledger.machines(), lock)
+    there = existing or unsettled_of(machines, lock)
     if existing and candidates.anywhere:
         here = session.account_here(existing)
         one = candidate(session, request, template, here)  # it is there, whatever the others offer
@@ -247,7 +247,8 @@ def _plan(
     left_out = {part.kind for part in parts} - provider.runs_parts
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
-        *_written(provider, request, parts, left_out),
+        *written_at_home(provider, request.name or "NAME", parts),
+        *(package_remarks(request, parts) if "packages" in left_out else ()),
         *trust_remarks(offers, found.less),
         *traffic_remarks(first.offer),
         *password_remarks(offers, passwords_of(template.name, template.settings, session.settings.templates)),
@@ -260,6 +261,7 @@ def _plan(
         *at.remarks,
         *_of_cluster(session, request, first.offer),
         *(_only_runs(session, run, request) if alone else ()),
+        *_other_terms(found, at),
     )
     return launch_plan(
         request,
@@ -271,7 +273,7 @@ def _plan(
         waived=no_guard and alone,
         now=now,
         extras=extras_of(first.offer, resolved),
-        remarks=(*remarks, *_other_terms(found, at)),
+        remarks=remarks,
         said_by=(at.spans.lease_from, at.spans.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
@@ -309,21 +311,6 @@ def _only_runs(session: Session, run: ScheduledRun | None, request: LaunchReques
             "nobody hears when those runs stop: [alerts] deadman in config.toml is not set (see docs/alerts.md)",
             NoteKind.GUARD,
         )
-
-
-def _written(
-    provider: Provider, request: LaunchRequest, parts: Sequence[Part], left_out: Iterable[str]
-) -> Iterator[str]:
-    """Yield what is written in the home of somebody's own computer, and which packages are not installed there."""
-    if isinstance(provider, WritesAtHome):
-        yield from provider.writes(request.name or "NAME", template=any(part.kind == "on_start" for part in parts))
-    if "packages" in left_out:
-        named = " ".join(part.text for part in parts if part.kind == "packages").split()
-        listed = ", ".join(name for name in dict.fromkeys(named) if name not in ENGINE_PACKAGES)
-        if listed:
-            yield f"packages of the template are not installed there: {listed}; where one is missing, on_start may fail"
-        if request.cluster is not None and request.cluster.engine == "slurm":
-            yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
 
 def _other_terms(found: OffersFound, at: Candidate) -> Iterator[str]:

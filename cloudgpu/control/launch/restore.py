@@ -18,7 +18,6 @@ from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import drop
-from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.session import Session
@@ -37,6 +36,7 @@ from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.providers.attached_costs import image_price
 
 _DEFAULT = Setup()
 

@@ -1,1 +1,1 @@
-"""What is billed in addition to a machine: disks, addresses, traffic."""
+"""What machines cost as they run: prices over time, meters, a share of a computer, traffic."""

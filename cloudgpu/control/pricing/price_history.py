@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.discounts import agreed_price
@@ -20,6 +19,7 @@ from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import prices_queried_at
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
+from cloudgpu.providers.attached_costs import paid_prices
 
 REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
 
@@ -57,11 +57,12 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
 
 def list_price(session: Session, item: Available) -> Price | None:
     """Return what an item costs by its provider's word, else by the dated list; None where neither knows."""
+    now = session.clock()
     try:
-        (price,) = paid_prices(session, session.provider(item.account), [item])
+        (price,) = paid_prices(session.provider(item.account), [item], session.settings.discounts, now)
     except CloudgpuError:
         price = None
-    return price or _discounted(session, item, _listed_price(item), session.clock())
+    return price or _discounted(session, item, _listed_price(item), now)
 
 
 def _listed_price(item: Available) -> Price | None:
@@ -182,7 +183,8 @@ def _now(session: Session, account: str, machines: Sequence[Machine]) -> dict[st
     found = _by_list(session, account, listed)
     asked = [row for row in machines if row.id not in found]
     if asked:
-        prices = paid_prices(session, session.provider(account), [_as_here(row, account) for row in asked])
+        items = [_as_here(row, account) for row in asked]
+        prices = paid_prices(session.provider(account), items, session.settings.discounts, session.clock())
         found |= zip([row.id for row in asked], prices, strict=True)
     return {machine: price for machine, price in found.items() if price is not None}
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.pricing.price_history import available
 from cloudgpu.core.activity.computer_share import Presence, Run, draws_of, share_of
 from cloudgpu.core.billing.discounts import agreed_price
@@ -27,6 +26,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.readings import can_be_read
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import SharesComputer
+from cloudgpu.providers.attached_costs import paid_prices
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.identity import AccountScope
@@ -116,7 +116,7 @@ def _lines(
     if not any(parts):
         return []
     computer = _computer(session, machines, runs, min(part.begin for found in parts for part in found), now)
-    prices = paid_prices(session, session.provider(account), items)
+    prices = paid_prices(session.provider(account), items, session.settings.discounts, now)
     drafts: list[Draft] = []
     for item, most, found in zip(items, prices, parts, strict=True):
         for part in found:

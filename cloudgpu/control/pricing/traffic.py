@@ -32,7 +32,7 @@ def is_charged(machine: Machine) -> bool:
     """Say whether a machine's bytes cost: by its offer's own prices, or bytes out by the catalogue."""
     if machine.traffic_prices is not None:
         return True
-    from cloudgpu.control.pricing.attached_costs import egress_rate
+    from cloudgpu.providers.attached_costs import egress_rate
 
     return egress_rate(machine.provider or "", machine.region or "", 0) is not None
 
@@ -83,7 +83,7 @@ def _counted_bytes(counter: Mapping[str, object], known: int | None) -> tuple[in
 
 
 def _rate_out(machine: Machine, number: int) -> Rate | None:
-    from cloudgpu.control.pricing.attached_costs import egress_rate
+    from cloudgpu.providers.attached_costs import egress_rate
 
     own = machine.traffic_prices
     return egress_rate(machine.provider, machine.region, number) if own is None else _own_rate(machine, own.out, "out")
@@ -91,7 +91,7 @@ def _rate_out(machine: Machine, number: int) -> Rate | None:
 
 def _own_rate(machine: Machine, price: int, direction: str) -> Rate:
     """Return the rate by the price of the machine's own offer, which is as old as the price of its launch."""
-    from cloudgpu.control.pricing.attached_costs import own_traffic_rate
+    from cloudgpu.providers.attached_costs import own_traffic_rate
 
     listed = not_none(machine.price)
     return own_traffic_rate(machine.provider, price, 0, direction, listed.source, from_iso(listed.as_of))

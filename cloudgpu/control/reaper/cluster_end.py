@@ -20,7 +20,7 @@ from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
-from cloudgpu.core.reaper.outcome import EndItem, Outcome
+from cloudgpu.core.reaper.result import EndItem, Outcome
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable, Silent
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cloudgpu.control.reaper.recheck import LOCK, Judge, recheck
 from cloudgpu.control.reaper.single_end import end_each
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, MachineView
-from cloudgpu.core.reaper.outcome import EndItem, Outcome
+from cloudgpu.core.reaper.result import EndItem, Outcome
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from cloudgpu.core.model.machine import Ownership, unproved
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.limits import PAYERS_WAIT
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.outcome import Outcome
-from cloudgpu.core.reaper.result import Ended, NotEnded
+from cloudgpu.core.reaper.result import Ended, NotEnded, Outcome
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable

@@ -8,15 +8,14 @@ address is called.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.alerts.alerts import budget_findings, deliver, lasting_keys
+from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.reaper.recheck import lock_each
-from cloudgpu.control.reaper.record import TOPIC, findings
 from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import TOPIC as CREDIT
@@ -29,8 +28,7 @@ from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, MachineView, Warned
-from cloudgpu.core.reaper.outcome import EndItem
-from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded
+from cloudgpu.core.reaper.result import Ended, EndItem, GivenWarning, NotEnded
 from cloudgpu.core.values.times import from_iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
@@ -79,7 +77,7 @@ def _renewed(session: Session, item: EndItem) -> Machine:
 
 SAID_WITHIN_S = 5.0
 AT_ONCE = 16
-WARNING = "warning"  # the first word of the keys of its alerts
+WARNING, TOPIC = "warning", "reaper"  # the first words of the keys of its alerts
 _WAYS_OUT = {
     Rule.IDLE: "To keep it, use it, or run: cloudgpu hold {name} 2h",
     Rule.UNLABELLED: "To keep it, run: cloudgpu hold {name} 2h",
@@ -199,6 +197,36 @@ def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
     )
 
 
+def _decision_findings(session: Session, found: Pass, machines: Iterable[Machine]) -> Iterator[Finding]:
+    """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
+    owners = {machine.id: machine.owner or "" for machine in machines}
+    for one in found.decisions:
+        if one.urgent and not one.warnings:
+            yield _urgent(one, owners.get(one.machine, ""))
+    for fault in found.faults:
+        finding = Finding(
+            key=f"{TOPIC}:fault:{fault}",
+            kind="reaper",
+            title="A run could not check all machines",
+            text=f"{fault}. To see it: cloudgpu reap --dry-run",
+            urgent=True,
+        )
+        yield found_at_home(session, finding)
+
+
+def _urgent(one: Decision, owner: str) -> Finding:
+    facts = {"machine": one.called, "rule": str(one.rule), "activity": one.activity, "owner": owner}
+    ends = "is ended" if one.ends else "goes on"
+    return Finding(
+        key=f"{TOPIC}:{one.machine}:{one.rule}:{one.do}",
+        kind="machine",
+        title=f"{one.called} {ends} ({one.rule})",
+        text=f"{one.why[:1].upper()}{one.why[1:]}. To see it: cloudgpu show {one.name} --history",
+        facts={name: value for name, value in facts.items() if value},
+        urgent=True,
+    )
+
+
 def deliver_all(
     session: Session, found: ReaperRun, standings: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
@@ -212,7 +240,7 @@ def deliver_all(
         *credit_findings,
         *budget_findings(session, standings),
         *warning_findings(machines),
-        *findings(session, found, machines),
+        *_decision_findings(session, found, machines),
     ]
     judged = {one.machine for one in found.decisions}
     elsewhere = [f"{TOPIC}:{machine.id}:" for machine in present(list(machines)) if machine.id not in judged]

@@ -34,8 +34,7 @@ from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.evidence import warned_by_budget
-from cloudgpu.core.reaper.outcome import Outcome
-from cloudgpu.core.reaper.result import Ended, NotEnded, ReaperRun
+from cloudgpu.core.reaper.result import Ended, NotEnded, Outcome, ReaperRun
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool

@@ -19,8 +19,7 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision, MachineView
-from cloudgpu.core.reaper.outcome import EndItem, Outcome, busy, lock_of, split_ends
-from cloudgpu.core.reaper.result import NotEnded
+from cloudgpu.core.reaper.result import EndItem, NotEnded, Outcome, busy, lock_of, split_ends
 from cloudgpu.core.reaper.seen import with_report, with_row
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 

@@ -1,4 +1,4 @@
-"""Writes what a run decided, where that is news, and that it has ended; raises what owners have to hear of.
+"""Writes what a run decided, where that is news, and that it has ended.
 
 A nightly pass also says how many resources are left over, and what they go on costing.
 """
@@ -6,14 +6,12 @@ A nightly pass also says how many resources are left over, and what they go on c
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.alerts.alerts import found_at_home
 from cloudgpu.control.session.guarding import own_home
 from cloudgpu.control.session.last_run import carried
-from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.general_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
@@ -50,9 +48,6 @@ def left_over(session: Session) -> tuple[str, ...]:
     more = f", and {costs.count(None)} without a known price" if None in costs else ""
     resources = "1 thing is" if len(found) == 1 else f"{len(found)} things are"
     return (f"{resources} orphaned, {total.text()} a month{more}: see cloudgpu orphans",)
-
-
-TOPIC = "reaper"  # the first word of the keys of its alerts
 
 
 def record_decisions(session: Session, decisions: Iterable[Decision], machines: Mapping[str, Machine]) -> None:
@@ -132,33 +127,3 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
         left=before.left,
     )
     session.ledger.append([line])
-
-
-def findings(session: Session, found: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
-    """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
-    owners = {machine.id: machine.owner or "" for machine in machines}
-    for one in found.decisions:
-        if one.urgent and not one.warnings:
-            yield _urgent(one, owners.get(one.machine, ""))
-    for fault in found.faults:
-        finding = Finding(
-            key=f"{TOPIC}:fault:{fault}",
-            kind="reaper",
-            title="A run could not check all machines",
-            text=f"{fault}. To see it: cloudgpu reap --dry-run",
-            urgent=True,
-        )
-        yield found_at_home(session, finding)
-
-
-def _urgent(one: Decision, owner: str) -> Finding:
-    facts = {"machine": one.called, "rule": str(one.rule), "activity": one.activity, "owner": owner}
-    ends = "is ended" if one.ends else "goes on"
-    return Finding(
-        key=f"{TOPIC}:{one.machine}:{one.rule}:{one.do}",
-        kind="machine",
-        title=f"{one.called} {ends} ({one.rule})",
-        text=f"{one.why[:1].upper()}{one.why[1:]}. To see it: cloudgpu show {one.name} --history",
-        facts={name: value for name, value in facts.items() if value},
-        urgent=True,
-    )

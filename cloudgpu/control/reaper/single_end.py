@@ -13,7 +13,7 @@ from cloudgpu.control.reaper.recheck import Judge, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.outcome import EndItem, Outcome, busy, lock_of
+from cloudgpu.core.reaper.result import EndItem, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 

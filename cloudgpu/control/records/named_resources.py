@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, named_row
@@ -20,6 +19,7 @@ from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.ledger.log.base import Ledger
+from cloudgpu.providers.attached_costs import rate_of_resource
 
 _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
 

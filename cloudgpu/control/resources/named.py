@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
-from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.records.named_resources import record_resources, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.team.authorization import check_may, named_row
@@ -24,6 +23,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasResources, Imageable
+from cloudgpu.providers.attached_costs import rate_of_resource
 from cloudgpu.providers.patience import poll_until
 from cloudgpu.underway import changing
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inventory.sync import sync_accounts
-from cloudgpu.control.pricing.attached_costs import image_price, rate_of_resource
 from cloudgpu.control.resources.named import complete
 from cloudgpu.control.session.accounts import split_gaps, unanswered_of, used_accounts
 from cloudgpu.control.session.identity import by_account
@@ -26,6 +25,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasOrphans, HasResources, SetsTimer
 from cloudgpu.providers.account_abilities import HasRegions
+from cloudgpu.providers.attached_costs import image_price, rate_of_resource
 from cloudgpu.views.machines import queried_accounts_value
 from cloudgpu.views.orphans import orphans_value
 

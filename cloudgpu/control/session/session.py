@@ -13,7 +13,8 @@ from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, jump_of
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
-from cloudgpu.ledger.log.base import Ledger, is_a_file
+from cloudgpu.ledger.log.base import Ledger
+from cloudgpu.ledger.log.files import is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 
@@ -190,7 +191,7 @@ class Session(SessionBase):
         knows_another = any(head.stat().st_size for head in self.home.ledger.glob("*.head") if head != own)
         if named == "CLOUDGPU_HOME" and knows_another:
             named = "ledger"
-        is_file = is_a_file(self.ledger)  # a database that was mistyped is not there, and says so itself
+        is_file = is_a_file(self.ledger.location)  # a database that was mistyped is not there, and says so itself
         if (named == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
             where = " in config.toml" if named == "ledger" else ""
             raise InvalidRequest(

@@ -13,7 +13,8 @@ from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, people_of
 from cloudgpu.core.team.rights import Authorization, Claim, Right, Role, claim, right_to
 from cloudgpu.errors import InvalidRequest, RoleNeeded
-from cloudgpu.ledger.log.base import View, is_a_file
+from cloudgpu.ledger.log.base import View
+from cloudgpu.ledger.log.files import is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def authorization_of(session: Session) -> Authorization:
     person, role = person_of(session), session.ledger.role()
     people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
     authorization = Authorization(role, person, people, session.settings.owner, session.for_lab)
-    if not (session.apart or is_a_file(session.ledger)):
+    if not (session.apart or is_a_file(session.ledger.location)):
         remember(session, authorization)
     return authorization
 

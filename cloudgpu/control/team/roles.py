@@ -17,8 +17,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.rights import Authorization, Role, check_payer
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger.log.base import is_a_file
-from cloudgpu.ledger.log.files import open_to_write, read_own
+from cloudgpu.ledger.log.files import is_a_file, open_to_write, read_own
 
 MAX = 64 * 1024  # bytes
 
@@ -83,7 +82,7 @@ def remember(session: Session, authorization: Authorization) -> None:
 def last_role(session: Session) -> LastRole:
     """Return what was kept. Raises nothing."""
     usual = (session.settings.owner,)
-    if is_a_file(session.ledger):
+    if is_a_file(session.ledger.location):
         return LastRole(Role.ALONE, usual)
     try:
         stored = json.loads(read_own(_path(session), MAX))

@@ -1,17 +1,23 @@
-"""What one run of the reaper found, decided and did: values, for whoever shows or records them."""
+"""What one run of the reaper is to end, what came of it, and all that it found, decided and did: values."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.budgets.credit import KnownCredit
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.clusters import blocked_by_other_nodes
 from cloudgpu.core.reaper.decisions import Decision, MachineView
+from cloudgpu.core.values.naming import lock_name
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
+GOOD_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
+PARTLY = "another node of its cluster cannot be ended with it now; the next run checks again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,82 @@ class NotEnded:
     name: str
     do: Do
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndItem:
+    """A machine that is to be ended, as last observed, and why; `observed_at` is when it was observed again."""
+
+    seen: MachineView
+    decision: Decision
+    observed_at: datetime | None = None
+
+    @property
+    def machine(self) -> Machine:
+        """The machine as it was seen last."""
+        return self.seen.machine
+
+    @property
+    def id(self) -> str:
+        """Its cloudgpu-id."""
+        return self.decision.machine
+
+    def is_stale(self, now: datetime) -> bool:
+        """Say whether so much time has passed since the look at it that somebody may be at work there by now."""
+        return self.observed_at is None or now - self.observed_at > GOOD_FOR
+
+    def done(self, now: str) -> Ended:
+        """Return that it was carried out; `now` is what the machine is since."""
+        decision = self.decision
+        return Ended(decision.machine, decision.name, decision.do, decision.rule, decision.why, now)
+
+    def left(self, why: str) -> NotEnded:
+        """Return that it was not carried out, and why."""
+        return NotEnded(self.decision.machine, self.decision.name, self.decision.do, why)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of the decisions of a run; `again` are the decisions that a second sync has changed."""
+
+    ended: list[Ended] = field(default_factory=list)
+    skipped: list[NotEnded] = field(default_factory=list)
+    unconfirmed: list[NotEnded] = field(default_factory=list)
+    unanswered: list[Unanswered] = field(default_factory=list)
+    again: list[Decision] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Take what came of others along."""
+        self.ended += other.ended
+        self.skipped += other.skipped
+        self.unconfirmed += other.unconfirmed
+        self.unanswered += other.unanswered
+        self.again += other.again
+
+    def latest(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+        """Return these decisions, each as a second sync has changed it."""
+        again = {one.machine: one for one in self.again}
+        return tuple(again.get(decision.machine, decision) for decision in decisions)
+
+
+def split_ends(judged: Sequence[EndItem], machines: Sequence[Machine]) -> tuple[list[EndItem], Outcome]:
+    """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
+    ends = [one for one in judged if one.decision.ends]
+    kept = [one for one in judged if not one.decision.ends]
+    partly = blocked_by_other_nodes([one.id for one in ends], machines)
+    outcome = Outcome(skipped=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
+    outcome.skipped += [one.left(PARTLY) for one in ends if one.id in partly]
+    return [one for one in ends if one.id not in partly], outcome
+
+
+def lock_of(machine: Machine) -> str:
+    """Return the lock that keeps every other process from this machine."""
+    return lock_name(machine.key or machine.id)
+
+
+def busy(item: EndItem) -> NotEnded:
+    """Return that somebody else is at work on it."""
+    return item.left("another command is working on it; the next run checks again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_SEQ, TAG_VOLUME, State
+from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_SEQ, TAG_VOLUME, Instance, State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.times import from_iso
@@ -118,6 +118,11 @@ def _parking(resources: list[ProviderResource]) -> list[RetentionStep]:
 def is_of_earlier_life(machine: Machine, tags: Mapping[str, str]) -> bool:
     """Say whether something with these tags is of a launch before the machine's latest one: the ledger was shorter."""
     return TAG_SEQ in tags and _length(tags) < machine.seq
+
+
+def is_remnant(machine: Machine, instance: Instance) -> bool:
+    """Say whether this is what a refused launch left, rather than a machine that its user has stopped."""
+    return machine.launch_status == "open" and instance.state is State.STOPPED and instance.reason == NEVER_RAN
 
 
 def _life(resource: ProviderResource) -> int:

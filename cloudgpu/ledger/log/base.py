@@ -248,8 +248,3 @@ class Ledger(View, Protocol):
     def close(self) -> None:
         """Let go of the store."""
         ...
-
-
-def is_a_file(ledger: Ledger) -> bool:
-    """Say whether a ledger stands in a file, which nobody shares, not in a database on a server."""
-    return "://" not in ledger.location

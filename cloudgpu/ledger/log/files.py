@@ -1,4 +1,4 @@
-"""Makes directories and files private to their owner, and says whether a path lies on a network file system.
+"""Makes directories and files private to their owner; tells files from databases, and network file systems.
 
 Only its owner enters such a directory or reads such a file. On a network file system, SQLite's locks and its shared
 memory cannot be trusted.
@@ -17,6 +17,11 @@ from cloudgpu.errors import InvalidRequest
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
+
+
+def is_a_file(location: str) -> bool:
+    """Say whether a ledger stands in a file, which nobody shares, not in a database on a server."""
+    return "://" not in location
 
 
 def make_private_directory(directory: Path) -> None:

@@ -10,7 +10,7 @@ from cloudgpu.control.api.show import show_document
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.clusters.layout import engine_directory
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.outcome import lock_of
+from cloudgpu.core.reaper.result import lock_of
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.views.reaper import run_value

@@ -12,7 +12,7 @@ from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper import single_end as reap_single
-from cloudgpu.core.reaper.outcome import lock_of
+from cloudgpu.core.reaper.result import lock_of
 from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 
 

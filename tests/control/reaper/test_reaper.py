@@ -171,7 +171,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
     fleet.idle(hours=2)
     fleet.later(minutes=10)
     agents.says(fleet.clock())
-    from cloudgpu.core.reaper.outcome import lock_of
+    from cloudgpu.core.reaper.result import lock_of
 
     with locks.lock(fleet.session.home.locks, lock_of(fleet.machine()), wait=False):
         found = fleet.pass_()

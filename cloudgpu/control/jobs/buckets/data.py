@@ -8,12 +8,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.core.jobs.transfers import Download, ShownData, Transfers
 from cloudgpu.core.model.buckets import CLOUD_NAMES, BucketAddress, BucketObject, bucket_address
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.attached_costs import egress_rate
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.buckets import Bucket, open_bucket
 

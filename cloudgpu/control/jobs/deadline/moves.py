@@ -9,7 +9,6 @@ from cloudgpu.access.jobs.checkpoints import stored
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
-from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.pricing.price_history import available, history_of
 from cloudgpu.control.spot.history import first_offer, history, offer_location, spot_location
 from cloudgpu.core.jobs.deadline import HOUR_S, Margins, Position, launch_options_of
@@ -19,6 +18,7 @@ from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, saving
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.providers.attached_costs import egress_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

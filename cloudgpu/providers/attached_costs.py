@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import ceil
+from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.storage import disk_price, price_class_of, storage_kinds
-from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.launch.plan_cost import Extra
@@ -23,6 +23,9 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, HasPrices, Resolved
 from cloudgpu.providers.base import Provider
+
+if TYPE_CHECKING:
+    from cloudgpu.core.billing.discounts import Discount
 
 BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
 CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"
@@ -160,13 +163,16 @@ def rate_of_resource(leftover: ProviderResource) -> Rate:
     return rate(leftover.provider, leftover.region, leftover.stored_as, leftover.size_gb)
 
 
-def paid_prices(session: Session, provider: Provider, items: Sequence[Available]) -> list[Price | None]:
-    """Return one price per item, in order; None where none is known, and no agreed rate stands in for it."""
+def paid_prices(
+    provider: Provider, items: Sequence[Available], discounts: Sequence[Discount], now: datetime
+) -> list[Price | None]:
+    """Return one price per item, in order, less what was agreed on.
+
+    None where no price is known, and no agreed rate stands in for it.
+    """
     listed = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
-    if not session.settings.discounts:
+    if not discounts:
         return list(listed)
     from cloudgpu.core.billing.discounts import agreed_price
 
-    now = session.clock()
-    pairs = zip(items, listed, strict=True)
-    return [agreed_price(session.settings.discounts, item, price, now) for item, price in pairs]
+    return [agreed_price(discounts, item, price, now) for item, price in zip(items, listed, strict=True)]
