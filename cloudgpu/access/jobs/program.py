@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from cloudgpu.access.jobs.served import Served, command_of, served_over, texts_of
+from cloudgpu.access.jobs.served import ProgramChannel, command_of, served_over, texts_of
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
@@ -158,7 +158,7 @@ def ask(
     return incoming.head
 
 
-def _spare(connection: Connection, served: Served, *, whole: bool) -> None:
+def _spare(connection: Connection, served: ProgramChannel, *, whole: bool) -> None:
     if whole and served.is_open:
         connection.spare.append(served)
 

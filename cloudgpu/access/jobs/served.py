@@ -67,7 +67,7 @@ def texts_of(folder: Path, parts: tuple[str, ...]) -> bytes:
     return b"".join(b"%08d%s" % (len(text), text) for text in texts)
 
 
-def served_over(connection: Connection, command: str, program: bytes, mark: bytes) -> tuple[Served, bool]:
+def served_over(connection: Connection, command: str, program: bytes, mark: bytes) -> tuple[ProgramChannel, bool]:
     """Return a channel on which nobody waits for an answer, and whether it is a new one. Raises Unreachable."""
     while connection.spare:
         with contextlib.suppress(IndexError):  # another thread was faster
@@ -75,10 +75,10 @@ def served_over(connection: Connection, command: str, program: bytes, mark: byte
             if served.is_open:
                 return served, False
             served.close()
-    return Served(connection, command, program, mark), True
+    return ProgramChannel(connection, command, program, mark), True
 
 
-class Served:
+class ProgramChannel:
     """One channel with the program behind it. One thread at a time uses it; any may close it.
 
     Of the last request, `is_late` tells whether its time was over, `sent` whether any of its files was on its way, and

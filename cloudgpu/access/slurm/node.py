@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.access.jobs.served import Served, command_of, texts_of
+from cloudgpu.access.jobs.served import ProgramChannel, command_of, texts_of
 from cloudgpu.core.clusters.conf import Files, mark_of
 from cloudgpu.core.clusters.layout import EngineFiles, engine_files
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports, node_facts
@@ -52,7 +52,7 @@ class EngineNode:
         self.files: EngineFiles = engine_files(cluster, node)
         self._mark = mark_of(cluster, node)
         self._connection = connection
-        self._served = Served(connection, COMMAND, program(), MARK)
+        self._served = ProgramChannel(connection, COMMAND, program(), MARK)
 
     def __enter__(self) -> Self:
         return self

@@ -213,7 +213,7 @@ def _connect_once(target: Target, timeout: float) -> Connection:
     known = _known(target)
     from cloudgpu.access.ssh import handshake  # paramiko: a tenth of a second, for what is contacted alone
 
-    return Connection(target, handshake.wire(target, known, time.monotonic() + timeout))
+    return Connection(target, handshake.open_transport(target, known, time.monotonic() + timeout))
 
 
 def _known(target: Target) -> str:

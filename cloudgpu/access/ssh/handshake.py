@@ -21,16 +21,16 @@ from cloudgpu.access.ssh.transport import (
 from cloudgpu.errors import InvalidRequest, WrongHostKey
 
 
-def wire(target: Target, known: str, deadline: float) -> SshTransport:
+def open_transport(target: Target, known: str, deadline: float) -> SshTransport:
     """Return a transport to the machine that owns the host key `known`, logged in with our key.
 
     `deadline` is in monotonic seconds. Raises WrongHostKey before anything secret was sent, LoginRefused, Unreachable,
     InvalidRequest (our own files).
     """
-    return wire_with(target, known, _own_key(target), deadline)
+    return open_transport_with(target, known, _own_key(target), deadline)
 
 
-def wire_with(target: Target, known: str, key: PKey, deadline: float) -> SshTransport:
+def open_transport_with(target: Target, known: str, key: PKey, deadline: float) -> SshTransport:
     """Return a transport to the machine that owns the host key `known`, logged in with `key`; raises as `wire`."""
     connected = dial(target, deadline)
     deadline += jump.WITHIN_S if target.jump else 0

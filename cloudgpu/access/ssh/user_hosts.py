@@ -102,7 +102,7 @@ def visit(name: str, address: Address, *, known: str, key: Path | None, timeout:
     with a passphrase is used through the SSH agent. `timeout` is seconds for all of it. Raises WrongHostKey,
     LoginRefused, Unreachable, and InvalidRequest when there is no key to log in with.
     """
-    from cloudgpu.access.ssh.handshake import wire_with
+    from cloudgpu.access.ssh.handshake import open_transport_with
 
     keys = _named(key) if key else list(_usual())
     if not keys:
@@ -116,7 +116,7 @@ def visit(name: str, address: Address, *, known: str, key: Path | None, timeout:
     deadline = time.monotonic() + timeout
     for tried in keys[:MAX_KEYS]:  # a connection each: paramiko asks for the login service anew, which not all allow
         with contextlib.suppress(LoginRefused):
-            return Connection(target, wire_with(target, known, tried, deadline))
+            return Connection(target, open_transport_with(target, known, tried, deadline))
     raise LoginRefused(
         f"{name} does not let {address.user} in with {key or 'any of your SSH keys'}.",
         field="key",
