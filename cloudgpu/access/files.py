@@ -19,7 +19,7 @@ def locked(file: Path) -> Iterator[None]:
     Raises InvalidRequest when the directory cannot be written to.
     """
     lock = lock_of(file)
-    with explained(file):
+    with explain_os_errors(file):
         descriptor = _take(lock)
     try:
         sweep(file)
@@ -67,7 +67,7 @@ def write_whole(file: Path, content: bytes) -> None:
     """
     import tempfile  # 5 ms that those who only read need not pay
 
-    with explained(file):
+    with explain_os_errors(file):
         private_directory(file.parent)
         descriptor, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
         try:
@@ -83,7 +83,7 @@ def write_whole(file: Path, content: bytes) -> None:
 
 def remove(file: Path) -> None:
     """Remove the file if it is there; raise InvalidRequest when that is not allowed."""
-    with explained(file):
+    with explain_os_errors(file):
         file.unlink(missing_ok=True)
 
 
@@ -93,7 +93,7 @@ def private_directory(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def explained(file: Path) -> Iterator[None]:
+def explain_os_errors(file: Path) -> Iterator[None]:
     """Turn an OSError about `file` into one sentence."""
     try:
         yield

@@ -40,7 +40,7 @@ def budget_value(one: Budget) -> BudgetValue:
         "forecast": one.forecast,
         "actions": sorted(map(str, one.actions)),
         "allow_override": one.allow_override,
-        "file": one.place or None,
+        "file": one.file or None,
     }
 
 

@@ -15,7 +15,7 @@ from typing import IO
 
 from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
 from cloudgpu.access.copy.manifest import Item, OnePath, about, check_its_own, lay_out, taken, twins
-from cloudgpu.access.copy.paths import Places, read_places
+from cloudgpu.access.copy.paths import CopyPaths, parse_copy_paths
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
@@ -45,7 +45,7 @@ class Copied:
 
 def machine_of(sources: Sequence[str], destination: str) -> str:
     """Return the name of the machine in `SOURCE... DESTINATION`; raise InvalidRequest as `copy` does."""
-    return read_places(sources, destination).machine
+    return parse_copy_paths(sources, destination).machine
 
 
 def copy(
@@ -60,7 +60,7 @@ def copy(
     """
     from cloudgpu.access.ssh.transport import BROKEN
 
-    places = read_places(sources, destination)
+    places = parse_copy_paths(sources, destination)
     sessions = _Sessions(connection)
     with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as is_open:
         try:
@@ -78,7 +78,7 @@ def copy(
     return done
 
 
-def _copy(sessions: _Sessions, places: Places, progress: Progress) -> Copied:
+def _copy(sessions: _Sessions, places: CopyPaths, progress: Progress) -> Copied:
     with sessions.one() as there:
         source, target = _ordered(there, places)
         layout = lay_out(source, places.sources, target, places.destination)
@@ -91,7 +91,7 @@ def _copy(sessions: _Sessions, places: Places, progress: Progress) -> Copied:
         _, target = _ordered(there, places)
         for item in reversed(made):  # from the inside out: writing into a directory changes its time
             with about(target, item.target, "written"):
-                target.finish(item.target, item.entry)
+                target.set_attributes(item.target, item.entry)
     return Copied(len(files) - len(missed), transfer.done, layout.skipped, (*failed, *missed))
 
 
@@ -116,7 +116,7 @@ def _prepared(
     return made, files
 
 
-def _ordered(there: MachineFiles, places: Places) -> tuple[Endpoint, Endpoint]:
+def _ordered(there: MachineFiles, places: CopyPaths) -> tuple[Endpoint, Endpoint]:
     """Return source and target."""
     return (LocalFiles(), there) if places.upload else (there, LocalFiles())
 
@@ -124,7 +124,7 @@ def _ordered(there: MachineFiles, places: Places) -> tuple[Endpoint, Endpoint]:
 def _make_directory(target: Endpoint, item: Item) -> bool:
     """Make the directory and return True; False where it is there already."""
     with about(target, item.target, "written"):
-        found = target.look(item.target or ".")
+        found = target.stat(item.target or ".")
         if found is not None and found.directory:
             return False
         if found is not None:
@@ -143,7 +143,7 @@ class _Transfer:
     """Moves files, several at once; a fault of one path leaves out that one, any other ends all."""
 
     def __init__(
-        self, sessions: _Sessions, places: Places, progress: Progress, total: int, alike: frozenset[str]
+        self, sessions: _Sessions, places: CopyPaths, progress: Progress, total: int, alike: frozenset[str]
     ) -> None:
         self._sessions = sessions
         self._places = places
@@ -194,7 +194,7 @@ class _Transfer:
         if isinstance(error, InvalidRequest) and not isinstance(error, OnePath):
             with contextlib.suppress(Exception), self._sessions.one() as there:  # the first fault counts
                 _, target = _ordered(there, self._places)
-                found = target.look(item.target)
+                found = target.stat(item.target)
                 if found is not None and found.directory:
                     return taken(target, item.target, by="directory")
         return error
@@ -207,7 +207,7 @@ class _Transfer:
                 count = self._pour(source, target, item, part)
                 _check_whole(source, target, item, part, count)
                 with about(target, item.target, "written"):
-                    target.finish(part, item.entry)
+                    target.set_attributes(part, item.entry)
                     self._name(target, part, item.target)
             except BaseException:
                 with contextlib.suppress(Exception):  # the first fault counts
@@ -251,7 +251,7 @@ def _read(source: Endpoint, item: Item, reader: IO[bytes]) -> bytes:
 def _check_whole(source: Endpoint, target: Endpoint, item: Item, part: str, count: int) -> None:
     """Raise InvalidRequest unless all of the file has arrived."""
     with about(target, item.target, "written"):
-        written = target.look(part)
+        written = target.stat(part)
         if written is None or written.size != count:
             arrived = written.size if written else 0
             raise OSError(f"only {arrived:,} of {count:,} bytes arrived (perhaps the disk is full)")

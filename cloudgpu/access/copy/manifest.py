@@ -56,7 +56,7 @@ def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destinatio
     items: list[Item] = []
     for path in paths:
         with about(source, path, "read"):
-            entry = source.look(path)
+            entry = source.stat(path)
         if entry is None:
             raise _refused(source, path, "does not exist", "Correct the path.")
         if not entry.directory and not entry.file:
@@ -112,7 +112,7 @@ def twins(items: Sequence[Item]) -> frozenset[str]:
 def check_its_own(target: Endpoint, path: str) -> None:
     """Raise OnePath where something stands under this name that bears another: it would be lost."""
     directory, name = posixpath.split(path)
-    if target.look(path) is None or name in (found for found, _ in target.children(directory or ".")):
+    if target.stat(path) is None or name in (found for found, _ in target.children(directory or ".")):
         return
     label = target.label(path)
     raise OnePath(
@@ -126,7 +126,7 @@ def check_its_own(target: Endpoint, path: str) -> None:
 def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
     """Tell whether the destination is a directory that takes the sources under their own names."""
     with about(target, destination, "written"):
-        found = target.look(destination or ".")
+        found = target.stat(destination or ".")
     if found is not None and found.directory:
         return True
     if found is not None and (several or destination.endswith("/")):
@@ -139,7 +139,7 @@ def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
 def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, into: bool) -> str:
     if not into:
         with about(target, destination, "written"):
-            there = target.look(destination)
+            there = target.stat(destination)
         if there is not None and entry.directory:
             raise _refused(target, destination, "is a file", "Name a directory.", field="DESTINATION")
         return destination
@@ -159,7 +159,7 @@ class _Walk:
     def items(self, first: Item) -> Iterator[Item]:
         """Yield an item and all below it. The circle check compares a directory's real path with those above it."""
         with about(self.source, first.source, "read"):
-            top = (self.source.real(first.source),) if first.entry.directory else ()
+            top = (self.source.absolute_path(first.source),) if first.entry.directory else ()
         waiting: list[tuple[Item, tuple[str, ...]]] = [(first, top)]
         while waiting:
             item, above = waiting.pop()
@@ -193,7 +193,7 @@ def _chain(source: Endpoint, item: Item, name: str, above: tuple[str, ...]) -> t
     if not item.entry.linked:
         return (*above, posixpath.join(above[-1], name))
     with about(source, item.source, "read"):
-        real = source.real(item.source)
+        real = source.absolute_path(item.source)
     if real in above:
         raise _refused(
             source, item.source, f"is a link that leads in a circle (to {printable(real)})", "Remove the link."

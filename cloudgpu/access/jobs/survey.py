@@ -29,7 +29,7 @@ from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 GIB = 1 << 30
-AT_MOST = 10 * GIB
+MAX_BYTES = 10 * GIB
 OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
 MAX_COUNTED = 50_000  # entries of directories that stay out: their sizes are for the plan alone
 MAX_NAMED = 3
@@ -38,7 +38,7 @@ LONGEST_IGNORE_FILE = 1 << 20
 Chain = tuple[tuple[int, Rules], ...]
 
 
-class Found(NamedTuple):
+class FileEntry(NamedTuple):
     """A regular file as the walk met it: path below the root, and what tells later whether it has changed."""
 
     path: str
@@ -55,7 +55,7 @@ class Survey:
 
     root: str
     ignore_file: str
-    files: tuple[Found, ...]
+    files: tuple[FileEntry, ...]
     links: tuple[SnapshotLink, ...]
     directories: tuple[str, ...]
     total_bytes: int
@@ -69,7 +69,7 @@ class _Mode(Enum):
 
 
 def survey(
-    root: Path, *, include: Sequence[str] = (), exclude_dirs: Sequence[str | Path] = (), at_most: int = AT_MOST
+    root: Path, *, include: Sequence[str] = (), exclude_dirs: Sequence[str | Path] = (), max_bytes: int = MAX_BYTES
 ) -> Survey:
     """Return what a snapshot of a directory would take. Sizes are in bytes.
 
@@ -80,7 +80,7 @@ def survey(
     `exclude_dirs` are paths below `root`, or absolute ones, that stay out.
 
     Raises InvalidRequest for a directory that cannot be read, a link that leads out of it, a glob that matches nothing,
-    and for more than `at_most` bytes.
+    and for more than `max_bytes` bytes.
     """
     top = _checked_root(root)
     walk = _Walk(top, read_includes(include), _excluded(top, exclude_dirs))
@@ -88,8 +88,8 @@ def survey(
     omissions = omissions_of(walk.left_out)
     check_globs_used(walk.include, omissions.secrets)
     total = sum(one.size for one in walk.files)
-    if total > at_most:
-        raise _too_large(walk.files, total, at_most, walk.ignore_file)
+    if total > max_bytes:
+        raise _too_large(walk.files, total, max_bytes, walk.ignore_file)
     return Survey(
         top, walk.ignore_file, tuple(walk.files), tuple(walk.links), tuple(walk.empty_directories()), total, omissions
     )
@@ -136,7 +136,7 @@ class _Walk:
     excluded: frozenset[str]
     ignore_file: str = GIT_IGNORE
     above: str = ""  # from the top of the repository to ours, with a slash at its end
-    files: list[Found] = field(default_factory=list)
+    files: list[FileEntry] = field(default_factory=list)
     links: list[SnapshotLink] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
@@ -232,7 +232,7 @@ class _Walk:
             return  # it has gone since the directory was read
         if stat.S_ISREG(seen.st_mode):
             mode = 0o755 if seen.st_mode & stat.S_IXUSR else 0o644
-            self.files.append(Found(path, seen.st_size, mode, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino))
+            self.files.append(FileEntry(path, seen.st_size, mode, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino))
         else:
             self._leave_out(entry, path, "special")
 
@@ -360,7 +360,7 @@ def _unreadable(path: str, error: OSError, ignore_file: str) -> InvalidRequest:
     )
 
 
-def _too_large(files: Sequence[Found], total: int, at_most: int, ignore_file: str) -> InvalidRequest:
+def _too_large(files: Sequence[FileEntry], total: int, at_most: int, ignore_file: str) -> InvalidRequest:
     largest = ", ".join(f"{printable(path)} ({in_units(size)})" for path, size in largest_parts(files))
     return InvalidRequest(
         f"The directory of the job has {in_units(total)} to take along, more than {in_units(at_most)}: {largest}.",
@@ -370,7 +370,7 @@ def _too_large(files: Sequence[Found], total: int, at_most: int, ignore_file: st
     )
 
 
-def largest_parts(files: Sequence[Found]) -> list[tuple[str, int]]:
+def largest_parts(files: Sequence[FileEntry]) -> list[tuple[str, int]]:
     """Return the largest entries with their bytes, from the deepest directory that holds more than half of all."""
     total, found = sum(one.size for one in files), _parts_below(files, "")
     while found[0][0].endswith("/") and 2 * found[0][1] > total:
@@ -381,7 +381,7 @@ def largest_parts(files: Sequence[Found]) -> list[tuple[str, int]]:
     return found[:MAX_NAMED]
 
 
-def _parts_below(files: Sequence[Found], start: str) -> list[tuple[str, int]]:
+def _parts_below(files: Sequence[FileEntry], start: str) -> list[tuple[str, int]]:
     sizes: dict[str, int] = defaultdict(int)
     for one in files:
         if one.path.startswith(start):

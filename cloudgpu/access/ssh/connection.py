@@ -59,7 +59,7 @@ class Connection:
 
     target: Target
     transport: SshTransport = field(repr=False)
-    spare: list[object] = field(default_factory=list, repr=False)  # channels kept for the next request; see access/jobs
+    idle_channels: list[object] = field(default_factory=list, repr=False)  # for the next request; see access/jobs
 
     def __enter__(self) -> Self:
         return self

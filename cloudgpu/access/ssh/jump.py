@@ -62,7 +62,7 @@ class Carried(socket.socket):
         kind = AccessBlocked if _LASTING.search(self.said) else Unreachable
         remedy = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
         return kind(
-            f"{target.name} cannot be reached at {target.place}: ssh says: {self.said}.",
+            f"{target.name} cannot be reached at {target.host_and_port}: ssh says: {self.said}.",
             field="--jump",
             value=str(target.jump),
             next=f"See whether you get that far: {remedy}",
@@ -125,7 +125,7 @@ def knock(target: Target, *, timeout: float) -> None:
 def no_answer(target: Target, why: str) -> Unreachable:
     """Return the error for a machine that does not answer; `why` ends its sentence."""
     return Unreachable(
-        f"{target.name} does not answer at {target.place}: {why}.",
+        f"{target.name} does not answer at {target.host_and_port}: {why}.",
         field="name",
         value=target.name,
         next=f"Run: cloudgpu show {target.name} --refresh",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from cloudgpu.access.files import explained, locked, remove, write_whole
+from cloudgpu.access.files import explain_os_errors, locked, remove, write_whole
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.values.network import Jump
 from cloudgpu.errors import InvalidRequest
@@ -129,7 +129,7 @@ def _quoted_text(text: str) -> str:
 
 
 def _read(file: Path) -> bytes | None:
-    with explained(file):
+    with explain_os_errors(file):
         try:
             return file.read_bytes()
         except FileNotFoundError:

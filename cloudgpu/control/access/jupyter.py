@@ -257,7 +257,7 @@ def serve_background(session: Session, machine: Machine, *, first_port: int) -> 
     try:
         with (
             JupyterTunnel(session, machine, first_port=first_port) as tunnel,
-            background.serving(session.home.tunnels, machine.id, machine.name, tunnel.port),
+            background.registered(session.home.tunnels, machine.id, machine.name, tunnel.port),
         ):
             ended = tunnel.wait()
     except CloudgpuError as error:

@@ -81,7 +81,7 @@ def budget_findings(session: Session, standings: Iterable[BudgetState]) -> Itera
     """Yield what budgets have to say; those of files, which other homes do not have, as findings of this home."""
     for one in standings:
         for finding in findings([one]):
-            yield found_at_home(session, finding) if one.budget.place else finding
+            yield found_at_home(session, finding) if one.budget.file else finding
 
 
 def found_here(session: Session) -> tuple[Finding, ...]:

@@ -52,7 +52,7 @@ def budgets(session: Session) -> tuple[Budget, ...]:
     for one in of_files:
         if one.name in found:
             raise InvalidRequest(
-                f"The budget {one.name} is in the ledger and in {one.place}: it is not known which one counts.",
+                f"The budget {one.name} is in the ledger and in {one.file}: it is not known which one counts.",
                 field="budget",
                 value=one.name,
                 next=f"Run: cloudgpu budget rm {one.name} (the file then counts), or rename the file.",
@@ -68,7 +68,7 @@ def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]
     found = ledger_budgets(session)
     of_files = _file_budgets(session)
     both = tuple(
-        f"the budget {one.name} is in the ledger and in {one.place}: only the ledger's counts"
+        f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
         for one in of_files
         if one.name in found
     )
@@ -119,7 +119,7 @@ def _check_no_file(session: Session, name: str) -> None:
     for one in _file_budgets(session):
         if one.name == name:
             raise InvalidRequest(
-                f"The budget {name} is in the file {one.place}.",
+                f"The budget {name} is in the file {one.file}.",
                 field="NAME",
                 value=name,
                 next="Change it there, or choose another name.",
@@ -164,7 +164,7 @@ def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRe
     in_file = next((one for one in _file_budgets(session) if one.name == name), None)
     if in_file is not None:
         return InvalidRequest(
-            f"The budget {name} is in the file {in_file.place}.", field="NAME", value=name, next="Remove the file."
+            f"The budget {name} is in the file {in_file.file}.", field="NAME", value=name, next="Remove the file."
         )
     return unknown_word(f"No budget is called {name!r}", name, known, field="NAME", next="Run: cloudgpu budget ls")
 

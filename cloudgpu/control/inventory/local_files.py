@@ -34,14 +34,14 @@ def put_in_order(session: Session) -> None:
     InvalidRequest for a file that cannot be understood.
     """
     # Files before rows: what a launch writes just now is then surely among the rows.
-    calls = sorted(set(saved.waiting(session.home.attempts)))
+    calls = sorted(set(saved.unresolved(session.home.attempts)))
     pinned = known_hosts.machines(session.home.known_hosts)
-    tunnelled = background.known(session.home.tunnels)
+    tunnelled = background.machine_ids(session.home.tunnels)
     machines = session.ledger.machines()
     alive = living_machines(machines)
     for token, lock in calls:
         if token not in {row.token for row in alive} and not session.is_locked(lock):
-            saved.forget(session.home.attempts, token)
+            saved.delete(session.home.attempts, token)
     known = {row.id: row for row in machines}
     for machine in pinned:
         if machine not in known or not _may_live(session, known[machine]):

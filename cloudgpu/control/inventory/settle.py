@@ -160,7 +160,7 @@ def _sent(
     except closed_by as error:
         now = session.clock()
         session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", error.message, now)])
-        saved.forget(session.home.attempts, attempt.token)
+        saved.delete(session.home.attempts, attempt.token)
         raise
     except ProviderUnavailable as error:
         error.next = error.next or "Run the same up again: it first finds out what became of this launch."
@@ -232,7 +232,7 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
         )
     line = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(machine, [line])
-    saved.forget(session.home.attempts, not_none(machine.token))
+    saved.delete(session.home.attempts, not_none(machine.token))
     return closed
 
 

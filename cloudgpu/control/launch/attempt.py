@@ -103,7 +103,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     except BaseException:
         for attempt in made:
             if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:
-                saved.forget(session.home.attempts, attempt.token)
+                saved.delete(session.home.attempts, attempt.token)
         raise
     return tuple(made)
 

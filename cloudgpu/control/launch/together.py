@@ -104,7 +104,7 @@ def _close(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why:
     now = session.clock()
     session.ledger.append([launch_settled(one.machine, one.token, outcome, why, now) for one in attempts])
     for attempt in attempts:
-        saved.forget(session.home.attempts, attempt.token)
+        saved.delete(session.home.attempts, attempt.token)
 
 
 def _clear_unmade(session: Session, attempt: Attempt) -> None:

@@ -216,7 +216,7 @@ def _all_ended(
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
             raise terminate_without_ledger(session, machine, error, whole=True) from error
         if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
-            saved.forget(session.home.attempts, machine.token or "none")
+            saved.delete(session.home.attempts, machine.token or "none")
     return machine, on_purpose
 
 

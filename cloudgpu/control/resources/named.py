@@ -167,7 +167,7 @@ def _unproved(resource: ProviderResource, last: str) -> StopUnproved:
 def until_gone(session: Session, gone: Callable[[], T | None], fault: Callable[[str], CloudgpuError]) -> T:
     """Return what `gone` returns once something is proved gone; raise what `fault` makes of the last word."""
     clock, pause = session.clock, session.pause
-    return poll_until(gone, fault, REMOVED_WITHIN, clock=clock, pause=pause, last="it is still there")
+    return poll_until(gone, fault, REMOVED_WITHIN, clock=clock, pause=pause, last_message="it is still there")
 
 
 def until_saved(
@@ -180,7 +180,7 @@ def until_saved(
         SAVED_WITHIN,
         clock=session.clock,
         pause=session.pause,
-        last="it is still being made",
+        last_message="it is still being made",
         first_s=0.5,
         longest_s=LONGEST_PAUSE_S,
     )

@@ -246,7 +246,7 @@ def _said(session: Session) -> Iterator[KnownAccount]:
 
 
 def _saved(session: Session) -> Iterator[KnownAccount]:
-    for token, _ in saved.waiting(session.home.attempts):
+    for token, _ in saved.unresolved(session.home.attempts):
         try:
             call = saved.load(session.home.attempts, token)
         except LedgerUnavailable:  # said by whoever settles it

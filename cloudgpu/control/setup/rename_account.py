@@ -172,7 +172,7 @@ def _notes(
         return
     for budget in pass_budgets(session)[0]:
         if budget.scope.account == target.account:
-            where = f" in {budget.place}" if budget.place else f": cloudgpu budget set {budget.name}"
+            where = f" in {budget.file}" if budget.file else f": cloudgpu budget set {budget.name}"
             yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"
     table = found.table if draft is None else init.table_of(draft)
     for key in _naming(table, target.account):

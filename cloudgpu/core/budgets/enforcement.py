@@ -144,10 +144,10 @@ def stops_of(
     """
     if not authorization.is_member:
         return budget_stops(standings, machines, warned, now)
-    found = budget_stops([one for one in standings if not one.budget.place], machines, warned, now)
+    found = budget_stops([one for one in standings if not one.budget.file], machines, warned, now)
     known = {one.machine for one in found}
     own = budget_stops(
-        [one for one in standings if one.budget.place],
+        [one for one in standings if one.budget.file],
         [machine for machine in machines if authorization.owns(machine)],
         warned,
         now,

@@ -80,7 +80,7 @@ def _why(connection: Connection, location: str, person: str, name: str) -> Why:
             f"The ledger {location} belongs to the database user {owner}, no team shares it, and {person} may not.",
             f"Let {owner} run: cloudgpu ledger init --team --member {quote(person)}",
         )
-    lacks = rights.person_lacks(connection, person, members)
+    lacks = rights.missing_membership(connection, person, members)
     if lacks is not None:
         return f"{lacks.said.removesuffix('.')} of the ledger {location}.", f"Let {lacks.by} run: {lacks.statement}"
     return _beyond_the_role(connection, location, members, owner, name)

@@ -92,12 +92,12 @@ def sharing(
     """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
     person, owner, owns, _ = standing = connection.execute(_STANDING).fetchone()
     present = team_of(connection)
-    team = present if request is None else rights.team_named(connection, request, present)
+    team = present if request is None else rights.requested_team(connection, request, present)
     lacks: list[Missing] = []
     if team is not None:
         lacks = [*rights.missing(connection, team, request or TeamRequest()), *_off(guards, owner)]
         if not owns and request is None:
-            own = rights.person_lacks(connection, person, team.members)
+            own = rights.missing_membership(connection, person, team.members)
             lacks = [own, *lacks] if own else lacks
     role = who(connection)[0]
     found = tuple(_remarks(connection, team, standing))
@@ -156,7 +156,7 @@ def give_again(connection: Connection) -> None:
     """Give the roles what they need on tables that were made anew, inside the caller's transaction."""
     team = team_of(connection)
     if team is not None and rights.exists(connection, team.members):
-        for one in rights.of_tables(connection, team):
+        for one in rights.table_right_problems(connection, team):
             connection.execute(one.statement)
 
 

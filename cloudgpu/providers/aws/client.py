@@ -85,9 +85,9 @@ class Aws(CloudAccount):
         an endpoint that is none.
         """
         if sends == 1:
-            return self._kept(service, region, sends, self.patience.changes)
-        reads = self._kept(service, region, sends, self.patience.reads)
-        return _Client(reads, lambda: self._kept(service, region, sends, self.patience.changes))
+            return self._kept(service, region, sends, self.patience.change_s)
+        reads = self._kept(service, region, sends, self.patience.read_s)
+        return _Client(reads, lambda: self._kept(service, region, sends, self.patience.change_s))
 
     def _kept(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
         key = (service, region, sends, seconds)
@@ -105,7 +105,7 @@ class Aws(CloudAccount):
 
         config = Config(
             retries={"mode": "standard", "total_max_attempts": sends or self._attempts},
-            connect_timeout=self.patience.connect,
+            connect_timeout=self.patience.connect_s,
             read_timeout=seconds,
             max_pool_connections=AT_ONCE,
             signature_version="s3v4" if service == "s3" else None,  # else addresses are signed the old way
@@ -134,7 +134,7 @@ class Aws(CloudAccount):
     def _begins(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
         if _is_read(model.name):
-            self.patience.check(model.name, _place(context))
+            self.patience.raise_if_silent(model.name, _place(context))
         context[_BEGUN] = self.patience.now()
 
     def _sends_again(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
@@ -144,16 +144,16 @@ class Aws(CloudAccount):
         if caught_exception is None:
             return
         if not self.patience.is_spent(begun, read=read):
-            context["read_timeout"] = self.patience.left(begun, read=read)  # older botocore does not look at it
+            context["read_timeout"] = self.patience.seconds_left(begun, read=read)  # older botocore does not look at it
             return
         where = _place(context)
         if read:
-            raise self.patience.silent(operation.name, where, self.patience.reads) from caught_exception
-        message = f"{where} did not answer {operation.name} within {self.patience.changes:g} seconds."
+            raise self.patience.record_silence(operation.name, where, self.patience.read_s) from caught_exception
+        message = f"{where} did not answer {operation.name} within {self.patience.change_s:g} seconds."
         raise Silent(message, field="provider") from caught_exception
 
     def _answered(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
-        self.patience.answered(model.name, _place(context))
+        self.patience.record_answer(model.name, _place(context))
         beat()
 
     def ec2(self, region: str) -> Any:
@@ -231,7 +231,7 @@ class Aws(CloudAccount):
 
         Raises the first error when no region answered.
         """
-        return each(regions, ask, AT_ONCE, patience=self.patience.reads)
+        return each(regions, ask, AT_ONCE, patience=self.patience.read_s)
 
     def said(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""

@@ -119,7 +119,7 @@ class Azure(CloudAccount):
             credential_scopes=[f"{base}/.default"],
             transport=self._wire(),
             retry_total=SENDS - 1,
-            timeout=self.patience.changes,  # of a call, over all its sends
+            timeout=self.patience.change_s,  # of a call, over all its sends
             polling_interval=POLL_S,
         )
 

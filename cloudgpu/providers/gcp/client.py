@@ -162,7 +162,7 @@ class Gcp(CloudAccount):
 
     def timeout(self, action: str) -> float:
         """Return how many seconds Google may say nothing to a call."""
-        return self.patience.reads if _is_read(action) else self.patience.changes
+        return self.patience.read_s if _is_read(action) else self.patience.change_s
 
     @contextmanager
     def _heard(self, action: str, where: str) -> Iterator[None]:
@@ -171,12 +171,12 @@ class Gcp(CloudAccount):
             yield
             return
         service = f"Google Cloud {where}".rstrip()
-        self.patience.check(action, service)
+        self.patience.raise_if_silent(action, service)
         try:
             yield
         except Silent as error:
-            raise self.patience.silent(action, service, self.patience.reads) from error
-        self.patience.answered(action, service)
+            raise self.patience.record_silence(action, service, self.patience.read_s) from error
+        self.patience.record_answer(action, service)
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""

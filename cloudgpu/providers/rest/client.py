@@ -93,7 +93,7 @@ class RestClient:
         read = method in READS
         repeats = read if again is None else again
         if read:
-            self.patience.check(action, self.place.cloud)
+            self.patience.raise_if_silent(action, self.place.cloud)
         begun, tries = self.patience.now(), 0
         fault: CloudgpuError
         while True:
@@ -104,7 +104,7 @@ class RestClient:
                 wait, fault = PAUSES_S[min(tries, len(PAUSES_S) - 1)], error
             else:
                 if answer.status < TOO_MANY or TOO_MANY < answer.status < FAULTY:
-                    self.patience.answered(action, self.place.cloud)
+                    self.patience.record_answer(action, self.place.cloud)
                     if answer.status >= 400:  # noqa: PLR2004  (RFC 9110, 15.5)
                         raise self.place.refused(answer)
                     if answer.status >= MOVED:
@@ -112,7 +112,7 @@ class RestClient:
                     return answer
                 wait, fault = self._wait(answer, tries), self._fault(answer)
             tries += 1
-            if not repeats or self.patience.left(begun, read=read) < wait + self.patience.connect:
+            if not repeats or self.patience.seconds_left(begun, read=read) < wait + self.patience.connect_s:
                 raise fault
             beat(wait)
             self.pause(wait)
@@ -131,7 +131,7 @@ class RestClient:
         count(self.place.kind, action)
         end = self.patience.now() + seconds
         headers = {"Accept": "text/event-stream", **self.place.login()}
-        timeout = urllib3.Timeout(connect=self.patience.connect, read=seconds)
+        timeout = urllib3.Timeout(connect=self.patience.connect_s, read=seconds)
         try:
             reply = self._connections().request(
                 "GET", self._url(path, query), headers=headers, timeout=timeout, preload_content=False, redirect=False
@@ -164,8 +164,8 @@ class RestClient:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        seconds = max(self.patience.left(begun, read=method in READS), 0.001)
-        timeout = urllib3.Timeout(connect=min(self.patience.connect, seconds), read=seconds)
+        seconds = max(self.patience.seconds_left(begun, read=method in READS), 0.001)
+        timeout = urllib3.Timeout(connect=min(self.patience.connect_s, seconds), read=seconds)
         count(self.place.kind, action)
         try:
             reply = self._connections().request(
@@ -195,7 +195,7 @@ class RestClient:
             message = f"{cloud} does not prove who it is: {str(error)[:_SHOWN]}."
             return NotSent(message, field="provider", value=self.place.kind, next="Look for a proxy in between.")
         if isinstance(error, urllib3.exceptions.TimeoutError):
-            return self.patience.silent(action, cloud, round(seconds, 1))
+            return self.patience.record_silence(action, cloud, round(seconds, 1))
         message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."
         return Silent(message, field="provider", value=self.place.kind, next="Try again in a minute.")
 

@@ -105,7 +105,7 @@ class SshProvider:
                 next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, requirements)]
-        answers = self._at_once(hosts, lambda host: self._offer(host, requirements), self._patience.changes)
+        answers = self._at_once(hosts, lambda host: self._offer(host, requirements), self._patience.change_s)
         found = [answer for answer in answers if isinstance(answer, Available)]
         silent = []
         for host, fault in zip(hosts, answers, strict=True):
@@ -129,7 +129,7 @@ class SshProvider:
         self._check_silent(host)
         try:
             with self._waiting(host):
-                seconds = self._patience.changes  # longer than a GPU driver takes to load
+                seconds = self._patience.change_s  # longer than a GPU driver takes to load
                 facts = client.ask(host, "facts", {}, timeout=seconds)
         except LoginRefused as error:
             raise client.settled_later(error) from error
@@ -195,7 +195,7 @@ class SshProvider:
             if isinstance(answer, CloudgpuError):
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
             elif answer["machine"] is not None:
-                instances.append(self._instance(host, answer["machine"], translate.in_use(answer["used"])))
+                instances.append(self._instance(host, answer["machine"], translate.gpu_users(answer["used"])))
         self._listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
         return Listing(tuple(instances), tuple(unanswered), identities=self._said_now(hosts, answers))
 
@@ -213,7 +213,7 @@ class SshProvider:
 
     def _looks(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
         """Ask each host for its machine, in the time that a read has: a host that is frozen delays no other one."""
-        return self._at_once(hosts, self._look, self._patience.reads)
+        return self._at_once(hosts, self._look, self._patience.read_s)
 
     def _at_once(
         self, hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float
@@ -238,7 +238,7 @@ class SshProvider:
         if mine:
             try:
                 with self._waiting(host):
-                    found.answer = self._ask(host, "look", {}, timeout=self._patience.reads)
+                    found.answer = self._ask(host, "look", {}, timeout=self._patience.read_s)
             except CloudgpuError as error:
                 found.fault = error
             finally:
@@ -250,7 +250,7 @@ class SshProvider:
     def _check_silent(self, host: Host) -> None:
         """Raise the error of a host that was waited for in vain a moment ago."""
         since, silent = self._silent.get(host.name, (0.0, None))
-        if silent is not None and self._patience.now() - since < REMEMBERED * self._patience.reads:
+        if silent is not None and self._patience.now() - since < REMEMBERED * self._patience.read_s:
             raise silent
 
     @contextmanager
@@ -260,7 +260,7 @@ class SshProvider:
         try:
             yield
         except CloudgpuError as error:
-            if self._patience.now() - begun >= self._patience.connect:
+            if self._patience.now() - begun >= self._patience.connect_s:
                 self._remember(host, client.settled_later(error))
             raise
         self._silent.pop(host.name, None)
@@ -270,7 +270,7 @@ class SshProvider:
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
         """Return what still runs there from this machine, None where the host cannot tell. Raises InstanceNotFound."""
-        listed = self._ask(self._host(id), "processes", {"id": id}, timeout=self._patience.reads)["processes"]
+        listed = self._ask(self._host(id), "processes", {"id": id}, timeout=self._patience.read_s)["processes"]
         return None if listed is None else tuple(Process(**one) for one in listed)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
@@ -298,7 +298,7 @@ class SshProvider:
 
     def writes(self, name: str, *, template: bool) -> Sequence[str]:
         """Return what a launch writes in the home of a host."""
-        return translate.writes(name, template=template)
+        return translate.files_written(name, template=template)
 
     def _instance(self, host: Host, record: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
         return translate.instance(self.account, host, client.address(host), record, gpus_now)

@@ -263,7 +263,7 @@ def _struck(strike):
     Just after one of them is just before the next: nothing else that a watcher does is seen by anybody.
     """
     ssh_cloud.STRIKES.append(strike)
-    for owner, name in ((Book, "decide"), (ProgramChannel, "carry_out"), (Path, "replace")):
+    for owner, name in ((Book, "decide"), (ProgramChannel, "request"), (Path, "replace")):
         setattr(owner, name, _striking(getattr(owner, name), strike, name))
 
 

@@ -51,7 +51,7 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     known, faults = _by_region(many)
     found: Found = dict(faults)
     by_region = gather(
-        list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads
+        list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.read_s
     )
     for (region, own), of_region in zip(known.items(), by_region, strict=True):
         if isinstance(of_region, Silent):

@@ -217,7 +217,7 @@ class _Launch:
         if meaning is not None and meaning.kind in _REFUSED:
             item = self._attempt.offer.available
             message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."
-            raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.way or None)
+            raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.remedy or None)
 
     def _seen(self, error: CloudgpuError) -> Raw | None:
         try:

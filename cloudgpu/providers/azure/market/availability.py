@@ -128,7 +128,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     regions = wanted_regions(azure, requirements, names)
     if not regions:
         return Availability(())
-    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.changes)
+    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.change_s)
     items = tuple(
         item
         for region in sorted(answers)

@@ -48,7 +48,7 @@ def _place(item: Available) -> PriceKey:
 
 def _asked(azure: Azure, type_regions: Sequence[PriceKey]) -> dict[PriceKey, Mapping[Market, Price]]:
     try:
-        server = Retail(azure.patience.reads)
+        server = Retail(azure.patience.read_s)
     except CloudgpuError:
         return {}
     return by_item(type_regions, lambda type_region: _of(azure, server, type_region), AT_ONCE)

@@ -158,7 +158,7 @@ def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
 
         count(KIND, CALL)
         with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
-            answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.reads)
+            answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.read_s)
             if answer.status_code >= _BAD:
                 raise from_http_response(answer)  # type: ignore[no-untyped-call]
             found: dict[str, Any] = answer.json()

@@ -25,7 +25,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.gcp import errors, ids, operations
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, body, request_id
-from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
+from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.network import firewall_rules as rules
@@ -106,7 +106,7 @@ class _Sender:
             except ProviderUnavailable as error:
                 self._sends.unanswered(error)
             except CloudgpuError as error:
-                if self._sends.unsure or code_of(error) in THERE_ALREADY:
+                if self._sends.unsure or code_of(error) in ALREADY_EXISTS:
                     return self._made_before(error)
                 raise
             else:
@@ -136,7 +136,7 @@ class _Sender:
             )
         except CloudgpuError as error:  # nobody told how it ended: is there a machine?
             return self._made_before(error)
-        refused = errors.ended(done, self._gcp.context(ACTION, zone, zone))
+        refused = errors.operation_error(done, self._gcp.context(ACTION, zone, zone))
         if refused is not None:
             return self._failed(refused)
         return self._looked()

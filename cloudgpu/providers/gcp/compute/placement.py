@@ -15,7 +15,7 @@ from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.market.availability import named_region
 from cloudgpu.providers.gcp.storage import images
-from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, ours
+from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, our_tags
 from cloudgpu.providers.gcp.storage.volumes import check_size, listed
 from cloudgpu.providers.shared.named_volumes import Data, agreed, nowhere, used, volume_named
 
@@ -81,7 +81,7 @@ def _volumes(gcp: Gcp) -> list[Data]:
 
 def _data(found: Mapping[str, Any]) -> Data:
     size, zone = int(found.get("sizeGb", 0)), ids.last(found["zone"])
-    return Data(ours(found)[TAG_VOLUME], found["name"], zone, size, machine_of(found.get("users", ())))
+    return Data(our_tags(found)[TAG_VOLUME], found["name"], zone, size, machine_of(found.get("users", ())))
 
 
 def _volume(gcp: Gcp, wanted: Volume, requirements: Requirements) -> Data | None:

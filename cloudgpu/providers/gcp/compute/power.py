@@ -53,7 +53,7 @@ def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
     if found is None and keep_disk:
         return
     if found is not None and found.get("deletionProtection"):  # neither its disk nor its rules are touched
-        raise errors.protected(gcp.context(errors.DELETE, ids.machine(id)[0], id))
+        raise errors.protected_from_deletion(gcp.context(errors.DELETE, ids.machine(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
         if found is not None:
             _mark_disk(gcp, id, found, goes=not keep_disk)

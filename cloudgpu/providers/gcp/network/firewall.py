@@ -11,7 +11,7 @@ from cloudgpu.providers.gcp import operations
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
 from cloudgpu.providers.gcp.compute.translate import labels_of
-from cloudgpu.providers.gcp.error_codes import NOT_READY, THERE_ALREADY
+from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS, NOT_READY
 from cloudgpu.providers.gcp.errors import code_of, is_gone
 from cloudgpu.providers.gcp.network import firewall_rules as rules
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
@@ -118,7 +118,7 @@ def remove(gcp: Gcp, project: str, name: str) -> None:
     """Take a rule away and wait until it is gone; one that is not there is no error."""
     operation = forget(gcp, project, name)
     if operation is not None:
-        operations.finished(gcp, operation, action="compute.firewalls.delete", value=name, project=project or None)
+        operations.wait_for(gcp, operation, action="compute.firewalls.delete", value=name, project=project or None)
 
 
 def forget(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
@@ -165,9 +165,9 @@ def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
     try:
         asked = gcp.ask("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
-        operations.finished(gcp, asked, action="compute.firewalls.insert", value=name, project=project or None)
+        operations.wait_for(gcp, asked, action="compute.firewalls.insert", value=name, project=project or None)
     except InvalidRequest as error:
-        if code_of(error) not in THERE_ALREADY:
+        if code_of(error) not in ALREADY_EXISTS:
             raise
         _patched(gcp, project, wanted)
 
@@ -175,7 +175,7 @@ def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
 def _patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
     asked = gcp.ask("compute.firewalls.patch", value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
-    operations.finished(gcp, asked, action="compute.firewalls.patch", value=name, project=project or None)
+    operations.wait_for(gcp, asked, action="compute.firewalls.patch", value=name, project=project or None)
 
 
 def _in(project: str) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from cloudgpu.providers.gcp.storage.resources import (
     at,
     changed,
     checked,
+    found_or_none,
     joined,
     lacking,
     machine_of,
     missed,
-    ours,
+    our_tags,
     place,
-    unless_gone,
 )
 from cloudgpu.providers.shared.calls import tried
 
@@ -89,12 +89,12 @@ def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], ProviderResourc
 
 
 def _is_there(found: Raw) -> bool:
-    return TAG_LEDGER in ours(found) and found.get("status") != "DELETING"
+    return TAG_LEDGER in our_tags(found) and found.get("status") != "DELETING"
 
 
 def disk(gcp: Gcp, found: Raw) -> ProviderResource:
     """Return a disk: a data disk where it bears a name of the user's, else a machine's system disk."""
-    tags, zone = ours(found), ids.last(found.get("zone", ""))
+    tags, zone = our_tags(found), ids.last(found.get("zone", ""))
     return _leftover(
         gcp,
         found,
@@ -145,12 +145,12 @@ def lies_in(found: Raw) -> str:
 
 
 def _kept(gcp: Gcp, found: Raw, sort: str, kind: Kind, **facts: Any) -> ProviderResource:
-    named = {"id": joined(GLOBAL, sort, found["name"]), "kind": kind, "name": ours(found).get(TAG_IMAGE, "")}
+    named = {"id": joined(GLOBAL, sort, found["name"]), "kind": kind, "name": our_tags(found).get(TAG_IMAGE, "")}
     return _leftover(gcp, found, **named, ready=found.get("status", "READY") == "READY", **facts)
 
 
 def _leftover(gcp: Gcp, found: Raw, **facts: Any) -> ProviderResource:
-    usual = {"zone": "", "made_at": at(found.get("creationTimestamp")), "tags": ours(found), **facts}
+    usual = {"zone": "", "made_at": at(found.get("creationTimestamp")), "tags": our_tags(found), **facts}
     return ProviderResource(provider=KIND, account=gcp.account, **usual)
 
 
@@ -158,4 +158,4 @@ def remove(gcp: Gcp, resource: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
     scope, sort, name = checked(resource, _SORTS, "cloudgpu ls --refresh")
     where = {**place(scope), _NAMES[sort]: name}
-    unless_gone(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))
+    found_or_none(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))

@@ -16,7 +16,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.gcp.operations import finished
+from cloudgpu.providers.gcp.operations import wait_for
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -58,7 +58,7 @@ def place(scope: str) -> dict[str, str]:
     return {"zone": scope} if ids.region_of(scope) else {"region": scope}
 
 
-def ours(found: Raw) -> dict[str, str]:
+def our_tags(found: Raw) -> dict[str, str]:
     """Return the labels that are ours."""
     return {key: value for key, value in found.get("labels", {}).items() if key.startswith(TAG_PREFIX)}
 
@@ -117,10 +117,10 @@ def _counts(gcp: Gcp, scope: str, region: str | None) -> bool:
 
 def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **parameters: Any) -> Raw:
     """Make a change and return its operation once that is done. Raises what it failed with."""
-    return finished(gcp, gcp.ask(action, where, value=value, **parameters), action=action, value=value)
+    return wait_for(gcp, gcp.ask(action, where, value=value, **parameters), action=action, value=value)
 
 
-def unless_gone(call: Callable[[], Answer]) -> Answer | None:
+def found_or_none(call: Callable[[], Answer]) -> Answer | None:
     """Return what a call returns; None where Google answers that what it is about is not there."""
     try:
         return call()
