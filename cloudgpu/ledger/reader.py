@@ -89,13 +89,13 @@ class Reader:
 
     def is_of(self, outbox: Outbox) -> bool:
         """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
+        from cloudgpu.ledger.integrity import check_head
         from cloudgpu.ledger.log.head import Head, read_head
-        from cloudgpu.ledger.suspect import of_past
 
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
         if not isinstance(record, Head):
             return False
-        return self._read(lambda found: found is not None and of_past(found, self.location, record) is None)
+        return self._read(lambda found: found is not None and check_head(found, self.location, record) is None)
 
     def remembered(self) -> Record:
         """Return this client's head record."""
@@ -181,16 +181,16 @@ class Reader:
         """Return what every line of these kinds says, by seq."""
         return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
 
-    def suspect(self) -> str | None:
+    def integrity_problem(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None."""
-        from cloudgpu.ledger import suspect as doubt
+        from cloudgpu.ledger.integrity import check_clock, check_head, check_missing
 
         record = self._told_record()  # before the lines: those that are written meanwhile contradict nothing
 
         def judged(connection: Connection | None) -> str | None:
             if connection is None:
-                return doubt.of_missing(self.location, record)
-            return doubt.of_past(connection, self.location, record) or doubt.of_clock(connection, self._clock())
+                return check_missing(self.location, record)
+            return check_head(connection, self.location, record) or check_clock(connection, self._clock())
 
         return self._read(judged, missing_ok=True)
 
@@ -221,7 +221,7 @@ class Reader:
 
         A head record that contradicts the lines is left, unless `despite_problem`.
         """
-        from cloudgpu.ledger import suspect as doubt
+        from cloudgpu.ledger import integrity
         from cloudgpu.ledger.log import marks
 
         def learned(connection: Connection | None) -> None:
@@ -230,7 +230,7 @@ class Reader:
                 return
             held = self._hold_head()
             try:
-                if despite_problem or doubt.of_past(connection, self.location, held.read()) is None:
+                if despite_problem or integrity.check_head(connection, self.location, held.read()) is None:
                     note(held, lines.id_of(connection), mark)
             finally:
                 held.let_go()
@@ -247,17 +247,17 @@ class Reader:
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        from cloudgpu.ledger import suspect as doubt
+        from cloudgpu.ledger import integrity
         from cloudgpu.ledger.log.base import Verification
 
         record = self._told_record()
 
         def judged(connection: Connection | None) -> Verification:
             if connection is None:
-                missing = doubt.of_missing(self.location, record)
+                missing = integrity.check_missing(self.location, record)
                 return Verification(0, "", (missing,) if missing else ())
             with self._store.snapshot():
-                return doubt.verification(connection, self.location, record, self._store.missing_guards())
+                return integrity.verification(connection, self.location, record, self._store.missing_guards())
 
         return self._read(judged, missing_ok=True)
 
@@ -362,13 +362,13 @@ class Reader:
         return read_head(self._head_path, self._patience)
 
     def _miss(self, record: Record) -> None:
+        from cloudgpu.ledger.integrity import check_missing
         from cloudgpu.ledger.log.marks import left, mark_of
-        from cloudgpu.ledger.suspect import of_missing
 
         mark = mark_of(record)
         if mark is not None:
             raise left(mark, self.location)
-        sentence = of_missing(self.location, record)
+        sentence = check_missing(self.location, record)
         if sentence is not None:
             raise faults.missing(self.location, sentence)
 

@@ -65,12 +65,12 @@ def copy(
     with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as is_open:
         try:
             done = _copy(sessions, places, progress or (lambda _done, _total: None))
-            if done.failed and not connection.stands():
+            if done.failed and not connection.is_usable():
                 raise done.failed[0]
         except (InvalidRequest, *BROKEN) as error:
-            if connection.stands():
+            if connection.is_usable():
                 raise
-            raise (is_open.fault or connection.lost()) from error
+            raise (is_open.error or connection.lost()) from error
         finally:
             sessions.close()
     if done.failed and not done.files:

@@ -139,7 +139,7 @@ def ask(
                 whole = served.request(request, pieces, incoming.write, timeout)
             except (ValueError, TypeError):
                 raise _no_answer(connection, b"it is not an answer of cloudgpu's program") from None
-            if whole or is_new or incoming.head or served.files_sent or served.is_late or not connection.stands():
+            if whole or is_new or incoming.head or served.files_sent or served.is_late or not connection.is_usable():
                 break  # else the program had ended since the last request: once more, with a new one
     if served.read_error is not None:
         raise served.read_error
@@ -151,7 +151,7 @@ def ask(
         raise _no_answer(connection, f"it was not done after {timeout:g} seconds".encode())
     errors = b"" if whole else served.last_errors()
     if errors is None:
-        raise alive.fault or connection.lost()
+        raise alive.error or connection.lost()
     if incoming.head is None or not whole:
         raise _no_answer(connection, errors)
     _spare(connection, served, whole=whole)

@@ -13,14 +13,14 @@ from cloudgpu.access.jobs.checkpoints import KEEP, StoredCheckpoint
 from cloudgpu.access.jobs.copies import (
     Copied,
     CopiedFile,
-    Copying,
+    FileReceiver,
     Manifest,
     Progress,
-    contents,
     cut_short,
-    has,
+    is_same_file,
     local_files,
     make_links,
+    read_files,
     read_manifest,
 )
 from cloudgpu.access.jobs.program import Refused, StreamFrames, ask
@@ -285,10 +285,10 @@ class RemoteJob:
 
         What changed on the machine meanwhile is left out, and told. Raises InvalidRequest, as `fetch_results`.
         """
-        needed = [one for one in files if not has(into / one.path, one)]
+        needed = [one for one in files if not is_same_file(into / one.path, one)]
         if not needed:
             return Copied(0, ())
-        copying = Copying(into, needed)
+        copying = FileReceiver(into, needed)
         try:
             rows = [[one.path, one.size] for one in needed]
             self._asked("fetch", sink=copying.write, which=which, files=rows)
@@ -351,7 +351,7 @@ class RemoteJob:
         if not wanted:
             return 0
         rows = [[digest, size] for digest, size, _ in wanted]
-        pieces = contents([(size, path) for _, size, path in wanted], progress)
+        pieces = read_files([(size, path) for _, size, path in wanted], progress)
         return int(self._asked("receive", pieces=pieces, files=rows)["bytes"])
 
     def _asked(self, verb: str, **values: Any) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class ProgramChannel:
     """
 
     def __init__(self, connection: Connection, command: str, program: bytes, mark: bytes) -> None:
-        with connection.explained():
+        with connection.explain_errors():
             self._channel: Channel = connection.transport.open_session(timeout=OPEN_S)
             self._channel.exec_command(command)
         self._first = program

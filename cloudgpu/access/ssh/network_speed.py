@@ -73,7 +73,7 @@ class Ready(NamedTuple):
 
 def look(connection: Connection) -> Ready:
     """Return what a machine has to measure with. Raises Unreachable."""
-    done = connection.capture(shlex.join(["sh", "-c", _LOOK]), timeout=ANSWER_S, at_most=MAX_OUTPUT)
+    done = connection.capture(shlex.join(["sh", "-c", _LOOK]), timeout=ANSWER_S, max_bytes=MAX_OUTPUT)
     lines = [*done.stdout.decode(errors="replace").splitlines(), "", ""]
     parts = lines[0].split()
     address = parts[2] if len(parts) == 4 else connection.target.address.host  # noqa: PLR2004  (RFC 4254's four)
@@ -184,7 +184,7 @@ def missing(names: Sequence[str]) -> InvalidRequest:
 def _held(connection: Connection, argv: Sequence[str], limit_s: float) -> Iterator[Channel]:
     """Run a command as long as this session is held, its errors among its output; wait a moment for its end."""
     text = _HELD.format(limit=f"{limit_s:g}", command=f"{shlex.join(argv)} 2>&1")
-    with connection.session() as channel, connection.explained():
+    with connection.session() as channel, connection.explain_errors():
         channel.exec_command(shlex.join(["sh", "-c", text]))
         try:
             yield channel

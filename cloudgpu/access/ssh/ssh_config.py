@@ -42,8 +42,8 @@ def write(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: 
 
 def config_text(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> str:
     """Return the whole config as text, sorted by name."""
-    alike = _lines(_alike(key_file, known_hosts))
-    blocks = [_block(host) + alike for host in sorted(hosts, key=lambda host: host.name)]
+    common = _lines(_common_options(key_file, known_hosts))
+    blocks = [_block(host) + common for host in sorted(hosts, key=lambda host: host.name)]
     return HEAD.format(file=_quoted(file)) + "".join(blocks)
 
 
@@ -83,7 +83,7 @@ def _block(host: SshHost) -> str:
     return text
 
 
-def _alike(key_file: Path, known_hosts: Path) -> dict[str, str]:
+def _common_options(key_file: Path, known_hosts: Path) -> dict[str, str]:
     """Return the options that are the same for every machine."""
     return {
         "IdentityFile": _quoted(key_file),

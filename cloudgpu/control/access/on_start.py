@@ -67,7 +67,7 @@ def wait_for_on_start(session: Session, machine: Machine, template: Template) ->
 
 def _said(connection: Connection) -> tuple[OnStart, str]:
     """Return how far it is, and the status it ended with."""
-    text = connection.capture(_LOOK, timeout=ANSWER_S, at_most=100).stdout.decode(errors="replace").strip()
+    text = connection.capture(_LOOK, timeout=ANSWER_S, max_bytes=100).stdout.decode(errors="replace").strip()
     if not text.isdecimal():
         return OnStart.RUNNING, text
     return (OnStart.DONE if int(text) == 0 else OnStart.FAILED), text

@@ -139,7 +139,7 @@ class Session(SessionBase):
 
     def integrity_problem(self) -> str | None:
         """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a sync found."""
-        found = self.ledger.suspect()
+        found = self.ledger.integrity_problem()
         if found is not None:
             return found
         last = self.ledger.last("ledger")

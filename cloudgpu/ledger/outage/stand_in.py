@@ -168,9 +168,9 @@ class StandInLedger:
             return self._lines[subject][-1]
         return self._behind.last(subject) if self.is_readable else None
 
-    def suspect(self) -> str | None:
+    def integrity_problem(self) -> str | None:
         """Return what makes the ledger behind doubtful, as far as that can be read."""
-        return self._behind.suspect() if self.is_readable else None
+        return self._behind.integrity_problem() if self.is_readable else None
 
     def moved(self) -> Mark | None:
         """Return where the ledger has moved, as far as it can be read."""

@@ -18,7 +18,7 @@ from cloudgpu.ledger.log import storage_errors as faults
 from cloudgpu.ledger.postgresql import denied, locks, schema, team
 from cloudgpu.ledger.postgresql import errors as sentences
 from cloudgpu.ledger.postgresql.address import Address
-from cloudgpu.ledger.postgresql.connection import Speaking, connected
+from cloudgpu.ledger.postgresql.connection import Adapter, connected
 
 if TYPE_CHECKING:
     import sqlite3
@@ -78,7 +78,7 @@ class PostgresStore:
             self._version = self._known_version()
         if 0 < self._version < len(schema.MIGRATIONS):
             self._migrate()
-        return Speaking(self._raw) if self._version else None
+        return Adapter(self._raw) if self._version else None
 
     def begin(self) -> Connection | None:
         """Take the append lock in a new transaction; over a new connection where the old one broke meanwhile."""
@@ -256,7 +256,7 @@ class PostgresStore:
             raw.close()
 
     def _open(self) -> Connection:
-        return Speaking(self._connection())
+        return Adapter(self._connection())
 
     def _connection(self) -> psycopg.Connection[Any]:
         assert self._raw is not None  # noqa: S101  (for the type checker: the callers have opened it)
@@ -290,7 +290,7 @@ class PostgresStore:
             self._open().execute("COMMIT")
         except psycopg.errors.InsufficientPrivilege:
             self.undo()
-            raise denied.older(self._open(), self._address, self._schema) from None
+            raise denied.older_schema(self._open(), self._address, self._schema) from None
         except BaseException:
             self.undo()
             raise

@@ -223,7 +223,7 @@ class SqliteFile:
 
     def take_off_mark(self) -> None:
         """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
-        migrations.take_off_mark(self._open())
+        migrations.delete_move_mark(self._open())
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy into the empty file `path`."""

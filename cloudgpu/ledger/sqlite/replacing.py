@@ -11,7 +11,7 @@ from typing import Protocol
 from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
 from cloudgpu.ledger.log.marks import end_and_mark
 from cloudgpu.ledger.sqlite.backup import write_copy
-from cloudgpu.ledger.sqlite.migrations import take_off_mark
+from cloudgpu.ledger.sqlite.migrations import delete_move_mark
 
 _UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _BESIDE = ("", "-wal", "-shm", "-journal")
@@ -97,7 +97,7 @@ def _prepared(source: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connec
             if (
                 end_and_mark(connection)[1] is not None
             ):  # a copy of a retired ledger is brought back by its owner's word
-                take_off_mark(connection)
+                delete_move_mark(connection)
                 connection.commit()
             yield connection
     finally:

@@ -93,7 +93,7 @@ class Aws(CloudAccount):
         key = (service, region, sends, seconds)
         with self._lock:
             if key not in self._clients:
-                with self.said("credentials", region):
+                with self.calling("credentials", region):
                     self._clients[key] = self._made(service, region, sends, seconds)
             return self._clients[key]
 
@@ -192,7 +192,7 @@ class Aws(CloudAccount):
         from cloudgpu.providers.aws import known_regions
 
         home = self.options.home_region
-        with self.said("DescribeRegions", home):
+        with self.calling("DescribeRegions", home):
             answer = self.ec2(home).describe_regions()
         names = sorted(region["RegionName"] for region in answer["Regions"])
         known_regions.write(self, names)
@@ -210,14 +210,14 @@ class Aws(CloudAccount):
     def access_key(self) -> str:
         """Return the id of the key that calls are signed with, which is no secret. Raises AuthFailed for none."""
         self.client("sts", self.options.home_region)  # makes the session
-        with self.said("credentials", self.options.home_region):
+        with self.calling("credentials", self.options.home_region):
             found = self._session.get_credentials()
             return "" if found is None else str(found.get_frozen_credentials().access_key)
 
     def login_until(self) -> datetime | None:
         """Return when the credentials end that calls are signed with; None for a key that lasts."""
         self.client("sts", self.options.home_region)  # makes the session
-        with self.said("credentials", self.options.home_region):
+        with self.calling("credentials", self.options.home_region):
             found = self._session.get_credentials()
             if found is not None:
                 found.get_frozen_credentials()  # renews a login that is about to end
@@ -233,7 +233,7 @@ class Aws(CloudAccount):
         """
         return each(regions, ask, AT_ONCE, patience=self.patience.read_s)
 
-    def said(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
+    def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
 
         def found(error: Exception) -> CloudgpuError | None:
@@ -356,7 +356,7 @@ def call_unless(
     from botocore import xform_name
     from botocore.exceptions import ClientError
 
-    with aws.said(permission, region, value=value):
+    with aws.calling(permission, region, value=value):
         try:
             return getattr(client, xform_name(action))(**parameters)
         except ClientError as error:
@@ -371,22 +371,22 @@ def pages(client: Any, operation: str, **context: Any) -> Iterator[Mapping[str, 
     yield from client.get_paginator(operation).paginate(**context)
 
 
-def look(aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any) -> list[Mapping[str, Any]]:
+def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any) -> list[Mapping[str, Any]]:
     """Return what EC2 answers to `DescribeVolumes`, or another question of its kind. One call."""
     client = aws.ec2(region)  # first: it says so where the SDK is not installed
     from botocore import xform_name
 
-    with aws.said(action, region, value=value):
+    with aws.calling(action, region, value=value):
         return list(getattr(client, xform_name(action))(**asked)[action.removeprefix("Describe")])
 
 
-def look_through(
+def describe_all(
     aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any
 ) -> list[Mapping[str, Any]]:
     """Return the same of all pages. A call for each."""
     client = aws.ec2(region)
     from botocore import xform_name
 
-    with aws.said(action, region, value=value):
+    with aws.calling(action, region, value=value):
         found = pages(client, xform_name(action), **asked)
         return [one for page in found for one in page[action.removeprefix("Describe")]]

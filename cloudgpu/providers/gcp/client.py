@@ -79,7 +79,7 @@ class Gcp(CloudAccount):
         """Return Google's credentials and the project that they name, if any. Looked for once; AuthFailed for none."""
         with self._lock:
             if self._found is None:
-                with self.said("credentials"):
+                with self.calling("credentials"):
                     _installed()
                     self._found = credentials.look(self.endpoint, self.options.quota_project)
             return self._found
@@ -105,7 +105,7 @@ class Gcp(CloudAccount):
         kind = getattr(compute_v1, f"{_capital(name)}Client")
         return kind(credentials=signs, client_options={"api_endpoint": self.endpoint} if self.endpoint else {})
 
-    def ask(
+    def call(
         self, action: str, where: str = "", *, value: str | None = None, sends: int = SENDS, **fields: Any
     ) -> dict[str, Any]:
         """Make a call and return its answer as Google's JSON: of a list one page, of a change the operation.
@@ -152,7 +152,7 @@ class Gcp(CloudAccount):
         }
         message = kind.wrap(json_format.ParseDict(known, kind.pb()()))
         method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
-        with self._lanes, self._heard(action, where), self.said(action, where, value=value):
+        with self._lanes, self._heard(action, where), self.calling(action, where, value=value):
             count(KIND, action)
             answer = method(request=message, retry=None, timeout=self.timeout(action))
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
@@ -183,7 +183,7 @@ class Gcp(CloudAccount):
         token, seen = "", set[str]()
         for _ in range(MAX_PAGES):
             here: dict[str, Any] = {**fields, "maxResults": PAGE} | ({"pageToken": token} if token else {})
-            page = self.ask(action, where, **here)
+            page = self.call(action, where, **here)
             yield page
             token = page.get("nextPageToken", "")
             if not token:
@@ -193,7 +193,7 @@ class Gcp(CloudAccount):
             seen.add(token)
         raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
 
-    def said(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
+    def calling(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
         return translating(lambda error: translated(error, self.context(action, where, value)))
 

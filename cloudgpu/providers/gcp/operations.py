@@ -84,7 +84,7 @@ def _again(gcp: Gcp, operation: Mapping[str, Any], project: str | None) -> Mappi
     if project:
         fields["project"] = project
     service = f"{kind}Operations" if where else "globalOperations"
-    return gcp.ask(f"compute.{service}.get", where, operation=operation["name"], **fields)
+    return gcp.call(f"compute.{service}.get", where, operation=operation["name"], **fields)
 
 
 def _scope(operation: Mapping[str, Any]) -> tuple[str, str]:

@@ -106,7 +106,7 @@ def tried(ask: Callable[..., Answer], *of: object) -> Answer | CloudgpuError:
         return error
 
 
-def again(
+def retry(
     call: Callable[[], Answer],
     tries: int,
     *,

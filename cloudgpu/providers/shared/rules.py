@@ -27,7 +27,7 @@ CALLER = "caller"
 INSIDE = "inside"  # the network's own addresses, where no address of a caller is known: behind a jump host
 
 
-def callers(network: Network, own_cidr: str) -> dict[str, str]:
+def ssh_sources(network: Network, own_cidr: str) -> dict[str, str]:
     """Return who may open SSH at a launch, by label: `--ssh-from`, or the network itself where nobody is named.
 
     Nobody is named for a machine without a public address or behind a jump host: it is reached from the inside.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.access.slurm.node import EngineNode
-from cloudgpu.access.ssh.user_hosts import visit
+from cloudgpu.access.ssh.user_hosts import log_in
 from cloudgpu.core.clusters.conf import Files
 from cloudgpu.core.clusters.nodes import Ports
 from cloudgpu.core.model.instances import Address
@@ -45,7 +45,7 @@ def opened(host, request):
     def node(number=0):
         address = Address("127.0.0.1", host.port, USER)
         known = host.host_key.public_line.rpartition(" ")[0]
-        connection = visit("box", address, known=known, key=host.users_key, timeout=20)
+        connection = log_in("box", address, host_key=known, key=host.users_key, timeout=20)
         made.append(EngineNode(connection, f"cg-{request.node.name}", number))
         return made[-1]
 

@@ -183,14 +183,14 @@ def test_a_frozen_machine_is_noticed_and_the_connection_closed(server, connectio
         assert connection.capture("echo", timeout=10).status == 0
         server.freeze()
         wait_for(lambda: not connection.is_open)
-    assert isinstance(is_open.fault, Frozen)
+    assert isinstance(is_open.error, Frozen)
     server.thaw()
 
 
 def test_a_quiet_machine_that_lives_is_left_alone(server, connection):
     with Keepalive(connection, quiet=0.1, deadline=1) as is_open:
         assert connection.capture("sleep 0.7", timeout=10).status == 0
-    assert is_open.fault is None
+    assert is_open.error is None
     assert connection.is_open
 
 

@@ -98,7 +98,7 @@ def _mail(kind: str, percent: float) -> dict[str, Any]:
 
 
 def _account(aws: Aws) -> str:
-    with aws.said("sts:GetCallerIdentity", aws.options.home_region):
+    with aws.calling("sts:GetCallerIdentity", aws.options.home_region):
         return str(aws.client("sts", aws.options.home_region).get_caller_identity()["Account"])
 
 

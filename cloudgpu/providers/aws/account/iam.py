@@ -21,7 +21,7 @@ Part = dict[str, Any]
 
 def caller(aws: Aws) -> tuple[str, str]:
     """Return the account's number and the ARN of whoever asks. One call, which needs no permission."""
-    with aws.said("sts:GetCallerIdentity", aws.options.home_region):
+    with aws.calling("sts:GetCallerIdentity", aws.options.home_region):
         found = aws.client("sts", aws.options.home_region).get_caller_identity()
     return found["Account"], found["Arn"]
 

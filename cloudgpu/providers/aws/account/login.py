@@ -35,7 +35,7 @@ def login(aws: Aws) -> Login:
     """Return what the account's credential is and how long it lasts; raise AuthFailed where there is none."""
     from botocore.session import Session
 
-    with aws.said("credentials", aws.options.home_region):
+    with aws.calling("credentials", aws.options.home_region):
         core = Session(profile=aws.options.profile)
         found, config = core.get_credentials(), core.full_config
     who = f"profile {core.profile}" if core.profile else "the default profile"

@@ -33,7 +33,7 @@ def stop_many(aws: Aws, many: Sequence[str]) -> dict[str, CloudgpuError]:
 def _stopped(aws: Aws, region: str, own: Sequence[str]) -> dict[str, CloudgpuError]:
     def ask(some: Sequence[str]) -> None:
         value = ids.joined(region, some[0]) if len(some) == 1 else None
-        with aws.said("StopInstances", region, value=value):
+        with aws.calling("StopInstances", region, value=value):
             aws.ec2(region).stop_instances(InstanceIds=list(some))
 
     found: dict[str, CloudgpuError] = {}
@@ -78,7 +78,7 @@ def _described(aws: Aws, region: str, own: Sequence[str]) -> list[dict[str, Any]
 
 
 def _asked(aws: Aws, region: str, **which: Any) -> Iterator[dict[str, Any]]:
-    with aws.said("DescribeInstances", region):
+    with aws.calling("DescribeInstances", region):
         for page in pages(aws.ec2(region), "describe_instances", **which):
             for part in page["Reservations"]:
                 yield from part["Instances"]

@@ -47,7 +47,7 @@ def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
 
 
 def _found(aws: Aws, region: str, own: str) -> dict[str, Any]:
-    with aws.said("DescribeInstances", region, value=ids.joined(region, own)):
+    with aws.calling("DescribeInstances", region, value=ids.joined(region, own)):
         answer = aws.ec2(region).describe_instances(InstanceIds=[own])
     found: list[dict[str, Any]] = [one for part in answer["Reservations"] for one in part["Instances"]]
     if not found:
@@ -88,7 +88,7 @@ def _listing(
 
 def _there(aws: Aws, region: str) -> list[Instance]:
     ours = [{"Name": "tag-key", "Values": [TAG_ID]}]
-    with aws.said("DescribeInstances", region):
+    with aws.calling("DescribeInstances", region):
         answer = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})
         found = [one for page in answer for part in page["Reservations"] for one in part["Instances"]]
     return instances(aws, region, found)

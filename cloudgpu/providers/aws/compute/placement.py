@@ -11,7 +11,7 @@ from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, look, look_through
+from cloudgpu.providers.aws.client import Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB
@@ -123,7 +123,7 @@ def _check_size(wanted: Volume) -> None:
 def _volumes(aws: Aws, region: str) -> list[Data]:
     """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
     mine = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
-    return [_data(one) for one in look_through(aws, "DescribeVolumes", region, Filters=[_STATES, _NAMED, *mine])]
+    return [_data(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=[_STATES, _NAMED, *mine])]
 
 
 def _data(found: Mapping[str, Any]) -> Data:
@@ -150,11 +150,11 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
 
 def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
     parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
-    found = look(aws, "DescribeSubnets", region, value=id_, Filters=parameters)
+    found = describe(aws, "DescribeSubnets", region, value=id_, Filters=parameters)
     return str(found[0]["AvailabilityZone"]) if found else None
 
 
 def is_placeable(aws: Aws, region: str, name: str) -> bool:
     """Say whether machines of a type can be in a cluster placement group. One call."""
-    found = look(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
+    found = describe(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
     return any("cluster" in one.get("PlacementGroupInfo", {}).get("SupportedStrategies", ()) for one in found)

@@ -9,7 +9,7 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_NAME
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, look
+from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, root_disk, tags_of, tags_of_machine
 from cloudgpu.providers.aws.storage.disks import is_shared
@@ -62,7 +62,7 @@ def _end_known(aws: Aws, region: str, own: str, found: Mapping[str, Any], *, kee
 
 
 def _terminate(aws: Aws, region: str, own: str) -> None:
-    with aws.said("TerminateInstances", region, value=ids.joined(region, own)):
+    with aws.calling("TerminateInstances", region, value=ids.joined(region, own)):
         aws.ec2(region).terminate_instances(InstanceIds=[own])
 
 
@@ -75,21 +75,21 @@ def _mark_disk(aws: Aws, region: str, found: Mapping[str, Any], *, keep: bool) -
         own = {key: value for key, value in tags_of_machine(found).items() if key.startswith(TAG_PREFIX)}
         _tagged(aws, region, disk["Ebs"]["VolumeId"], {"Name": own[TAG_NAME], **own})
     change = {"DeviceName": disk["DeviceName"], "Ebs": {"DeleteOnTermination": not keep}}
-    with aws.said("ModifyInstanceAttribute", region, value=ids.joined(region, found["InstanceId"])):
+    with aws.calling("ModifyInstanceAttribute", region, value=ids.joined(region, found["InstanceId"])):
         aws.ec2(region).modify_instance_attribute(InstanceId=found["InstanceId"], BlockDeviceMappings=[change])
 
 
 def _cancel(aws: Aws, region: str, request: str | None) -> None:
     if request is None:
         return
-    with aws.said("CancelSpotInstanceRequests", region, value=request):
+    with aws.calling("CancelSpotInstanceRequests", region, value=request):
         aws.ec2(region).cancel_spot_instance_requests(SpotInstanceRequestIds=[request])
 
 
 def _cancel_of(aws: Aws, region: str, own: str) -> None:
     """Cancel the spot request of a machine that a read did not find: a persistent one would launch the next machine."""
     of = [{"Name": "instance-id", "Values": [own]}]
-    for one in look(aws, "DescribeSpotInstanceRequests", region, value=own, Filters=of):
+    for one in describe(aws, "DescribeSpotInstanceRequests", region, value=own, Filters=of):
         with suppress(InvalidRequest):
             _cancel(aws, region, one["SpotInstanceRequestId"])
 
@@ -107,7 +107,7 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
         refuse_ended(id, state)
         if state == "running":
             _refuse_one_time(aws, region, found)
-            with aws.said("StopInstances", region, value=id):
+            with aws.calling("StopInstances", region, value=id):
                 aws.ec2(region).stop_instances(InstanceIds=[own])
         if state != "pending":
             return
@@ -129,7 +129,7 @@ def is_one_time(aws: Aws, region: str, found: Mapping[str, Any]) -> bool:
     request = found.get("SpotInstanceRequestId")
     if request is None:
         return False
-    requests = look(aws, "DescribeSpotInstanceRequests", region, value=request, SpotInstanceRequestIds=[request])
+    requests = describe(aws, "DescribeSpotInstanceRequests", region, value=request, SpotInstanceRequestIds=[request])
     return all(one["Type"] != "persistent" for one in requests)
 
 
@@ -145,7 +145,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
         message = f"{id} is just stopping, and AWS starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
     if state == "stopped":
-        with aws.said("StartInstances", region, value=id):
+        with aws.calling("StartInstances", region, value=id):
             aws.ec2(region).start_instances(InstanceIds=[own])
 
 
@@ -165,5 +165,5 @@ def tag(aws: Aws, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
 
 def _tagged(aws: Aws, region: str, own: str, tags: Mapping[str, str]) -> None:
     pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-    with aws.said("CreateTags", region, value=ids.joined(region, own)):
+    with aws.calling("CreateTags", region, value=ids.joined(region, own)):
         aws.ec2(region).create_tags(Resources=[own], Tags=pairs)

@@ -99,7 +99,7 @@ def _place(
     if wanted.security_group is not None:
         network.check_group(aws, item.region, subnet, wanted.security_group)
         return subnet, {}, ()
-    callers = network.callers(aws, item.region, subnet, wanted)
+    callers = network.ssh_sources(aws, item.region, subnet, wanted)
     return subnet, callers, network.openings(aws, item.region, subnet.vpc, request.owner)
 
 

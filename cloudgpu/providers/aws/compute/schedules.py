@@ -112,7 +112,7 @@ def _names(aws: Aws, region: str) -> Iterator[str]:
     client, meant = _client(aws, region), {"GroupName": GROUP, "NamePrefix": f"{_prefix(aws)}."}
     from botocore.exceptions import ClientError
 
-    with aws.said("scheduler:ListSchedules", region):
+    with aws.calling("scheduler:ListSchedules", region):
         try:
             for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE}, **meant):
                 yield from (one["Name"] for one in page["Schedules"])

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.azure.calls import ask
-from cloudgpu.providers.azure.calls import look as look_at
+from cloudgpu.providers.azure.calls import find as look_at
+from cloudgpu.providers.azure.calls import send
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -62,7 +62,7 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
         body["properties"]["timePeriod"] = found["properties"]["timePeriod"]
         body |= {"eTag": found["eTag"]} if found.get("eTag") else {}
     budgets = azure.client("consumption").budgets
-    ask(azure, f"{_ACTION}/write", lambda: budgets.create_or_update(_scope(azure), NAME, body), value=NAME)
+    send(azure, f"{_ACTION}/write", lambda: budgets.create_or_update(_scope(azure), NAME, body), value=NAME)
 
 
 def remove(azure: Azure) -> None:

@@ -117,7 +117,7 @@ def _openings(azure: Azure) -> Finding:
     """
     if not azure.ledger:
         return finding((), _SHUT)
-    with azure.said("Microsoft.Network/networkSecurityGroups/read"):
+    with azure.calling("Microsoft.Network/networkSecurityGroups/read"):
         groups = [one.as_dict() for one in azure.network.network_security_groups.list_all()]
     ours = [one for one in groups if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
     found = [

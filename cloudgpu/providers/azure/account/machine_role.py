@@ -14,8 +14,8 @@ from uuid import NAMESPACE_URL, uuid5
 from cloudgpu.core.model.account import MachineRole, RolePart
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups as services
-from cloudgpu.providers.azure.calls import ask
-from cloudgpu.providers.azure.calls import look as look_at
+from cloudgpu.providers.azure.calls import find as look_at
+from cloudgpu.providers.azure.calls import send
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -55,7 +55,7 @@ def make(azure: Azure, document: str) -> None:
         "assignableScopes": [scope(azure)],
     }
     roles, asked = azure.client("authorization").role_definitions, _definition(body)
-    ask(azure, f"{_ROLES}/write", lambda: roles.create_or_update(scope(azure), guid(azure), asked), value=name(azure))
+    send(azure, f"{_ROLES}/write", lambda: roles.create_or_update(scope(azure), guid(azure), asked), value=name(azure))
     services.switch_on(azure, services.TIMERS)
 
 
@@ -126,7 +126,7 @@ def _named(azure: Azure) -> list[Any]:
     """Return the roles of this name, ours or not. One call, and its pages: Azure's filter knows no names."""
     asked = "type eq 'CustomRole'"
     roles = azure.client("authorization").role_definitions
-    found = ask(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=asked)), value=name(azure))
+    found = send(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=asked)), value=name(azure))
     return [one for one in found if one.role_name == name(azure)]
 
 

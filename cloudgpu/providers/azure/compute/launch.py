@@ -28,7 +28,7 @@ from cloudgpu.errors import (
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import ask, finished, look
+from cloudgpu.providers.azure.calls import complete, find, send
 from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.compute.request import Call
@@ -37,7 +37,7 @@ from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large, user_data
-from cloudgpu.providers.shared.calls import Waiting, again
+from cloudgpu.providers.shared.calls import Waiting, retry
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -166,7 +166,7 @@ class _Launch:
                 one.result()
 
     def _put(self, operations: Any, kind: str, body: request.Body) -> None:
-        finished(
+        complete(
             self._azure,
             f"Microsoft.Network/{kind}/write",
             lambda polling: operations.begin_create_or_update(self._group, self._group, body, polling=polling),
@@ -178,7 +178,7 @@ class _Launch:
         """Send the PUT and wait for its end. A repeated one with the same body makes no second machine."""
         machines = self._azure.compute.virtual_machines
         try:
-            finished(
+            complete(
                 self._azure,
                 WRITE,
                 lambda polling: machines.begin_create_or_update(self._group, self._group, self._body, polling=polling),
@@ -230,7 +230,7 @@ class _Launch:
         named = self._azure.resources.resource_groups
         until = max(self._deadline, self._azure.clock() + GONE_WITHIN)
         try:
-            finished(
+            complete(
                 self._azure,
                 groups.DELETE,
                 lambda polling: named.begin_delete(self._group, polling=polling),
@@ -252,7 +252,7 @@ class _Launch:
         """Say whether the group is there, or may be: who may not make one, may not delete it either."""
         named = self._azure.resources.resource_groups
         try:
-            return look(self._azure, groups.READ, lambda: named.get(self._group), region=self._call.region) is not None
+            return find(self._azure, groups.READ, lambda: named.get(self._group), region=self._call.region) is not None
         except CloudgpuError:
             return True
 
@@ -280,7 +280,7 @@ class _Launch:
         if not principal or not self._call.role:
             return
         machine = ids.machine_id(self._azure.subscription, self._group)
-        again(
+        retry(
             lambda: identity.assign(self._azure, machine, principal),
             ROLE_TRIES,
             after=lambda error: not isinstance(error, AuthFailed | Silent),
@@ -303,7 +303,7 @@ class _Launch:
         )
 
     def _ask(self, action: str, call: Any) -> Any:
-        return ask(self._azure, action, call, region=self._call.region, value=self._group)
+        return send(self._azure, action, call, region=self._call.region, value=self._group)
 
     def _wait(self, error: CloudgpuError) -> None:
         """Wait a little, unless the deadline has passed."""

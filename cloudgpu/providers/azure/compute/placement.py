@@ -12,7 +12,7 @@ from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import look
+from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.storage import disks as storage
@@ -133,7 +133,7 @@ def own_image(azure: Azure, named: str) -> Raw | None:
 
 def _managed(azure: Azure, group: str, named: str) -> list[Raw]:
     listed = azure.compute.images.list_by_resource_group
-    return look(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
+    return find(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
 
 
 def _bears(found: Raw, name: str, ledger: str) -> bool:
@@ -179,7 +179,7 @@ def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
         remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
         raise InvalidRequest(message, field="--subnet", value=named, next=remedy)
     networks = azure.network.virtual_networks
-    found = look(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
+    found = find(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
     if found is None:
         raise nowhere("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")
     yield str(found.as_dict()["location"])

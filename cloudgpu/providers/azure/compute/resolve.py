@@ -84,7 +84,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
 def _looked_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
     setup, sku, nodes = request.setup, _sku(azure, item), request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
-        choice = pool.submit(images.chosen, azure, item, sku, setup.image, request.template)
+        choice = pool.submit(images.choose_image, azure, item, sku, setup.image, request.template)
         placement = pool.submit(network.place, azure, item.region, setup.network)
         limits = pool.submit(quotas.check, azure, item.region, sku, item.market, nodes)
         volume = pool.submit(data_volume, azure, item, setup.volume)

@@ -21,7 +21,6 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import gallery
@@ -148,7 +147,7 @@ def _register(azure: Azure, begun: Raw, kept: ResourceRef, tags: Mapping[str, st
 
 def _put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:
     send = partial(operations.begin_create_or_update, ref.group, ref.name, body, polling=False)
-    ask(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
+    send(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
 
 
 def _drop(azure: Azure, ref: ResourceRef) -> None:

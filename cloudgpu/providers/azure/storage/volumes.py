@@ -15,7 +15,7 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import find, send
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import resources as refs
@@ -61,7 +61,7 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
 def there(azure: Azure, ledger: str) -> list[Raw]:
     """Return the data disks with a name of the user's, of this ledger; empty: of any. A call per page."""
     listed = azure.compute.disks.list_by_resource_group
-    send = look(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
+    send = find(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
     found: Sequence[Raw] = send or ()
     named = (one for one in found if TAG_VOLUME in (one.get("tags") or {}) and storage.state(one) != "deleting")
     return [one for one in named if ledger in ("", one["tags"].get(TAG_LEDGER))]
@@ -96,7 +96,7 @@ def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw
     }
     body |= {"zones": list(at["zones"])} if at.get("zones") else {}
     name, disks = name_of(volume.name, tags.get(TAG_LEDGER, ""), zone), azure.compute.disks
-    ask(
+    send(
         azure,
         _WRITE,
         lambda: disks.begin_create_or_update(ids.SHARED_GROUP, name, body, polling=False),
@@ -128,7 +128,7 @@ def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     send = azure.compute.virtual_machines.begin_attach_detach_data_disks
     body = {"dataDisksToAttach": [{"diskId": disk, "lun": LUN, "deleteOption": "Detach"}]}
     try:
-        ask(azure, _ATTACH, lambda: send(group, group, body, polling=False), region=region, value=id)
+        send(azure, _ATTACH, lambda: send(group, group, body, polling=False), region=region, value=id)
     except CloudgpuError as error:
         if getattr(error.__cause__, "status_code", None) not in _UNHEARD_OF:
             raise

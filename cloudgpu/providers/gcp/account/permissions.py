@@ -152,7 +152,7 @@ def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
     """Return which of these permissions the credential has. One call, sent once."""
     url = f"{gcp.endpoint or MANAGER}/v3/projects/{gcp.project}:testIamPermissions"
     credentials = gcp.signing()
-    with gcp.said(CALL, value=gcp.project):
+    with gcp.calling(CALL, value=gcp.project):
         from google.api_core.exceptions import from_http_response
         from google.auth.transport.requests import AuthorizedSession
 

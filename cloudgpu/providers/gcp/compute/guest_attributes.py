@@ -37,12 +37,12 @@ def said(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa: A002
     """
     zone, name = ids.machine(id)
     try:
-        found = gcp.ask(_CALL, zone, value=id, zone=zone, instance=name, queryPath=path)
+        found = gcp.call(_CALL, zone, value=id, zone=zone, instance=name, queryPath=path)
     except CloudgpuError as error:
         if not is_gone(error) or _NOT_THERE in error.message:
             raise
         if _NOT_SAID not in error.message.lower():
-            gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)
+            gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
         return {}
     items = found.get("queryValue", {}).get("items", ())
     if not items and found.get("variableValue"):  # a path that is a key's own

@@ -77,7 +77,7 @@ def _is_there(gcp: Gcp, call: Call, machine: str) -> bool:
     """
     zone, name = ids.machine(machine)
     try:
-        gcp.ask("compute.instances.get", zone, value=machine, project=call.project, zone=zone, instance=name)
+        gcp.call("compute.instances.get", zone, value=machine, project=call.project, zone=zone, instance=name)
     except InstanceNotFound:
         return False
     return True
@@ -113,7 +113,7 @@ class _Sender:
                 return self._done(operation)
 
     def _sent(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._gcp.ask(
+        return self._gcp.call(
             ACTION,
             self._call.zone,
             value=self._call.zone,
@@ -168,7 +168,7 @@ class _Sender:
         zone = self._call.zone
         machine = ids.joined(zone, self._name)
         where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
-        answer = self._gcp.ask("compute.instances.get", zone, value=machine, **where)
+        answer = self._gcp.call("compute.instances.get", zone, value=machine, **where)
         return {"zone": zone, "name": self._name, **answer}
 
     def _made_before(self, error: CloudgpuError) -> Mapping[str, Any]:

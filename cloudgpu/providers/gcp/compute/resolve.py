@@ -114,7 +114,7 @@ def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
     """
     kind = wanted.machine_type
     try:
-        gcp.ask("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
+        gcp.call("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
     except CloudgpuError as error:
         if not is_gone(error):
             return [f"whether {item.zone} has {kind} could not be asked: {error.message}"]
@@ -129,7 +129,7 @@ def _place(
     """Return where it hangs, who may connect, and who can beside that."""
     wanted = request.setup.network
     found = network.place(gcp, item.region, wanted)
-    callers = network.callers(gcp, item.region, found, wanted)
+    callers = network.ssh_sources(gcp, item.region, found, wanted)
     return found, callers, [] if wanted.security_group is not None else _risks(gcp, found.network)
 
 

@@ -16,7 +16,7 @@ from cloudgpu.providers.gcp.errors import code_of, is_gone
 from cloudgpu.providers.gcp.network import firewall_rules as rules
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
 from cloudgpu.providers.gcp.network.network import partial
-from cloudgpu.providers.shared.calls import again
+from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.rules import Opening
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def remove(gcp: Gcp, project: str, name: str) -> None:
 def forget(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     """Ask to take a rule away; return the operation, None where there is none or it is going already. Does not wait."""
     try:
-        return gcp.ask("compute.firewalls.delete", value=name, firewall=name, **_in(project))
+        return gcp.call("compute.firewalls.delete", value=name, firewall=name, **_in(project))
     except InvalidRequest as error:
         if is_gone(error) or code_of(error) in NOT_READY:
             return None
@@ -144,7 +144,7 @@ def network_of(machine: Mapping[str, Any]) -> str:
 def found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     """Return a rule as Google tells of it; None where there is none of this name. One call."""
     try:
-        return gcp.ask("compute.firewalls.get", value=name, firewall=name, **_in(project))
+        return gcp.call("compute.firewalls.get", value=name, firewall=name, **_in(project))
     except InvalidRequest as error:
         if is_gone(error):
             return None
@@ -153,7 +153,7 @@ def found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
 
 def written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
-    again(
+    retry(
         lambda: _made_or_patched(gcp, project, wanted),
         TRIES,
         after=lambda error: code_of(error) in NOT_READY or (is_gone(error) and "/firewalls/" in error.message),
@@ -164,7 +164,7 @@ def written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
 def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
     try:
-        asked = gcp.ask("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
+        asked = gcp.call("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
         operations.wait_for(gcp, asked, action="compute.firewalls.insert", value=name, project=project or None)
     except InvalidRequest as error:
         if code_of(error) not in ALREADY_EXISTS:
@@ -174,8 +174,8 @@ def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
 
 def _patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
-    asked = gcp.ask("compute.firewalls.patch", value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
-    operations.wait_for(gcp, asked, action="compute.firewalls.patch", value=name, project=project or None)
+    sent = gcp.call("compute.firewalls.patch", value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
+    operations.wait_for(gcp, sent, action="compute.firewalls.patch", value=name, project=project or None)
 
 
 def _in(project: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.shared.rules import callers as callers_of
+from cloudgpu.providers.shared.rules import ssh_sources as callers_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Network
@@ -43,7 +43,7 @@ def place(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
     return _named(gcp, region, wanted.subnet) if wanted.subnet else _usual(gcp, region)
 
 
-def callers(gcp: Gcp, region: str, there: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
+def ssh_sources(gcp: Gcp, region: str, there: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
     """Return who may open SSH, by label; where nobody is named it is the subnet itself, whose range is looked up."""
     if wanted.security_group is not None:
         return {}
@@ -72,7 +72,7 @@ def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
 def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
     name, project = ids.last(whole), whole.split("/")[1]
     try:
-        return gcp.ask("compute.subnetworks.get", region, value=name, project=project, region=region, subnetwork=name)
+        return gcp.call("compute.subnetworks.get", region, value=name, project=project, region=region, subnetwork=name)
     except InvalidRequest as error:
         if not is_gone(error):
             raise
@@ -99,7 +99,7 @@ def _usual(gcp: Gcp, region: str) -> NetworkPlacement:
 
 def _network(gcp: Gcp, name: str) -> dict[str, Any]:
     try:
-        return gcp.ask("compute.networks.get", value=name, network=name)
+        return gcp.call("compute.networks.get", value=name, network=name)
     except InvalidRequest as error:
         if not is_gone(error):
             raise

@@ -21,7 +21,7 @@ from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.operations import wait_for
 from cloudgpu.providers.gcp.storage.disks import DISKS, image, remove
-from cloudgpu.providers.gcp.storage.resources import found_or_none, our_tags, split
+from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, split
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -58,7 +58,7 @@ def google_name(name: str) -> str:
 
 
 def _get_image(gcp: Gcp, image_name: str) -> Raw | None:
-    return found_or_none(lambda: gcp.ask(_GET, image=image_name, value=image_name))
+    return if_found(lambda: gcp.call(_GET, image=image_name, value=image_name))
 
 
 def _image_resource(gcp: Gcp, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
@@ -83,7 +83,7 @@ def _start_image(gcp: Gcp, source: str, image_name: str, tags: Mapping[str, str]
         "storageLocations": [ids.region_of(zone) or ""],
     }
     try:
-        begun = gcp.ask(_MAKE, value=source, imageResource=request, forceCreate=True)
+        begun = gcp.call(_MAKE, value=source, imageResource=request, forceCreate=True)
     except CloudgpuError as error:
         if code_of(error) not in ALREADY_EXISTS:
             raise
@@ -101,7 +101,7 @@ def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
     if machine is None:
         raise _not_found(source)
     zone, name = machine
-    found = gcp.ask("compute.instances.get", zone, value=source, zone=zone, instance=name)
+    found = gcp.call("compute.instances.get", zone, value=source, zone=zone, instance=name)
     disk = boot_disk(found)
     if disk is None:
         raise _not_found(source)
@@ -109,7 +109,7 @@ def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
 
 
 def _free_disk(gcp: Gcp, source: str, zone: str, name: str) -> str:
-    found = found_or_none(lambda: gcp.ask("compute.disks.get", zone, value=source, zone=zone, disk=name))
+    found = if_found(lambda: gcp.call("compute.disks.get", zone, value=source, zone=zone, disk=name))
     if found is None:
         raise _not_found(source)
     if TAG_VOLUME in our_tags(found):

@@ -19,7 +19,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     at,
     changed,
     checked,
-    found_or_none,
+    if_found,
     joined,
     lacking,
     machine_of,
@@ -158,4 +158,4 @@ def remove(gcp: Gcp, resource: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
     scope, sort, name = checked(resource, _SORTS, "cloudgpu ls --refresh")
     where = {**place(scope), _NAMES[sort]: name}
-    found_or_none(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))
+    if_found(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))

@@ -20,7 +20,7 @@ from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.compute.machine_types import architecture
 from cloudgpu.providers.gcp.storage.create_image import google_name
 from cloudgpu.providers.gcp.storage.disks import OURS
-from cloudgpu.providers.gcp.storage.resources import found_or_none, our_tags
+from cloudgpu.providers.gcp.storage.resources import if_found, our_tags
 from cloudgpu.providers.shared.rules import has_driver, installed, wanted_images
 
 if TYPE_CHECKING:
@@ -134,13 +134,13 @@ def _none(wanted: Sequence[PublicImage]) -> InvalidRequest:
 
 def _of_family(gcp: Gcp, project: str, family: str) -> Image | None:
     return _seen(
-        found_or_none(lambda: gcp.ask("compute.images.getFromFamily", value=family, project=project, family=family)),
+        if_found(lambda: gcp.call("compute.images.getFromFamily", value=family, project=project, family=family)),
         project,
     )
 
 
 def _by_name(gcp: Gcp, project: str, name: str) -> Image | None:
-    return _seen(found_or_none(lambda: gcp.ask("compute.images.get", value=name, project=project, image=name)), project)
+    return _seen(if_found(lambda: gcp.call("compute.images.get", value=name, project=project, image=name)), project)
 
 
 def _seen(found: Mapping[str, Any] | None, project: str) -> Image | None:

@@ -26,7 +26,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     at,
     changed,
     checked,
-    found_or_none,
+    if_found,
     joined,
     machine_of,
     missed,
@@ -152,7 +152,7 @@ def remove(gcp: Gcp, orphan: ProviderResource) -> None:
         return
     service = ADDRESSES if place(scope) else "globalAddresses"
     parameters = {**place(scope), "address": name}
-    found_or_none(lambda: changed(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
+    if_found(lambda: changed(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
 
 
 def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:

@@ -117,10 +117,10 @@ def _counts(gcp: Gcp, scope: str, region: str | None) -> bool:
 
 def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **parameters: Any) -> Raw:
     """Make a change and return its operation once that is done. Raises what it failed with."""
-    return wait_for(gcp, gcp.ask(action, where, value=value, **parameters), action=action, value=value)
+    return wait_for(gcp, gcp.call(action, where, value=value, **parameters), action=action, value=value)
 
 
-def found_or_none(call: Callable[[], Answer]) -> Answer | None:
+def if_found(call: Callable[[], Answer]) -> Answer | None:
     """Return what a call returns; None where Google answers that what it is about is not there."""
     try:
         return call()

@@ -33,7 +33,7 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     to be said.
     """
     zone, name = ids.machine(id)
-    machine = gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)
+    machine = gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
     named = {**tags, TAG_VOLUME: volume.name}
     found = _found(gcp, zone, volume, named) or _made(
         gcp, zone, volume, named, disk_type(ids.last(machine["machineType"]))
@@ -90,7 +90,7 @@ def own_name(ledger: str, volume: str) -> str:
 
 
 def _look(gcp: Gcp, zone: str, name: str) -> Raw:
-    return gcp.ask("compute.disks.get", zone, value=name, zone=zone, disk=name)
+    return gcp.call("compute.disks.get", zone, value=name, zone=zone, disk=name)
 
 
 def _attach(gcp: Gcp, id: str, found: Raw, volume: Volume) -> None:  # noqa: A002
