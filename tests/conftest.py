@@ -34,6 +34,7 @@ sys.path.insert(0, str(GUARD))  # before a room's own conftest imports what is h
 LOG = "CLOUDGPU_TEST_NETWORK_LOG"
 NO_SKIP = "CLOUDGPU_TEST_NO_SKIP"
 HOSTS_PYTHON = "CLOUDGPU_TEST_HOSTS_PYTHON"  # the directory of its environment
+LOADED = "CLOUDGPU_TEST_LOADED"  # the directory of what `cli/many.py` has loaded once
 HOMES = itertools.count()
 MORE_FILES = 200  # opened in one process since garbage was collected: a run has come to 1,100, where 1,024 are allowed
 OPEN = {"left": 0}
@@ -52,6 +53,7 @@ def pytest_configure(config):
     _give_hosts_a_python(config)
     os.environ["CLOUDGPU_PATIENCE"] = "60"  # seconds: how busy this computer is says nothing about a cloud
     _keep_bytecode()
+    _load_once(config)
     _guard_network(config)
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(TurnedRooms())
@@ -84,6 +86,14 @@ def _keep_bytecode():
     """Let no command that is tested compile cloudgpu at its start, and no worker rewrite every test again."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+
+
+def _load_once(config):
+    """Let what `cli/many.py` loads be loaded once for all processes of the run; it ends with this one, the first."""
+    if LOADED not in os.environ:
+        made = os.environ[LOADED] = tempfile.mkdtemp(prefix="cloudgpu-loaded-")
+        Path(made, "first").write_text(f"{os.getpid()}")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(LOADED), ignore_errors=True))
 
 
 def _guard_network(config):

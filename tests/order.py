@@ -10,10 +10,10 @@ import pytest
 
 # Of the long runs: what takes minutes begins first, else it goes on alone at the end.
 LONGEST = (
-    "test_ninety_days.py",
+    "test_thirty_days.py",
     "test_crash.py",
     "test_crash_aws_park.py",
-    "test_year.py",
+    "test_half_year.py",
     "test_lab.py",
     "test_crash_verbs.py",
     "test_crash_aws.py",

@@ -137,6 +137,7 @@ def timeless(value):
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.soak
 def test_the_command_line_ends_what_the_library_launched_and_the_other_way_round(gpu, program):
     launched(gpu)
     said = program("down", "quiet-owl", "--yes", "-o", "json")
@@ -147,6 +148,7 @@ def test_the_command_line_ends_what_the_library_launched_and_the_other_way_round
     assert [machine["name"] for machine in gpu.machines.down()["terminated"]] == ["loud-owl"]
 
 
+@pytest.mark.soak
 def test_the_errors_are_those_of_the_command_line(gpu, program):
     cases = [
         (lambda: gpu.machines.plan(**(WISH | {"gpu": "v100:0"})), "up --provider fake --gpu v100:0"),
@@ -322,6 +324,7 @@ def test_doctor_says_what_is_not_right_and_raises_nothing(gpu):
     assert found["account lab"]["verdict"] == "fail"
 
 
+@pytest.mark.soak
 def test_a_real_machine_runs_a_command_a_notebook_and_a_copy(tmp_path):
     told = []
     (tmp_path / "data").write_bytes(b"1\n2\n")

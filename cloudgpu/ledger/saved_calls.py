@@ -22,7 +22,7 @@ def save(directory: Path, attempt: Attempt) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(attempt_to_json(attempt), file)
+            file.write(json.dumps(attempt_to_json(attempt)))
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

@@ -439,6 +439,7 @@ def test_samples_of_an_earlier_boot_keep_their_age_and_those_of_the_future_go(ma
     assert [one["t"] for one in made.ring(NOW, MONO)] == [MONO - 90]
 
 
+@pytest.mark.soak
 def test_the_file_of_samples_is_bounded(machine, monkeypatch):
     monkeypatch.setattr("cloudgpu.agent.files.LOG_SIZE", 2000)
     made = Looker(machine.dir)

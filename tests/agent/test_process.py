@@ -51,6 +51,7 @@ def test_a_heartbeat_that_is_old_says_nothing_about_activity(machine, running_ag
     assert (machine.status()["activity"], machine.status()["why"]) == ("UNKNOWN", "the agent is silent")
 
 
+@pytest.mark.soak
 def test_a_second_agent_does_not_run(machine, running_agent):
     done = subprocess.run(
         [str(machine.dir / "agent"), "run"], env=machine.environ, capture_output=True, timeout=20, check=False
@@ -101,6 +102,7 @@ def test_state_of_another_shape_is_forgotten_and_the_lease_still_holds(machine):
         process.wait()
 
 
+@pytest.mark.soak
 def test_it_costs_under_one_percent_of_a_core_and_thirty_megabytes(machine):
     """Measured at a pass every 0.2 s, and held against a pass every 5 s, as the local provider makes them."""
     process = machine.run()

@@ -1,8 +1,10 @@
 """Many command lines from one process: each runs in a fork of it, with arguments, environment and streams of its own.
 
-`python many.py MODULE ...` reads one job per line, `{"args", "environ", "out", "err", "mounts"}`, and answers with the
-fork's process number, then with its exit code. What runs in the fork is `main()`, as the installed command calls it;
-only the start of the interpreter, the import of modules and what is read from the packages' own data files is shared.
+`python many.py SOCKET MODULE ...` loads the modules once for the whole run. Each process of tests that connects to the
+socket gets a fork of it, which reads one job per line, `{"args", "environ", "out", "err", "mounts"}`, and answers with
+the number of a further fork's process, then with its exit code. What runs in that fork is `main()`, as the installed
+command calls it; only the start of the interpreter, the import of modules and what is read from the packages' own data
+files is shared.
 """
 
 from __future__ import annotations
@@ -10,40 +12,45 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import functools
 import gc
+import hashlib
 import importlib
 import json
 import os
 import pkgutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.cli.documents import check_output
 from tests.cli.parsed import read_verbs
 from tests.cli.program import Done, Program
+
+LOADED = "CLOUDGPU_TEST_LOADED"  # the directory of the sockets of what is loaded once for a run
 
 
 @dataclass
 class Many:
     """The process that forks. `done` takes a program and its arguments, and returns how it ended."""
 
-    process: subprocess.Popen[str]
+    jobs: IO[str]
+    answers: IO[str]
     free: threading.Lock = field(default_factory=threading.Lock)
     _last: Fork | None = None
 
     @classmethod
     def open(cls, *modules: str) -> Many:
-        argv = [sys.executable, "-m", "tests.cli.many", *modules]
-        environ = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path[:1], os.environ.get("PYTHONPATH", "")])}
-        root = Path(__file__).parents[2]
-        return cls(subprocess.Popen(argv, stdin=-1, stdout=-1, text=True, cwd=root, env=environ))
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(_loaded(modules)))
+            return cls(connection.makefile("w"), connection.makefile("r"))
 
     def done(self, program: Program, args: Sequence[str], place: Path) -> Done:
         one = self.start(program, args, place)
@@ -60,23 +67,32 @@ class Many:
         out, err = place / "out", place / "err"
         job = {"args": list(args), "environ": program.env(), "out": str(out), "err": str(err)}
         job["mounts"] = program.mounts_of if isinstance(program, ForkedProgram) else None
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        self._last = Fork(self, int(self.process.stdout.readline()), place)
+        self.jobs.write(json.dumps(job) + "\n")
+        self.jobs.flush()
+        self._last = Fork(self, int(self.answers.readline()), place)
         return self._last
 
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.wait(timeout=10)
-        self.process.stdout.close()
+
+def _loaded(modules: Sequence[str]) -> Path:
+    """Return the socket of the process that has loaded these modules; begin it where none of this run has."""
+    place = Path(os.environ[LOADED])
+    path = place / hashlib.sha256(" ".join(modules).encode()).hexdigest()[:12]
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            argv = [sys.executable, "-m", "tests.cli.many", str(path), *modules]
+            environ = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path[:1], os.environ.get("PYTHONPATH", "")])}
+            root = Path(__file__).parents[2]
+            with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=-1, text=True, cwd=root, env=environ) as begun:
+                assert begun.stdout.readline() == "listening\n"
+                begun.wait()  # what listens is a child of it, and lives as long as the run
+    return path
 
 
 @functools.cache
 def shared(*modules: str) -> Many:
     """Return one such process for all tests of this process."""
-    many = Many.open(*modules)
-    atexit.register(many.close)
-    return many
+    return Many.open(*modules)
 
 
 @dataclass
@@ -93,7 +109,7 @@ class Fork:
         """Return its exit code once it has ended; the test's own patience is the limit."""
         with self._lock:
             if self.returncode is None:
-                self.returncode = int(self.many.process.stdout.readline())
+                self.returncode = int(self.many.answers.readline())
             return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
@@ -155,24 +171,54 @@ _AWS = ("budgets", "ec2", "iam", "pricing", "scheduler", "service-quotas", "ssm"
 _ROOMS = ("access", "agent", "catalog", "cli", "config", "control", "core", "ledger", "views")
 
 
-def _serve() -> None:
-    for name in (*_COMMON, *sys.argv[1:]):
+def _load(modules: Sequence[str]) -> None:
+    for name in (*_COMMON, *modules):
         importlib.import_module(name)
-    clouds = (name.rpartition(".")[0] for name in sys.argv[1:] if name.startswith("cloudgpu.providers."))
+    clouds = (name.rpartition(".")[0] for name in modules if name.startswith("cloudgpu.providers."))
     for room in (*(f"cloudgpu.{room}" for room in _ROOMS), *clouds):
         place = importlib.import_module(room).__path__
         for found in pkgutil.walk_packages(place, f"{room}."):
             if not found.name.endswith("__main__"):
                 importlib.import_module(found.name)
-    import cloudgpu.agent
     from cloudgpu.catalog.read import catalogue
 
     catalogue()
     read_verbs()
-    if "boto3" in sys.argv:
+    if "boto3" in modules:
         read_models()
     gc.collect()
     gc.freeze()  # no fork looks for garbage among what all share
+
+
+def _listen(path: str) -> None:
+    """Fork for each that connects, until the run's first process has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    first = int(Path(os.environ[LOADED], "first").read_text())
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        listener.settimeout(2)
+        sys.stdout.write("listening\n")
+        sys.stdout.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        while Path(f"/proc/{first}").exists():
+            with contextlib.suppress(TimeoutError):
+                connection, _ = listener.accept()
+                if os.fork() == 0:
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    for number in (0, 1):
+                        os.dup2(connection.fileno(), number)
+                    connection.close()
+                    listener.close()
+                    _serve()
+                    os._exit(0)
+                connection.close()
+
+
+def _serve() -> None:
+    """Do the jobs of one process of tests, until it ends."""
+    import cloudgpu.agent
+
     for line in sys.stdin:
         job = json.loads(line)
         if "up" in job["args"]:
@@ -238,4 +284,7 @@ def _run(job: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _load(sys.argv[2:])
+    if os.fork() == 0:
+        os.setsid()
+        _listen(sys.argv[1])

@@ -367,6 +367,7 @@ def test_an_emoji_and_letters_of_any_script_may_name_a_project(many, tmp_path):
     assert (done.json["plan"]["project"], done.json["plan"]["owner"]) == ("\N{FOX FACE}", "\u7530\u4e2d")
 
 
+@pytest.mark.soak
 def test_a_private_key_that_others_may_read_is_refused(many, tmp_path):
     from cloudgpu.access.keys import client_key
 

@@ -100,6 +100,7 @@ def test_a_quota_of_nothing_is_named_with_the_request_that_raises_it(line, name)
     check(case, line)
 
 
+@pytest.mark.soak
 def test_a_volume_in_another_region_is_said_to_be_there(line):
     assert line(f"{UP} --no-wait --name otter --volume data:20").code == 0
     assert line("down --yes").code == 0

@@ -120,6 +120,7 @@ def test_zsh_completes(environ, tmp_path):
     assert done.stdout.splitlines() == [found for _, found in wanted]
 
 
+@pytest.mark.soak
 def test_completion_draws_nothing_over_the_line_that_is_typed(environ):
     asked = {"_CLOUDGPU_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "cloudgpu show machine-11", "TERM": "xterm"}
     hurried = "from cloudgpu.cli import app, progress; progress.SILENT_S = progress.TURN_S = 0.0; app.main()"
@@ -143,6 +144,7 @@ def test_what_zsh_and_fish_are_sent(environ, tmp_path, shell, more, out):
     assert (done.returncode, done.stdout) == (0, out)
 
 
+@pytest.mark.soak
 def test_a_ledger_or_settings_that_cannot_be_read_complete_to_nothing(environ, tmp_path):
     (tmp_path / "config.toml").write_text("this is not a TOML")
     asked = {"CLOUDGPU_HOME": str(tmp_path), "_CLOUDGPU_COMPLETE": "complete_bash", "COMP_CWORD": "3"}

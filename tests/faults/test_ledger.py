@@ -89,6 +89,7 @@ def environ(program):
     return {"CLOUDGPU_HOME": str(program.home)}
 
 
+@pytest.mark.soak
 def test_a_clock_far_in_the_past_refuses_launches_only(fox):
     long_ago = datetime.now(UTC) - timedelta(days=4000)
     session = open_session(environ(fox), clock=lambda: long_ago)

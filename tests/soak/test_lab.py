@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1400)]
 
 
 @pytest.mark.parametrize(
-    ("seed", "people", "steps"), [(1, "pia ben", 50), (2, "pia ben eve dan kim", 36)], ids=["two", "five"]
+    ("seed", "people", "steps"), [(1, "pia ben", 32), (2, "pia ben eve dan kim", 24)], ids=["two", "five"]
 )
 def test_the_ledgers_word_is_the_clouds_truth_whoever_does_what(seed, people, steps):
     with opened(seed, people.split()) as lab:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -27,7 +27,7 @@ from cloudgpu.core.values.times import from_iso, iso
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     """Return the whole attempt as plain JSON values. It holds the host's private key: write it 0600."""
-    plain: dict[str, Any] = _plain(asdict(attempt))
+    plain: dict[str, Any] = _plain(attempt)
     return plain
 
 
@@ -68,6 +68,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -41,6 +41,9 @@ class FakeResource:
     stays: bool = True
 
 
+_NAMES = tuple(field.name for field in fields(FakeResource))  # asdict would copy each value of each
+
+
 def shown(resource: FakeResource, account: str, now: datetime) -> ProviderResource:
     """Return the thing as the provider tells it at `now`."""
     named = resource.tags.get(TAG_VOLUME if resource.kind is Kind.VOLUME else TAG_IMAGE, "")
@@ -64,7 +67,7 @@ def shown(resource: FakeResource, account: str, now: datetime) -> ProviderResour
 def resource_to_json(resource: FakeResource) -> dict[str, Any]:
     """Return the thing as plain JSON values."""
     times = {"made_at": iso(resource.made_at), "ready_at": iso(resource.ready_at)}
-    return {**asdict(resource), "kind": str(resource.kind), **times}
+    return {**{name: getattr(resource, name) for name in _NAMES}, "kind": str(resource.kind), **times}
 
 
 def resource_from_json(data: Mapping[str, Any]) -> FakeResource:

@@ -43,6 +43,7 @@ def test_command_and_setup_run_in_the_container_with_their_variables_and_the_sta
     assert "nobody-else" not in (host.root / "state" / "calls").read_text()
 
 
+@pytest.mark.soak
 def test_a_job_that_is_to_end_hears_it_once_in_the_container_and_has_its_grace(bench):
     script = f'n=0; trap "n=\\$((n+1)); echo heard \\$n; sleep 0.3; echo saved; exit 7" TERM; echo $$ >pid; {WAITS}'
     job = bench.start(script)

@@ -6,6 +6,8 @@ import json
 import shlex
 from types import SimpleNamespace
 
+import pytest
+
 from cloudgpu.access import known_hosts
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec
 from cloudgpu.access.ssh.connection import connect
@@ -47,6 +49,7 @@ def samples(connection):
     return json.loads(said.stdout)["samples"]
 
 
+@pytest.mark.soak
 def test_the_agent_sees_a_job_as_long_as_it_runs(cloud, tmp_path):  # noqa: F811
     with connected(cloud, begin(cloud)) as connection:
         job = start(connection, tmp_path)

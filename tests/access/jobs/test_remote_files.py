@@ -39,6 +39,7 @@ def test_progress_of_an_upload_ends_at_its_whole(bench):
     assert told[-1] == (800_000, 800_000)
 
 
+@pytest.mark.soak
 def test_a_damaged_store_is_refused_and_nothing_of_it_is_named_on_the_machine(bench):
     snapshot = bench.snapshot({"a": "alpha", "b": "bravo"})
     (bench.store / snapshot.files[1].sha256).write_bytes(b"other")
@@ -65,6 +66,7 @@ def test_a_command_that_changes_its_files_changes_no_other_jobs(bench):
     assert output(job, follow=True)[0] == "as it was"
 
 
+@pytest.mark.soak
 def test_clean_removes_a_job_and_what_no_other_job_needs(bench):
     ended(bench.start("true", files={"shared": "one", "own": "two"}))
     other = bench.job(1, "job-00000000ff")
@@ -84,6 +86,7 @@ def blobs(bench):
 # -- results
 
 
+@pytest.mark.soak
 def test_results_come_back_whole_and_travel_once(bench, tmp_path):
     script = (
         "cd results; mkdir -p a/empty; echo one > a/one; : > none; ln -s a/one link; printf '#!' > run; chmod 755 run"
@@ -180,6 +183,7 @@ def test_a_job_can_be_cancelled_on_a_full_disk(bench):
         assert ended(job).exit.reason == "over_cost"
 
 
+@pytest.mark.soak
 def test_a_disk_that_is_full_before_the_command_begins_is_why_it_did_not(bench):
     with small_disk(bench.home / ".cloudgpu"):
         bench.run(("touch", "ran"), files={"large": os.urandom(1_200_000)})  # it fits once
@@ -200,6 +204,7 @@ def test_an_upload_to_a_full_disk_is_said_with_a_way_out(bench):
 # -- checkpoints
 
 
+@pytest.mark.soak
 def test_the_newest_finished_checkpoints_are_copied_and_older_ones_pruned(bench, tmp_path):
     script = """cd $CLOUDGPU_CHECKPOINT
     for n in 1 2 3; do mkdir new.tmp; echo $n > new.tmp/step; echo same > new.tmp/weights; mv new.tmp step-$n; done
@@ -214,6 +219,7 @@ def test_the_newest_finished_checkpoints_are_copied_and_older_ones_pruned(bench,
     assert [one.name for one in job.sync_checkpoints(tmp_path, keep=1)] == ["step-3"]
 
 
+@pytest.mark.soak
 def test_a_checkpoint_of_one_name_that_is_replaced_is_copied_anew(bench, tmp_path):
     write = "echo $n > new.part; mv new.part $CLOUDGPU_CHECKPOINT/last"
     job = bench.start(f"for n in 1 2; do {write}; until [ -e $HOME/$n ]; do sleep 0.02; done; done")
@@ -242,6 +248,7 @@ class Torn:
         return sent
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("change", ["more", "other", "gone"])
 def test_a_torn_checkpoint_is_never_taken_and_the_older_one_stays(bench, tmp_path, change):
     job = bench.start("cd $CLOUDGPU_CHECKPOINT; mkdir one two; echo 1 > one/step; echo 2 > two/step")
@@ -258,6 +265,7 @@ def test_a_torn_checkpoint_is_never_taken_and_the_older_one_stays(bench, tmp_pat
     assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".") or one.name.isdigit()) == ["1"]
 
 
+@pytest.mark.soak
 def test_a_copy_that_was_cut_short_is_no_checkpoint(bench, tmp_path):
     job = bench.start("echo 1 > $CLOUDGPU_CHECKPOINT/one")
     ended(job)
@@ -362,6 +370,7 @@ def test_a_machine_that_answers_something_else_is_unreachable_and_says_what(benc
         bench.job().look()
 
 
+@pytest.mark.soak
 def test_a_file_in_the_home_stands_in_for_no_module(bench):
     for name in ("json", "select", "struct", "cloudgpu"):
         (bench.home / f"{name}.py").write_text("raise SystemExit(9)")

@@ -60,6 +60,7 @@ def test_a_command_that_the_machine_lacks_is_known_before_the_files_travel(bench
     assert bench.job().upload(bench.snapshot(files), bench.store) == 1000
 
 
+@pytest.mark.soak
 def test_a_command_that_a_setup_installs_is_found_and_one_that_it_does_not_is_named_after_it(bench):
     path = {"PATH": f"{bench.home}/tools:/usr/bin:/bin"}
     made = 'mkdir -p ~/tools; printf "#!/bin/sh\necho made" > ~/tools/made-here; chmod +x ~/tools/made-here'
@@ -157,6 +158,7 @@ def test_what_does_not_end_by_sigterm_is_killed_after_its_grace(bench):
     assert (seen.exit.status, seen.exit.signal, seen.exit.reason) == (137, 9, "timeout")
 
 
+@pytest.mark.soak
 def test_a_cancel_has_its_own_reason_and_the_first_one_counts(bench):
     job = bench.start("exec sleep 1000")
     bench.begun()
@@ -181,6 +183,7 @@ def test_a_cancel_during_the_setup_ends_it_and_the_command_never_begins(bench):
 # -- setup
 
 
+@pytest.mark.soak
 def test_a_setup_runs_once_per_machine_and_says_how_long_it_took(bench):
     for number in (1, 2):
         job = bench.start("true", job=bench.job(number), setup="echo set up >> $HOME/count; sleep 0.1")
@@ -242,6 +245,7 @@ def test_it_outlives_the_connection_and_another_one_follows_it(bench, server):
     assert ended(bench.job()).exit.status == 5
 
 
+@pytest.mark.soak
 def test_it_outlives_the_death_of_the_ssh_server(bench, server):
     bench.start("until [ -e $HOME/go ]; do sleep 0.02; done; echo done; exit 5")
     bench.begun()
@@ -286,6 +290,7 @@ def test_when_both_are_killed_the_command_goes_on_and_is_never_begun_again(bench
     assert output(job)[0] == "began\nended\n"
 
 
+@pytest.mark.soak
 def test_an_orphan_can_be_cancelled(bench):
     job = bench.start("exec sleep 1000")
     kill(*reversed(bench.watchers()))
@@ -397,6 +402,7 @@ def test_a_start_that_died_before_the_command_began_can_be_made_again(bench):
     assert output(job)[0] == "ran\n"
 
 
+@pytest.mark.soak
 def test_an_attempt_that_has_ended_is_not_begun_again_and_the_next_number_is(bench):
     job = bench.start("echo one >> $HOME/ran")
     first = ended(job)
@@ -405,6 +411,7 @@ def test_an_attempt_that_has_ended_is_not_begun_again_and_the_next_number_is(ben
     assert (bench.home / "ran").read_text() == "one\nthree\n"
 
 
+@pytest.mark.soak
 def test_what_a_machine_never_heard_of_is_absent(bench):
     seen = bench.job().look()
     assert (seen.phase, seen.exit, seen.out) == (Phase.ABSENT, None, 0)
@@ -501,6 +508,7 @@ PROGRESS = [
 ]
 
 
+@pytest.mark.soak
 def test_progress_is_two_finite_numbers_or_nothing(bench):
     job = bench.start("true")
     ended(job)

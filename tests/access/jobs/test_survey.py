@@ -301,6 +301,7 @@ def test_a_workdir_that_is_none_is_refused(tmp_path, name, why):
     assert refused.value.field == "workdir"
 
 
+@pytest.mark.soak
 def test_a_tree_deeper_than_pythons_stack_is_walked(tmp_path):
     """The stack is made short, for pytest cannot remove a tree that is deeper than the usual one."""
     fill(tmp_path, {"d/" * 300 + "f": ""})

@@ -199,6 +199,7 @@ def test_a_terminal_of_jupyter_is_one_of_the_machines(box):
     machine.ask("DELETE", f"/api/terminals/{name}", server.port)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("change", "said", "way_out"),
     [

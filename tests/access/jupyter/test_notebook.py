@@ -35,6 +35,7 @@ def _kernels(lab):
     return machine.ask("GET", "/api/kernels", port)
 
 
+@pytest.mark.soak
 def test_a_cell_says_what_it_printed_and_returned(lab):
     assert _run(lab, "import sys; print('out'); print('err', file=sys.stderr); 6 * 7") == CellResult(
         "out\nerr\n42\n", ok=True

@@ -68,6 +68,7 @@ def test_a_node_says_what_it_is(opened, host):
     assert said.memory_mb > said.job_memory_mb > 100
 
 
+@pytest.mark.soak
 def test_ports_are_held_until_they_are_used(opened):
     first, second = opened(0), opened(1)
     one, two = first.hold(shared=True), second.hold(shared=True)

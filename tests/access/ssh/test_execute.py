@@ -114,6 +114,7 @@ def test_a_reader_who_goes_away_ends_the_command(server):
         assert one.wait(20) == 141
 
 
+@pytest.mark.soak
 def test_a_slow_reader_slows_the_command_down(server):
     command = ["sh", "-c", "yes | tee /dev/null & sleep 0.1; wait"]
     with caller(server, *command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as one:

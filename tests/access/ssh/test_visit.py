@@ -54,6 +54,7 @@ def visited(server, key=None, known=None):
         return connection.capture("echo hello", timeout=10).stdout
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
 def test_a_named_key_of_every_kind_logs_in(users, server, kind):
     key = users("mine", kind)

@@ -55,6 +55,7 @@ def test_a_tunnel_in_the_background_is_found_and_stopped(directory):
     assert stop(directory, "cg-1") is None
 
 
+@pytest.mark.soak
 def test_it_has_its_own_session_and_outlives_the_one_who_started_it(directory):
     script = (
         "import sys, pathlib; from tests.access.tunnel.test_background import start; start(pathlib.Path(sys.argv[1]))"

@@ -70,6 +70,7 @@ def test_without_a_name_the_usual_one_is_shown(line):
     assert line("policy show -o json").json["name"] == "default"
 
 
+@pytest.mark.soak
 def test_a_machine_says_which_policy_holds_and_why_and_when(line):
     line.write("own", f"{USUAL}schedule: {{off: 19:00}}\nbudget: {{amount: 5}}\n")
     assert line("up --yes --no-wait --name one --policy own").code == 0

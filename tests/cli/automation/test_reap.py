@@ -72,6 +72,7 @@ def test_a_warning_and_a_stop_are_a_line_each_and_a_summary(fleet, reap):
     fleet.cloud.terminate(fleet.machine().provider_id)
 
 
+@pytest.mark.soak
 def test_a_stop_is_said_with_its_reason_and_proved(fleet, reap):
     warned(fleet)
     code, out, err = reap()
@@ -94,6 +95,7 @@ def test_json_is_one_document_that_holds_the_whole_pass(fleet, reap):
     assert {one["what"] for one in found["explained"][0]["signals"]} >= {"GPU", "CPU", "network", "disk"}
 
 
+@pytest.mark.soak
 def test_a_dry_run_says_what_would_be_done_and_why_signal_by_signal(fleet, reap):
     warned(fleet)
     head = fleet.session.ledger.head()
@@ -107,6 +109,7 @@ def test_a_dry_run_says_what_would_be_done_and_why_signal_by_signal(fleet, reap)
     assert len(fleet.machines()) == 1
 
 
+@pytest.mark.soak
 def test_a_region_that_does_not_answer_is_named_on_stderr_and_is_exit_code_8(fleet, reap):
     fleet.cloud.hide("south")
     code, out, err = reap()
@@ -134,6 +137,7 @@ def test_another_pass_at_work_is_left_to_it_without_a_word(fleet, reap):
     assert "at work on 'reaper'" in json.loads(out)["busy"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("words", "field"),
     [(("--policy", "nosuch"), "policy"), (("--max-stops", "-1"), "--max-stops"), (("--max-stops", "x"), "--max-stops")],
@@ -145,6 +149,7 @@ def test_what_cannot_be_is_exit_code_2_and_nothing_is_done(fleet, reap, words, f
     assert len(fleet.machines()) == 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -163,6 +168,7 @@ def test_a_policy_with_a_fault_is_exit_code_2_with_its_line_and_nothing_is_stopp
     assert len(fleet.machines()) == 1
 
 
+@pytest.mark.soak
 def test_the_nights_sweep_from_cron_is_made_once_and_summed_up(fleet, reap):
     fleet.cloud.report_activity(fleet.machine().provider_id, datetime.now(UTC))
     code, out, _ = reap("--cron")

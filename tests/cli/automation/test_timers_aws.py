@@ -123,6 +123,7 @@ def test_extend_moves_it_stop_keeps_it_start_moves_it_and_down_drops_it(line):
     assert timers() == []
 
 
+@pytest.mark.soak
 def test_a_plan_without_the_role_says_that_the_layer_is_absent_and_how_to_get_it(bare):
     said = bare(f"{UP} --dry-run")
     told = " ".join((said.out + said.err).split())
@@ -140,6 +141,7 @@ def test_a_plan_with_the_role_names_the_layer(line):
     assert timers() == []
 
 
+@pytest.mark.soak
 def test_a_launch_goes_on_where_the_timer_is_refused_and_the_same_up_sets_it_later(line):
     line.aws.faults.deny("CreateSchedule", service="scheduler", times=1)
     said = line(UP, "--name fox")

@@ -82,6 +82,7 @@ def test_no_capacity_anywhere_tries_every_zone_once_and_ends_with_4(line, status
     nothing_runs(line)
 
 
+@pytest.mark.soak
 def test_no_capacity_in_the_first_zone_is_told_and_the_next_is_launched(line):
     line.aws.faults.add("RunInstances", error=FULL, status=500)
     said = line(UP)
@@ -92,6 +93,7 @@ def test_no_capacity_in_the_first_zone_is_told_and_the_next_is_launched(line):
     assert f"{first}: " in said.err
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("status", [400, 503])
 def test_throttling_is_waited_out(line, ahead, status):
     line.aws.faults.add("RunInstances", error="RequestLimitExceeded", status=status, times=3)
@@ -194,6 +196,7 @@ def test_a_quota_that_could_not_be_read_beforehand_is_named_by_the_launch(line, 
     nothing_runs(line)
 
 
+@pytest.mark.soak
 def test_a_region_that_is_offline_is_named_and_the_others_are_used(line):
     line.aws.faults.offline("us-west-2")
     said = line(UP)
@@ -238,6 +241,7 @@ def test_an_end_in_a_region_that_is_silent_is_not_called_one(line, ahead):
     nothing_runs(line)
 
 
+@pytest.mark.soak
 def test_a_wrong_clock_is_named(line, ahead):
     ahead[0] = timedelta(hours=1)
     line.aws.faults.add("RunInstances", error="AuthFailure", times=99)

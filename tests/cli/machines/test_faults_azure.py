@@ -52,6 +52,7 @@ def regions_tried(line):
 # No capacity.
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("error", ["ZonalAllocationFailed", "SkuNotAvailable"])
 def test_no_capacity_in_the_first_region_is_told_and_the_next_is_launched(line, error):
     if error.endswith("AllocationFailed"):
@@ -76,6 +77,7 @@ def test_no_capacity_anywhere_tries_every_offer_once_and_leaves_nothing_that_a_f
     nothing_left(line)
 
 
+@pytest.mark.soak
 def test_what_a_failed_create_left_and_would_not_go_stops_the_next_offer(line):
     """Two machines for one wish would cost twice: the first attempt is settled before anything else is tried."""
     line.azure.fail(PUT, "AllocationFailed")
@@ -147,6 +149,7 @@ def test_a_read_that_finds_nothing_after_the_call_was_taken_loses_no_machine(lin
     assert (row["state"], row["region"]) == ("running", made.region)
 
 
+@pytest.mark.soak
 def test_a_pass_stops_a_machine_that_one_read_does_not_find(line):
     assert line(UP, "--region eastus").code == 0
     line.azure.advance(3600)
@@ -186,6 +189,7 @@ def test_a_subscription_that_is_switched_off_is_named(line):
 # The wire.
 
 
+@pytest.mark.soak
 def test_throttling_is_waited_out_by_our_clock(line, waited):
     line.azure.faults.add(PUT, error="TooManyRequests", retry_after=30, times=3)
     said = line(UP)

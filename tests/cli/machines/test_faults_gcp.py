@@ -239,6 +239,7 @@ def test_an_end_that_is_denied_is_no_end(line, gcp):
     nothing_runs(line)
 
 
+@pytest.mark.soak
 def test_an_end_in_a_zone_that_is_silent_is_not_called_one(line, gcp, monkeypatch):
     monkeypatch.setattr("cloudgpu.control.inventory.stop_proof.PROVED_WITHIN", timedelta(seconds=20))
     assert line(UP, "--zone us-central1-a").code == 0
@@ -250,6 +251,7 @@ def test_an_end_in_a_zone_that_is_silent_is_not_called_one(line, gcp, monkeypatc
     nothing_runs(line)
 
 
+@pytest.mark.soak
 def test_a_silent_zone_is_named_and_the_others_are_used(line, gcp):
     assert line(UP, "--zone us-west1-a").code == 0
     gcp.faults.offline(zone="us-central1-a")
@@ -260,6 +262,7 @@ def test_a_silent_zone_is_named_and_the_others_are_used(line, gcp):
     assert len(listed.json["machines"]) == 2
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_slow_to_stop_is_waited_for_and_proved(line, gcp, waited):
     assert line(UP).code == 0
     gcp.dwell(stop=20)

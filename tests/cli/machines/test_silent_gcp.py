@@ -75,6 +75,7 @@ def test_an_interrupted_launch_in_a_project_that_the_account_left_is_not_settled
     assert gcp.billable() == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("verb", "action"), [("stop", "compute.instances.stop"), ("down", "compute.instances.delete")])
 def test_what_google_accepts_and_does_not_do_is_asked_for_again(line, gcp, verb, action):
     assert line(UP).code == 0
@@ -122,6 +123,7 @@ def due(line, gcp):
     assert line("budget set small --amount 0.01 --period month --action stop --yes").code == 0
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("due")
 def test_a_pass_stops_a_machine_that_one_read_does_not_find(line, gcp):
     gcp.faults.add(GET, error="notFound")
@@ -130,6 +132,7 @@ def test_a_pass_stops_a_machine_that_one_read_does_not_find(line, gcp):
     assert [row["state"] for row in line("ls -o json").json["machines"]] == ["stopped"]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("due")
 def test_a_pass_that_gets_no_answer_after_not_found_takes_no_machine_for_gone(line, gcp):
     gcp.faults.add(GET, error="notFound")
@@ -139,6 +142,7 @@ def test_a_pass_that_gets_no_answer_after_not_found_takes_no_machine_for_gone(li
     assert [row["terminated_at"] for row in line("ls -o json").json["machines"]] == [None]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("due")
 def test_a_pass_believes_that_a_machine_is_gone_when_three_reads_say_so(line, gcp):
     gcp.faults.add(GET, error="notFound", times=99)

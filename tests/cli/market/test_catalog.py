@@ -72,6 +72,7 @@ def first(said, provider):
     return found
 
 
+@pytest.mark.soak
 def test_a_refresh_asks_all_three_and_what_they_say_is_what_offers_answer(line, azure_prices, google, aws):
     aws.model.list_prices["g5.xlarge", "us-east-1"] = "1.1100000000"
     aws.model.list_prices["gp3", "us-east-1"] = "0.0850000000"
@@ -167,6 +168,7 @@ def raised(azure_prices, factor):
     one["retailPrice"] = one["unitPrice"] = round(one["retailPrice"] * factor, 6)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("factor", [2.5, 0.3])
 def test_a_price_that_moved_too_far_is_reported_and_held_back(on_azure, azure_prices, factor):
     was = catalog.listed_price(*T4)

@@ -94,6 +94,7 @@ WIDE = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("asked", WIDE, ids=lambda asked: " ".join(asked) or "all")
 def test_no_line_is_wider_than_the_terminal(asked):
     lines = shown(**asked).splitlines()
@@ -102,6 +103,7 @@ def test_no_line_is_wider_than_the_terminal(asked):
     assert lines
 
 
+@pytest.mark.soak
 def test_the_price_of_a_commitment_is_marked_and_explained():
     text = shown(gpu="a100-40gb", committed="1y", hours_per_day=8)
     (line,) = [line for line in text.splitlines() if line.startswith("a2-highgpu-1g  gcp")]

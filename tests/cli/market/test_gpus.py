@@ -83,6 +83,7 @@ def test_the_most_work_per_dollar_is_first_when_asked(offers):
     assert figures != [one["h100_hours_per_dollar"] for one in offers()]
 
 
+@pytest.mark.soak
 def test_legacy_types_stand_there_only_with_all_and_say_why(gpus, offers):
     assert not [one for one in offers("--gpu", "v100") if one["legacy"]]
     legacy = {one["instance_type"]: one["legacy"] for one in offers("--gpu", "v100", "--all") if one["legacy"]}
@@ -116,6 +117,7 @@ def test_a_speed_that_was_not_measured_is_named_beside_the_figure(gpus, offers):
     assert {one["speed"]["basis"] for one in offers("--gpu", "mi300x")} == {"tensor TFLOPs"}
 
 
+@pytest.mark.soak
 def test_a_sum_of_listed_prices_has_no_mark_and_one_sentence(gpus, offers):
     text = gpus("--gpu", "t4", "--provider", "gcp").out
     assert {one["price"]["basis"] for one in offers("--gpu", "t4", "--provider", "gcp")} == {"derived"}
@@ -294,6 +296,7 @@ def test_bad_input_is_named_with_the_way_out(gpus, case):
     assert case.out in error["next"]
 
 
+@pytest.mark.soak
 def test_gpus_imports_no_sdk_no_ledger_and_no_access(tmp_path):
     _, told = seen(tmp_path / "home", "gpus", "--gpu", "t4")
     rooms = {name.split(".")[1] for name in told["modules"] if name.startswith("cloudgpu.")}
@@ -302,6 +305,7 @@ def test_gpus_imports_no_sdk_no_ledger_and_no_access(tmp_path):
     assert told["statements"] == []
 
 
+@pytest.mark.soak
 def test_other_verbs_do_not_read_the_catalogue(tmp_path):
     for words in (["--help"], ["ls"]):
         _, told = seen(tmp_path / "home", *words)

@@ -24,6 +24,7 @@ def seen(home, rows, **more):
     return seen_on_terminal(GPUS, environ(home, PAGER="sed s/^/paged:/") | more, rows=rows)
 
 
+@pytest.mark.soak
 def test_a_list_longer_than_the_terminal_is_paged(tmp_path):
     lines = seen(tmp_path, rows=10).rpartition("\x1b[K")[2].splitlines()  # behind what went on before it
     assert len(lines) > 10

@@ -55,6 +55,7 @@ def sources(value):
     return [source for step in value["steps"] for source in step["sources"]]
 
 
+@pytest.mark.soak
 def test_tables_have_the_machines_and_desktops_of_the_document(recommend, gpu, tmp_path):
     said, value = recommend("video --hours-per-week 30 -v").out, recommend("video --hours-per-week 30 -o json").json
     with cloudgpu.connect(home=tmp_path / "home") as now:  # prices grow old

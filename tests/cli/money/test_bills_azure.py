@@ -117,6 +117,7 @@ def guarded(line):
     return line
 
 
+@pytest.mark.soak
 def test_without_an_identity_the_agent_is_told_as_no_layer(line):
     launched(line)
     assert "the agent: none, as a shutdown from inside does not end billing" in line("ls -v").out
@@ -167,6 +168,7 @@ def test_with_agent_and_reaper_dead_a_machine_is_deallocated_at_its_renew_until(
     assert shown(guarded)["billed"] is False
 
 
+@pytest.mark.soak
 def test_a_lease_that_is_extended_moves_the_timer(guarded):
     _, id_ = launched(guarded, "--lease 2h --renew-until 5h")
     assert guarded("extend otter 10h --yes").code == 0

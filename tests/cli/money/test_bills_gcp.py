@@ -69,6 +69,7 @@ def test_a_machine_that_shut_itself_down_costs_its_disk_and_nothing_else(line, g
     assert "free" not in line("ls").out
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("seconds", "free"), [(15, True), (90, False)])
 def test_a_spot_machine_that_is_taken_in_its_first_minute_is_free(line, gcp, seconds, free):
     made, id_ = launched(line, T4, "--spot")
@@ -94,6 +95,7 @@ def test_a_spot_machine_that_was_taken_is_started_again_on_its_disk(line, gcp):
     assert [one["reason"] for one in (shown(line),)] == [None]
 
 
+@pytest.mark.soak
 def test_with_agent_and_reaper_dead_a_machine_is_not_billed_past_its_run_duration(line, gcp):
     made, id_ = launched(line, T4, "--lease 2h --renew-until 5h")
     until = from_iso(made["renew_until"])
@@ -107,6 +109,7 @@ def test_with_agent_and_reaper_dead_a_machine_is_not_billed_past_its_run_duratio
     assert near(machine["spent_usd"], 5 * price + disk_usd(machine, 5 * HOUR + DAY))
 
 
+@pytest.mark.soak
 def test_a_start_begins_a_new_run_that_ends_at_the_new_renew_until(line, gcp):
     _, id_ = launched(line, T4, "--lease 2h --renew-until 5h")
     gcp.advance(HOUR)
@@ -119,6 +122,7 @@ def test_a_start_begins_a_new_run_that_ends_at_the_new_renew_until(line, gcp):
     assert gcp.status(id_) == "TERMINATED"
 
 
+@pytest.mark.soak
 def test_a_lease_is_not_extended_past_the_run_duration_that_google_fixed(line, gcp):
     launched(line, T4, "--lease 2h --renew-until 5h")
     said = line("extend otter 10h --yes -o json")

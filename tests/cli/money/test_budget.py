@@ -128,6 +128,7 @@ def test_what_cannot_be_is_exit_2_with_its_field(line, words, field):
     assert not (line.home / "ledger").exists(), "nothing was written"
 
 
+@pytest.mark.soak
 def test_a_passed_budget_that_refuses_is_exit_3_of_a_check(line):
     """A machine that costs nothing any more, of which something was spent: its budget is passed for good."""
     directory = line.home / "policies" / "budgets"

@@ -72,6 +72,7 @@ def test_one_document_beside_a_file_and_none_where_both_want_the_output(home, ma
         assert (refused.code, refused.json["error"]["field"]) == (2, "--output")
 
 
+@pytest.mark.soak
 def test_what_is_no_report_is_never_written_over(home, many, tmp_path):
     mine = tmp_path / "thesis.html"
     mine.write_text("<!DOCTYPE html><p>mine")

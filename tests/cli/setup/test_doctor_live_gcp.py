@@ -44,6 +44,7 @@ def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(line, gcp):
     assert "(Compute Engine pricing, from memory)" in said.err
 
 
+@pytest.mark.soak
 def test_it_shows_the_ceiling_and_launches_nothing_unasked(line, gcp):
     said = line(f"{LIVE} --gpu t4")
     assert said.code == 2

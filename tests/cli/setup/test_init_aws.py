@@ -38,6 +38,7 @@ def changes(aws):  # noqa: F811
     return [call.action for call in aws.calls if call.service == "iam" and not call.action.startswith("Get")]
 
 
+@pytest.mark.soak
 def test_it_makes_the_role_its_policy_and_the_profile_with_our_tag(aws, iam, config):  # noqa: F811
     assert run(["init", "aws", "--yes"]) == 0
     role = iam.get_role(RoleName=NAME)["Role"]
@@ -93,6 +94,7 @@ def test_of_two_accounts_the_one_that_is_meant_has_to_be_named(aws, iam, config,
     assert changes(aws) == []
 
 
+@pytest.mark.soak
 def test_a_second_time_changes_nothing(aws, iam, config):  # noqa: F811
     run(["init", "aws", "--yes"])
     before, made = config.read_text(), len(changes(aws))
@@ -116,6 +118,7 @@ def test_it_shows_what_it_makes_before_it_asks_and_makes_nothing_unasked(aws, ia
     assert not config.exists()
 
 
+@pytest.mark.soak
 def test_what_a_broken_off_run_has_made_is_taken_up(aws, iam, config):  # noqa: F811
     aws.faults.deny("AddRoleToInstanceProfile", service="iam", times=1)
     assert run(["init", "aws", "--yes"]) == 6
@@ -125,6 +128,7 @@ def test_what_a_broken_off_run_has_made_is_taken_up(aws, iam, config):  # noqa: 
     assert sorted(one["RoleName"] for one in iam.list_roles()["Roles"]) == [NAME, TIMERS]
 
 
+@pytest.mark.soak
 def test_a_policy_that_somebody_widened_is_put_right(aws, iam, config):  # noqa: F811
     run(["init", "aws", "--yes"])
     everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
@@ -133,6 +137,7 @@ def test_a_policy_that_somebody_widened_is_put_right(aws, iam, config):  # noqa:
     assert iam.get_role_policy(RoleName=NAME, PolicyName=NAME)["PolicyDocument"] == json.loads(MACHINE.read_text())
 
 
+@pytest.mark.soak
 def test_a_role_of_somebody_elses_is_neither_used_nor_removed(aws, iam, config, capsys):  # noqa: F811
     iam.create_role(RoleName=NAME, AssumeRolePolicyDocument="{}")
     before = changes(aws)
@@ -144,6 +149,7 @@ def test_a_role_of_somebody_elses_is_neither_used_nor_removed(aws, iam, config, 
     assert len(iam.list_roles()["Roles"]) == 1
 
 
+@pytest.mark.soak
 def test_remove_takes_all_of_it_away_and_says_what_it_leaves(aws, iam, config, capsys):  # noqa: F811
     run(["init", "aws", "--yes"])
     capsys.readouterr()
@@ -154,6 +160,7 @@ def test_remove_takes_all_of_it_away_and_says_what_it_leaves(aws, iam, config, c
     assert run(["init", "aws", "--remove"]) == 0  # again: nothing is there, and nothing is asked
 
 
+@pytest.mark.soak
 def test_what_somebody_attached_to_the_role_stops_the_removal_with_the_sentence(aws, iam, config, capsys):  # noqa: F811
     run(["init", "aws", "--yes"])
     arn = iam.create_policy(PolicyName="more", PolicyDocument=MACHINE.read_text())["Policy"]["Arn"]
@@ -230,6 +237,7 @@ def test_another_amount_replaces_it_and_says_what_stood_before(aws, budgets, con
     assert budget["BudgetLimit"]["Amount"] == "49.99"
 
 
+@pytest.mark.soak
 def test_a_budget_that_somebody_changed_is_put_right(aws, budgets, config):  # noqa: F811
     run(["init", "aws", *BUDGET, "--yes"])
     which = {"AccountId": "123456789012", "BudgetName": "cloudgpu-backstop"}
@@ -250,6 +258,7 @@ def test_remove_takes_the_budget_away_too(aws, budgets, config, capsys):  # noqa
     assert budgets.describe_budgets(AccountId="123456789012")["Budgets"] == []
 
 
+@pytest.mark.soak
 def test_who_may_not_look_for_a_budget_can_still_remove_the_role(aws, iam, config, capsys):  # noqa: F811
     run(["init", "aws", "--yes"])
     aws.faults.deny("DescribeBudget", service="budgets")

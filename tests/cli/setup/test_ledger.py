@@ -45,6 +45,7 @@ def test_a_backup_and_its_return(used: Program, tmp_path: Path) -> None:
     assert used("up", "--dry-run", "-o", "json").code == 0
 
 
+@pytest.mark.soak
 def test_bad_input_is_told_and_changes_nothing(used: Program, tmp_path: Path) -> None:
     before = used("ls", "-o", "json").json
     (tmp_path / "text").write_text("hello")
@@ -149,6 +150,7 @@ def test_a_move_says_what_still_names_the_old_place(used: Program, tmp_path: Pat
     assert stale["why"].endswith("/bin/cloudgpu is not there") or "has moved to" in stale["why"]
 
 
+@pytest.mark.soak
 def test_a_home_that_has_a_ledger_takes_no_empty_one_for_it(used: Program, postgres: Server, tmp_path: Path) -> None:
     config = (used.home / "config.toml").read_text() if (used.home / "config.toml").exists() else ""
     used.environ["CLOUDGPU_LEDGER"] = postgres.schema()

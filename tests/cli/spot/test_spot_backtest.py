@@ -101,6 +101,7 @@ def test_colours_change_no_word(spot, traces):
     assert CODES.search(drawn[0])
 
 
+@pytest.mark.soak
 def test_ascii_is_enough(spot, traces, tmp_path):
     program = Program(tmp_path / "home", {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     done = program("spot", "backtest", "--traces", str(traces), *JOB, *QUICK)

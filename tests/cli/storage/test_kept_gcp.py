@@ -110,6 +110,7 @@ def test_an_image_is_made_of_a_disk_before_it_goes(line, gcp):
     assert line(f"{UP} --name fox --image {kept['name']}").code == 0
 
 
+@pytest.mark.soak
 def test_a_silent_zone_is_named_and_nothing_there_is_touched(line, gcp):
     assert line(f"{UP} --name otter").code == 0
     later(gcp, hours=1)

@@ -34,6 +34,7 @@ def several(ec2, count, **more):
     return [one for part in found for one in part["Instances"]]
 
 
+@pytest.mark.soak
 def test_a_group_is_there_once_and_unknown_after_its_end(ec2, group):
     refused("InvalidPlacementGroup.Duplicate", ec2.create_placement_group, GroupName="close", Strategy="spread")
     refused("MissingParameter", ec2.create_placement_group, GroupName="other")

@@ -36,6 +36,7 @@ def request_of(ec2):
 # Spot.
 
 
+@pytest.mark.soak
 def test_spot_has_a_request_with_its_tags(aws, ec2):
     tags = [
         {"ResourceType": kind, "Tags": [{"Key": "cloudgpu-id", "Value": kind}]}

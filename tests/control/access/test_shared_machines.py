@@ -117,6 +117,7 @@ def test_another_host_key_than_the_one_that_was_shared_is_refused(two, bob):
     assert refusal.value.next.startswith("Nothing was sent to it. If its host key was changed on purpose: Send ada")
 
 
+@pytest.mark.soak
 def test_a_share_after_a_comeback_hands_the_new_host_key_over(two, bob):
     row = launched(two)
     share(two.session, row, key_of(bob), from_=ADAS)

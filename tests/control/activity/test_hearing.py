@@ -48,6 +48,7 @@ def decided(found):
     return {one.name: one.activity for one in found.decisions}
 
 
+@pytest.mark.soak
 def test_a_word_of_now_makes_ssh_needless(quiet, agents):
     quiet.up(name="fox")
     quiet.later(hours=2)

@@ -186,6 +186,7 @@ def test_a_machine_with_another_host_key_is_said_and_told_nothing(machine):
     assert not (machine.home / "asked").exists()
 
 
+@pytest.mark.soak
 def test_many_are_asked_side_by_side(machine):
     wait = "while [ $(ls here.* | wc -l) -lt 6 ]; do sleep 0.05; done"  # one after the other, none would ever answer
     machine.runs(f"cd ~/.cloudgpu; touch here.$$; {wait}; cat answer")

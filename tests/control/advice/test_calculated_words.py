@@ -99,6 +99,7 @@ def test_the_first_sentences_say_what_far_other_gpus_change(gpu, given, says):
     assert says in gpu.advice.compare(**PUBLISHED | given)["break_even_sentence"]
 
 
+@pytest.mark.soak
 def test_the_first_sentences_name_neither_where_it_changes_little_or_nothing(gpu):
     for given in ({}, {"work": "training"}, {"gpu": "t4:1", "utilization": "0%"}, {"gpu": None}):
         document = gpu.advice.compare(**PUBLISHED | given)
@@ -116,6 +117,7 @@ def said(document):
     return " ".join(calculated_text(document, None).split())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("price", ["2.14", "0.90"])
 def test_why_published_examples_differ_is_said_of_the_published_example(gpu, price):
     given = PUBLISHED | {"price": price}

@@ -342,6 +342,7 @@ def test_another_currency_is_shown_with_its_rate_everywhere(session, clock):
     assert found["currency"]["per_usd"] == "1400"
 
 
+@pytest.mark.soak
 def test_a_ledger_of_a_later_time_is_said_first(lab):
     lab.up()
     lab.later(hours=10)

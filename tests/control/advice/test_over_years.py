@@ -88,6 +88,7 @@ def test_three_desktops_do_the_work_of_an_a100_with_80_gib(gpu):
     assert any("if the work fits in 24 GiB" in one for one in named["remarks"])
 
 
+@pytest.mark.soak
 def test_a_card_of_48_gib_holds_the_work_of_40(gpu):
     document = gpu.advice.compare(gpu="a100-40gb", hours_per_day=3, tariff="0.30")
     assert (document["desktop"]["name"], document["fits"], document["desktop"]["usd_per_kwh"]) == ("a6000", True, "0.3")
@@ -224,6 +225,7 @@ def test_recommend_and_compare_have_one_figure_for_the_same_desktop(gpu, name, c
     assert one["idle_watts"] == 60
 
 
+@pytest.mark.soak
 def test_recommend_and_compare_agree_on_rent_or_buy(gpu):
     asked = {"hours_per_week": 21, "provider": "aws", "region": "us-east-1"}
     built = gpu.advice.recommend("research", **asked)
@@ -264,6 +266,7 @@ def test_free_hours_are_named_where_the_work_fits_them(gpu):
         assert gpu.advice.estimate(**more)["free_hours"] is None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("asked", [{"gpu": "a100"}, {"gpu": "h100"}, {"gpu": "t4"}, {}, {"flops": "1e20"}])
 def test_a_doubtful_spot_price_never_comes_before_a_certain_one(gpu, asked):
     found = gpu.advice.estimate(spot=True, **asked)["estimates"]

@@ -82,6 +82,7 @@ def test_five_years_of_a_4090_take_about_100_dollars_a_year_by_the_card_alone(gp
     assert (last["purchase_usd"], last["electricity_usd"]) == ("2276", "517.3875")
 
 
+@pytest.mark.soak
 def test_numbers_may_be_numbers_and_mean_what_their_text_means(gpu):
     text = gpu.advice.compare(gpu="v100", price="2.14", hours_per_day="3.6", purchase="2200", watts="350")
     numbers = gpu.advice.compare(gpu="v100", price=2.14, hours_per_day=3.6, purchase=2200, watts=Decimal(350))
@@ -111,6 +112,7 @@ def test_between_two_bounds_it_may_be_never_at_one(gpu):
     assert "after 1,084 days (35.6 months) at the earliest, and never at 5%." in sentence
 
 
+@pytest.mark.soak
 def test_without_a_price_it_is_the_cheapest_of_the_catalogue_with_its_date(gpu):
     cloud = gpu.advice.compare(gpu="t4", utilization="15%")["cloud"]
     listed = [one for one in gpu.advice.gpus(gpu="t4:1")["offers"] if one["share"] == 1]
@@ -139,6 +141,7 @@ def test_eight_gpus_for_most_of_the_day_take_several_desktops(gpu):
     assert "2.5 machines at any time" in beyond["break_even_sentence"]
 
 
+@pytest.mark.soak
 def test_memory_that_is_smaller_is_named(gpu):
     document = gpu.advice.compare(gpu="a100-80gb", price=3, utilization="15%")
     assert document["fits"] is False
@@ -186,6 +189,7 @@ def test_a_desktop_counted_by_what_it_loses(gpu):
     assert only(declining)["curve"][2]["worth_usd"] == "1540"
 
 
+@pytest.mark.soak
 def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
     document = gpu.advice.compare(**PUBLISHED, **WON)
     assert document["currency"] == {"code": "KRW", "per_usd": "1400", "as_of": "2026-11-20", "source": ""}
@@ -205,6 +209,7 @@ def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
         assert "in the future" in refused(before, **PUBLISHED, purchase="2500000 KRW").message
 
 
+@pytest.mark.soak
 def test_a_desktop_of_ones_own_is_named_by_file_and_by_name(gpu, own_home, tmp_path):
     text = "gpu: RTX 4090\npurchase_usd: 3000\nrest_watts: 120\nidle_watts: 70\nusd_per_kwh: 0.3\nlife_years: 5\n"
     own = tmp_path / "mine.yaml"

@@ -207,6 +207,7 @@ SERVICES = {
 }
 
 
+@pytest.mark.soak
 def test_services_whose_host_can_be_named_get_it_in_their_own_form(lab_to, web):
     lab = lab_to(*(address.format(web.place) for address, _ in SERVICES.values()))
     found = deliver(lab.session, [LAB80])

@@ -127,6 +127,7 @@ def test_a_second_thread_follows_what_the_first_carries_on(desk):
     assert desk.gpu.jobs.show("followed")["state"] == "succeeded"
 
 
+@pytest.mark.soak
 def test_jobs_that_are_waited_for_run_side_by_side(desk, tmp_path):
     """Each ends only once the other has begun."""
     jobs = []

@@ -145,6 +145,7 @@ def test_an_account_that_is_not_paid_in_advance_is_asked_nothing(lab):
     assert list_machines(lab.session)["credits"] == []
 
 
+@pytest.mark.soak
 def test_the_alert_comes_a_day_before_zero_once_per_crossing(make_lab, web):
     lab = make_lab(f'credit = "100000"\n[alerts]\nto = ["json://{web.place}/owner"]\n')
     lab.up()

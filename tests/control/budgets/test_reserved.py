@@ -77,6 +77,7 @@ def test_another_launch_cannot_take_what_a_waiting_job_relies_on_and_the_job_can
     assert launch_for(lab, job, "on_demand").market == "on_demand"
 
 
+@pytest.mark.soak
 def test_a_machine_that_runs_is_not_counted_beside_the_reservation(lab, asked):
     budget(lab, 1000)
     job = asked()
@@ -87,6 +88,7 @@ def test_a_machine_that_runs_is_not_counted_beside_the_reservation(lab, asked):
     assert promised(lab) == pytest.approx(before, abs=0.2)
 
 
+@pytest.mark.soak
 def test_the_money_stays_reserved_when_a_machine_is_taken_and_nobody_watches(lab, asked):
     budget(lab, 3 * HOURS + 5)
     job = asked()

@@ -48,6 +48,7 @@ def gang(tmp_path_factory):
     assert made.engine_processes() == {}
 
 
+@pytest.mark.soak
 def test_all_nodes_are_ready_and_a_second_time_changes_nothing(gang):
     state = engine_of(gang.session, gang.machines)
     assert [(one.name, one.state) for one in state.nodes] == [(f"train-{n}", "idle") for n in range(NODES)]

@@ -56,6 +56,7 @@ def test_without_capacity_for_one_node_none_runs(lab, stopped, times):
     assert [(row.state, row.billed, row.pending_action) for row in rows] == [("stopped", False, None)] * 4
 
 
+@pytest.mark.soak
 def test_after_a_refusal_the_same_start_succeeds(lab, stopped):
     lab.cloud.fail_next("start", FULL)
     with pytest.raises(NoCapacity):

@@ -98,6 +98,7 @@ def test_an_owner_that_the_ledger_does_not_know_is_refused_with_those_that_it_kn
     assert caught.value.next == "Owners here: Ada@lab, bob"
 
 
+@pytest.mark.soak
 def test_the_report_says_what_each_person_cost_where_there_is_more_than_one(spent):
     document = report_document(spent)
     assert {one["name"] for one in document["owners"]} == {"Ada@lab", "bob"}

@@ -114,6 +114,7 @@ def test_a_launch_whose_process_was_killed_elsewhere_is_settled_by_the_listing(
     assert bob.machines() == []
 
 
+@pytest.mark.soak
 def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
     laptop: Callable[[str], Laptop], monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
@@ -135,6 +136,7 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
     assert len(ada.machines()) == 1
 
 
+@pytest.mark.soak
 def test_what_one_laptop_launched_another_can_end(laptop: Callable[[str], Laptop]) -> None:
     from cloudgpu.control.lifecycle.lifecycle import end
 

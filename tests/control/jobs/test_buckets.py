@@ -132,6 +132,7 @@ def test_data_of_a_bucket_is_found_at_its_place_and_fetched_once_for_all_jobs(de
     assert out == b"3,4\n"
 
 
+@pytest.mark.soak
 def test_a_download_that_is_cut_goes_on_where_it_was(desk, s3, server):
     big = os.urandom(2_000_000)
     s3.put_object(Bucket="lab", Key="set/one", Body=big)

@@ -57,6 +57,7 @@ def test_it_goes_on_trying_past_its_deadline_and_people_hear_of_that_once(lab, j
     assert "until 2026-11-21 19:00 UTC" in str(machine.body)
 
 
+@pytest.mark.soak
 def test_a_day_after_the_deadline_it_is_given_up_with_a_clear_sentence(lab, job):
     carry(lab, job)
     lab.later(hours=31, minutes=59)

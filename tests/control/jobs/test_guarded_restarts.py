@@ -95,6 +95,7 @@ def test_after_a_day_without_a_run_the_job_is_lost_and_nothing_was_launched(lab,
     assert the_job(lab.session, job.id).is_living is False
 
 
+@pytest.mark.soak
 def test_a_job_that_was_begun_with_no_guard_restarts_without_a_run(lab, tmp_path):
     job = lost_its_machine(lab, tmp_path, no_guard=True)
     found = carry(lab, job)

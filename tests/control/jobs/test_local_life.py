@@ -65,6 +65,7 @@ def test_a_job_runs_to_its_end_its_results_come_back_and_its_machine_ends(bench)
     assert (machine.key, machine.state) == (f"{job.id}-1", "terminated")
 
 
+@pytest.mark.soak
 def test_two_jobs_typed_alike_are_two_jobs(desk):
     one, two = desk.begun(on="desk"), None
     with pytest.raises(InvalidRequest) as refused:
@@ -263,6 +264,7 @@ def interrupted(bench, seed, strikes):
     return hit
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fault", ["machine", "watcher", "keeper"])
 def test_whatever_dies_the_training_ends_with_the_same_answer(bench, fault):
     job = bench.begun(name="train", env=["PAUSE=0.05"])

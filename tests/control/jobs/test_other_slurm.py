@@ -84,6 +84,7 @@ def test_a_job_is_submitted_there_and_is_free(login, slurm):
     assert "Name=failing-" in (slurm.place / "jobcomp").read_text()
 
 
+@pytest.mark.soak
 def test_a_partition_that_there_is_not_is_told(login):
     job, _, err = login.run("true", on="login", timeout="5m", partition="nope", name="nowhere")
     assert (job.state, exit_code(job)) == (State.SETUP_FAILED, 2)

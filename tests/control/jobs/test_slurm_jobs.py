@@ -164,6 +164,7 @@ def test_costs_go_by_slurms_own_records_and_the_rest_is_idle(train, done):
     assert on_second[0] == on_second[-1] == IDLE
 
 
+@pytest.mark.soak
 def test_a_cancelled_job_leaves_the_queue(train, done):
     job = train.running(train.asked("sleep 100", name="long")).job
     queued = train.asked("true", name="late", nodes=2)

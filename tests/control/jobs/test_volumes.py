@@ -29,6 +29,7 @@ def place(world, job):
     return world.root / "volumes" / "keep" / "cloudgpu" / f"{job.name}-{job.id.removeprefix('job-')}"
 
 
+@pytest.mark.soak
 def test_results_stay_on_their_volume_and_the_machine_ends(world):
     job = world.asked(results_to="volume:keep", volume="keep:1")
     world.child(job)

@@ -125,6 +125,7 @@ def test_two_homes_with_one_ledger_at_once_make_one_machine_whatever_their_clock
     assert len(places.there()) == 1
 
 
+@pytest.mark.soak
 def test_the_second_computer_sees_the_first_ones_machine_and_never_a_second(places, tmp_path, postgres):
     url = postgres.schema()
     one, two = places.first(url), places.beside(tmp_path, url)

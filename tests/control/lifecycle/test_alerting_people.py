@@ -166,6 +166,7 @@ def bos_mail(mail):
     return f"mailto://127.0.0.1:{mail.port}?from=cloudgpu@lab.example&to=bo@lab.example"
 
 
+@pytest.mark.soak
 def test_an_urgent_alert_that_a_persons_own_receiver_does_not_take_reaches_the_lab(make_lab, web, mail, bos_mail):
     lab = make_lab(f'[alerts]\nto = ["json://{web.place}/lab"]\n[alerts.people]\nbob = ["{bos_mail}"]\n')
     lab.up(name="amber-fox", owner="bob")

@@ -146,6 +146,7 @@ def test_a_parked_machine_is_stopped_already(lab):
     assert lab.cloud.calls["save_image"] == calls
 
 
+@pytest.mark.soak
 def test_an_image_that_takes_too_long_is_said_and_the_next_look_goes_on_with_it(make_lab):
     lab = make_lab("image_s = 3600")
     row = spot(lab)

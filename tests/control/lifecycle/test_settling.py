@@ -198,6 +198,7 @@ def test_an_end_that_was_throttled_is_asked_again(lab):
     assert lab.machines() == []
 
 
+@pytest.mark.soak
 def test_an_end_that_never_arrives_is_not_called_proved(lab):
     row = lab.up().machine
     lab.cloud.fail_next("terminate", RateLimited("slow down"), times=1000)

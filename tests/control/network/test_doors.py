@@ -302,6 +302,7 @@ def test_allow_takes_out_whom_a_machine_that_has_ended_had_let_in(street):
     assert street.doors(row) == {"caller": f"{HOME}/32", "cg-of-another-ledger.0badcafe": f"{ADAS}/32"}
 
 
+@pytest.mark.soak
 def test_a_key_is_shared_with_the_address_that_it_comes_from_and_taken_out_with_it(street, ada):
     with_agent(street.server)
     row = street.machine()
@@ -316,6 +317,7 @@ def test_a_key_is_shared_with_the_address_that_it_comes_from_and_taken_out_with_
     assert unshare(street.session, row, None)["changed"] is False
 
 
+@pytest.mark.soak
 def test_two_colleagues_at_one_address_are_told_apart(street, ada, tmp_path):
     with_agent(street.server)
     row, bob = street.machine(), _key(tmp_path / "bob.pub")

@@ -78,6 +78,7 @@ def killed(postgres: Server) -> Callable[[], object]:
     return out
 
 
+@pytest.mark.soak
 def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when_it_is_back(laptop, killed):
     ada = laptop("ada")
     ada.up(name="fox")
@@ -106,6 +107,7 @@ def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when
     assert not session.ledger.has_outbox
 
 
+@pytest.mark.soak
 def test_what_was_done_is_told_although_the_database_has_another_name_now(laptop, killed, url, tmp_path):
     ada = laptop("ada")
     ada.up(name="fox")
@@ -141,6 +143,7 @@ def test_down_ends_by_tags_what_this_home_launched_and_what_another_did(laptop, 
     assert all(row.terminated_at for row in rows)
 
 
+@pytest.mark.soak
 def test_credentials_of_another_account_end_nothing_and_settle_nothing_while_the_server_is_down(laptop, killed):
     ada = laptop("ada")
     ada.up(name="fox")
@@ -159,6 +162,7 @@ def test_credentials_of_another_account_end_nothing_and_settle_nothing_while_the
     assert (row.launch_status, row.terminated_at, len(ada.machines())) == ("made", None, 1)
 
 
+@pytest.mark.soak
 def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id(laptop, killed):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")
@@ -210,6 +214,7 @@ def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, 
         assert f"(member), machines of bo@lab.org, {bo.user} are yours" in wanted.gaps[-1].message
 
 
+@pytest.mark.soak
 def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listing_may_lag(laptop, killed):
     ada = laptop("ada")
     config = ada.home / "config.toml"
@@ -246,6 +251,7 @@ def test_a_machine_whose_id_somebody_has_taken_away_or_copied_keeps_no_other_on(
     assert len(ada.machines()) == 2
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("words", [["--cron"], ["--cron", "--nightly"]])
 def test_a_pass_from_cron_tells_owners_once_that_the_server_is_down(laptop, killed, web, monkeypatch, capsys, words):
     ada = laptop("ada")
@@ -262,6 +268,7 @@ def test_a_pass_from_cron_tells_owners_once_that_the_server_is_down(laptop, kill
     assert "The reaper cannot run: the ledger is away" in told[2].decode()
 
 
+@pytest.mark.soak
 def test_nothing_is_launched_or_started_while_the_server_is_down(laptop, killed):
     ada = laptop("ada")
     row = ada.up(name="fox").machine
@@ -400,6 +407,7 @@ def test_two_processes_that_come_back_at_once_write_it_once(laptop, killed):
     assert not ada.opened().ledger.has_outbox
 
 
+@pytest.mark.soak
 def test_a_home_that_never_reached_the_ledger_knows_of_no_machine_as_its_own(laptop, killed):
     laptop("ada").up(name="fox")
     eve = laptop("eve")

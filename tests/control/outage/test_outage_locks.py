@@ -89,6 +89,7 @@ def apart(session: Session) -> Iterator[Session]:
         yield session
 
 
+@pytest.mark.soak
 def test_who_can_only_read_the_ledger_holds_its_locks_all_the_same(laptop):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")
@@ -112,6 +113,7 @@ def _cut_all(url: str) -> None:
         raw.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
 
 
+@pytest.mark.soak
 def test_two_homes_of_one_user_are_kept_apart_while_the_server_is_down(laptop, postgres):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")

@@ -93,6 +93,7 @@ def test_an_unknown_time_zone_becomes_the_hosts_zone(fleet):
     assert "evening.yaml:5" in refused.value.message
 
 
+@pytest.mark.soak
 def test_a_metric_call_that_was_denied_makes_regions_report_nothing_idle(fleet):
     """cloud-custodian: two regions reported nothing, exit code 0."""
     fleet.up(name="fox")
@@ -131,6 +132,7 @@ def used(fleet, hour, day=20):
     return fleet.pass_()
 
 
+@pytest.mark.soak
 def test_off_hours_match_only_when_now_hour_is_the_hour(fleet):
     """cloud-custodian: a run that was missed meant no stop that day. The first one after it catches up."""
     evening(fleet)
@@ -171,6 +173,7 @@ def test_missing_metrics_read_as_zero_so_that_a_dead_agent_looks_idle(fleet, age
     assert (Rule.NONE, None) in told, "its owner is told that nothing is known of it"
 
 
+@pytest.mark.soak
 def test_a_box_stopped_while_its_owner_typed_in_it(fleet, agents):
     """SkyPilot #9524: the list of terminals was cached. The samples are read again right before the stop."""
     fleet.up(name="fox")

@@ -149,6 +149,7 @@ def test_one_node_in_use_keeps_all(fleet, train):
     assert explained(found)["train-0"] == ("ACTIVE", "train-2 is in use: it wrote 10m ago that it is in use")
 
 
+@pytest.mark.soak
 def test_one_silent_node_makes_all_unknown(fleet, train, agents):
     agents.runs("mkdir ~/.cloudgpu/silent 2>/dev/null && exit 1; cat ~/.cloudgpu/answer")
     found = fleet.idle(hours=2)
@@ -219,6 +220,7 @@ def test_a_hold_keeps_a_cluster_from_its_node_loss(fleet, slurm):
     assert fleet.idle(minutes=20).ended == ()
 
 
+@pytest.mark.soak
 def test_a_lease_is_renewed_for_all_nodes_while_a_job_runs(fleet, slurm):
     fleet.policy("short", "lease: 2h\nrenew_until: 5h\n")
     gang(fleet, slurm, policy="short")
@@ -228,6 +230,7 @@ def test_a_lease_is_renewed_for_all_nodes_while_a_job_runs(fleet, slurm):
     assert len({fleet.machine(name).expires for name in states(fleet)}) == 1
 
 
+@pytest.mark.soak
 def test_renew_until_ends_all_nodes_in_use(fleet, train, slurm):
     slurm.says(QUEUE["runs"])
     for row in train:

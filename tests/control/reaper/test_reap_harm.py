@@ -48,6 +48,7 @@ def test_a_machine_that_is_started_before_its_end_is_asked_is_not_terminated(fle
     assert len(taken) == 1, "who waits for the lock comes before the judgement or after the end, never between"
 
 
+@pytest.mark.soak
 def test_a_hold_that_is_set_before_a_machine_is_parked_counts(fleet, monkeypatch):
     fleet.up(name="fox", spot=True)
     fleet.idle(hours=2)
@@ -90,6 +91,7 @@ def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents, m
     assert {one.name: one.activity for one in found.decisions}[late.name] == "ACTIVE"
 
 
+@pytest.mark.soak
 def test_a_second_look_that_took_minutes_is_made_once_more_of_what_use_takes_back(fleet, agents):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -114,6 +116,7 @@ def test_a_machine_whose_tags_somebody_has_taken_away_is_stopped_and_keeps_no_ot
     assert fleet.machine("fox").state == "stopped"
 
 
+@pytest.mark.soak
 def test_an_answer_of_a_wrong_clock_or_a_hostile_agent_keeps_no_other_machine_on(fleet, agents):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -130,6 +133,7 @@ def raises(error):
     return do
 
 
+@pytest.mark.soak
 def test_a_provider_with_a_defect_is_named_and_keeps_no_other_account_on(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -142,6 +146,7 @@ def test_a_provider_with_a_defect_is_named_and_keeps_no_other_account_on(fleet):
     assert [one.name for one in fleet.idle(minutes=10).ended] == ["fox"]
 
 
+@pytest.mark.soak
 def test_a_stop_that_is_refused_as_a_whole_is_not_proved_and_ends_no_pass(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -150,6 +155,7 @@ def test_a_stop_that_is_refused_as_a_whole_is_not_proved_and_ends_no_pass(fleet)
     assert [(one.name, one.why) for one in found.unproved] == [("fox", "the session has expired")]
 
 
+@pytest.mark.soak
 def test_a_pass_that_a_defect_ends_is_no_success_in_the_ledger(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)

@@ -26,6 +26,7 @@ def told(tmp_path, monkeypatch, agents, web):
     return Fleet(tmp_path, monkeypatch, f'{agents.options}timer = "moves"\n{alerts}', agents)
 
 
+@pytest.mark.soak
 def test_the_owner_hears_of_a_warning_once_and_the_watcher_of_each_pass(told, web):
     told.up(name="fox")
     told.idle(hours=2)
@@ -59,6 +60,7 @@ def test_a_receiver_that_takes_nothing_keeps_no_machine_running(told, web):
     assert [(one.name, one.do) for one in found.ended] == [("fox", Do.STOP)]
 
 
+@pytest.mark.soak
 def test_a_person_at_a_terminal_of_the_machine_is_told_when_it_ends(fleet, agents):
     fleet.up(name="fox")
     ours, theirs = pty.openpty()

@@ -34,6 +34,7 @@ def test_nothing_is_done_and_nothing_said_where_nothing_happens(fleet, agents):
     assert agents.asked == 0, "what runs for five minutes cannot be idle"
 
 
+@pytest.mark.soak
 def test_an_idle_machine_is_warned_and_after_the_grace_stopped_and_proved(fleet):
     fleet.up(name="fox")
     assert warned(fleet.idle(hours=2)) == [("fox", Rule.IDLE)]
@@ -46,6 +47,7 @@ def test_an_idle_machine_is_warned_and_after_the_grace_stopped_and_proved(fleet)
     assert kinds.index("warning_sent") < kinds.index("stop_requested") < kinds.index("instance_observed", 3)
 
 
+@pytest.mark.soak
 def test_every_line_of_an_end_says_who_when_why_and_from_where(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -61,6 +63,7 @@ def test_every_line_of_an_end_says_who_when_why_and_from_where(fleet):
     assert (ended.body["machines"], ended.body["stopped"], ended.body["decided"]) == (1, 1, {"stop": 1})
 
 
+@pytest.mark.soak
 def test_a_warning_within_the_grace_ends_nothing(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -68,6 +71,7 @@ def test_a_warning_within_the_grace_ends_nothing(fleet):
     assert len(fleet.machines()) == 1
 
 
+@pytest.mark.soak
 def test_activity_within_the_grace_takes_the_warning_back(fleet, agents):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -80,6 +84,7 @@ def test_activity_within_the_grace_takes_the_warning_back(fleet, agents):
     assert len(fleet.machines()) == 1
 
 
+@pytest.mark.soak
 def test_an_agent_that_dies_during_the_grace_stops_nothing(fleet, agents):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -97,6 +102,7 @@ def test_a_held_machine_is_not_asked_and_not_ended(fleet, agents):
     assert (found.decisions[0].rule, agents.asked, found.ended, found.warned) == (Rule.HOLD, 0, (), ())
 
 
+@pytest.mark.soak
 def test_a_hold_set_after_the_warning_counts(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -147,6 +153,7 @@ def test_a_lease_that_is_over_ends_an_idle_machine_and_one_that_is_silent_goes_o
     assert ends(fleet.idle(minutes=35)) == [("fox", Do.STOP, Rule.LEASE, "stopped")]
 
 
+@pytest.mark.soak
 def test_a_machine_that_its_user_stopped_meanwhile_is_not_asked_again(fleet, agents):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -210,6 +217,7 @@ def test_at_most_so_many_are_stopped_for_idle_time_and_the_rest_wait(fleet):
     assert fleet.machines() == []
 
 
+@pytest.mark.soak
 def test_a_policy_may_be_named_for_all_machines(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
@@ -258,6 +266,7 @@ def test_a_schedule_is_told_before_and_ends_a_machine_in_use(fleet, agents):
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.SCHEDULE, "stopped")]
 
 
+@pytest.mark.soak
 def test_scratch_disks_that_are_not_empty_make_an_idle_stop_a_warning(fleet, agents):
     fleet.up(name="fox")
     for hours in (2, 1):
@@ -285,6 +294,7 @@ def test_an_unanswered_region_is_named_its_machines_unknown_and_the_others_serve
     assert [one.name for one in fleet.idle(minutes=10).ended] == ["owl"]
 
 
+@pytest.mark.soak
 def test_a_policy_that_cannot_be_read_means_lease_only_and_is_said(fleet):
     fleet.policy("mine", "lease: 4h\nrenew_until: 9h\n")
     fleet.up(name="fox", policy="mine")
@@ -350,6 +360,7 @@ def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back
     assert [(one.kind, one.ready) for one in fleet.machine().retained] == [("image", True)]
 
 
+@pytest.mark.soak
 def test_the_nights_summary_says_what_is_left_over_and_what_it_costs(fleet):
     assert fleet.pass_(sweep=True).sentences == ()
     for region in ("north", "south"):

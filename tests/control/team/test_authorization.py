@@ -386,6 +386,7 @@ def volume(name="data"):
     return Setup(volume=Volume(name, 20))
 
 
+@pytest.mark.soak
 def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
     ada, bo, pia = team.values()
     ada.up(name="holder", setup=volume())

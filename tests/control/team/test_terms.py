@@ -139,6 +139,7 @@ def moved(person, name, *prices):
         person.session.ledger.append([Draft("price_observed", row.id, body, person.clock(), f"price:{nanos}")])
 
 
+@pytest.mark.soak
 def test_an_alert_about_a_price_goes_by_one_factor_in_every_home(team):
     ada, bo, pia = team.values()
     for one, factor in ((ada, 3), (bo, 1.2)):

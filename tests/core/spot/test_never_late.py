@@ -66,6 +66,7 @@ def late_adaptive(jobs: int, worlds: int, seed: int) -> list[tuple[int, float]]:
     return found
 
 
+@pytest.mark.soak
 def test_the_adaptive_policy_alone_is_not_late():
     assert late_adaptive(4, 20, 40_000_000) == []
 

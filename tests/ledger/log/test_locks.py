@@ -159,6 +159,7 @@ def test_a_program_that_was_started_meanwhile_does_not_keep_the_lock(tmp_path: P
         child.wait()
 
 
+@pytest.mark.soak
 def test_processes_that_take_turns_never_meet_although_each_removes_the_file(start: Start, tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")

@@ -85,6 +85,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     found.close()
 
 
+@pytest.mark.soak
 def test_a_limit_on_files_is_told_and_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     import resource
 

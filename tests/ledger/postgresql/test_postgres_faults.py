@@ -102,6 +102,7 @@ def test_a_connection_that_was_lost_is_opened_anew(opened: Open, wire: Wire, pos
     assert notes(ledger) == [1]
 
 
+@pytest.mark.soak
 def test_a_server_that_dies_under_a_decision_leaves_nothing_of_it(opened: Open, postgres: Server) -> None:
     ledger = opened(postgres.schema())
     ledger.append([note(1)])

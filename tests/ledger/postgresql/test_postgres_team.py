@@ -105,6 +105,7 @@ def test_a_ledger_without_a_team_is_used_alone(opened: Open) -> None:
     assert (line.actor, ledger.role()) == ("whoever", Role.ALONE)
 
 
+@pytest.mark.soak
 def test_each_line_names_the_database_user_who_wrote_it(team: tuple[str, str], opened: Open) -> None:
     for user in team:
         (line,) = opened(user).append([note(user.encode()[-1])])
@@ -121,6 +122,7 @@ def forged(raw: psycopg.Connection, actor: str, kind: str) -> None:
     raw.execute("INSERT INTO line VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", values)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("hide", ["", "CREATE TEMP TABLE ledger_team (members text, payers text)"])
 def test_nobody_writes_a_line_by_anothers_name(team: tuple[str, str], opened: Open, url: str, hide: str) -> None:
     bo, cy = team
@@ -162,6 +164,7 @@ SET session_replication_role = replica
 SET SESSION AUTHORIZATION ada"""
 
 
+@pytest.mark.soak
 def test_no_role_of_the_team_takes_the_guards_off(team: tuple[str, str], url: str) -> None:
     for user in team:
         with as_user(url, user) as raw:
@@ -179,6 +182,7 @@ def test_a_member_folds_the_projections_anew(team: tuple[str, str], opened: Open
     assert ledger.verify().faults == ()
 
 
+@pytest.mark.soak
 def test_every_table_has_its_rights_and_no_more(team: tuple[str, str], url: str) -> None:
     assert set(RIGHTS) == set(TABLES)
     with as_user(url, team[0]) as raw:
@@ -219,6 +223,7 @@ def test_two_ledgers_of_a_server_never_share_a_role() -> None:
     assert all(len(name.encode()) <= 63 for name in names)
 
 
+@pytest.mark.soak
 def test_what_the_owner_may_not_do_is_said_as_statements(
     postgres: Server, url: str, opened: Open, people: Callable[[str], str]
 ) -> None:
@@ -262,6 +267,7 @@ MISSING = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("taken", MISSING)
 def test_whoever_lacks_a_right_is_told_which_and_who_gives_it(
     team: tuple[str, str], opened: Open, url: str, taken: str
@@ -312,6 +318,7 @@ def test_a_ledger_that_the_search_path_misses_is_named(
     assert schema in remark or "(and more)" in remark
 
 
+@pytest.mark.soak
 def test_what_is_given_beyond_the_roles_is_taken_back(team: tuple[str, str], opened: Open, url: str) -> None:
     bo, _ = team
     with psycopg.connect(url, autocommit=True) as raw:
@@ -342,6 +349,7 @@ def test_a_restore_keeps_the_team_and_the_names_of_the_lines(
     assert opened(bo).append([note(2)])
 
 
+@pytest.mark.soak
 def test_an_older_schema_is_brought_up_to_date_by_its_owner_alone(
     team: tuple[str, str], opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

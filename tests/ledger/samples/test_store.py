@@ -195,6 +195,7 @@ def test_a_clock_that_was_far_ahead_for_a_moment_stops_no_later_sample(shelf):
     assert keep(shelf, buckets(1)) == 1
 
 
+@pytest.mark.soak
 def test_a_day_has_a_size_that_it_does_not_pass(shelf):
     big = [{**one, "s": 0.6, "fault": "x" * 300} for one in buckets(*(n / 100 for n in range(5000)))]
     keep(shelf, big)

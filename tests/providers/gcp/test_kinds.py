@@ -48,6 +48,7 @@ def test_a_kind_of_machine_is_launched_with_the_disk_and_the_driver_that_it_take
     assert asked["shieldedInstanceConfig"]["enableVtpm"] is True
 
 
+@pytest.mark.soak
 def test_a_volume_of_a_kind_that_the_machine_does_not_take_is_refused_before_the_launch(gcp, cloud):
     zone, more = "us-central1-b", {"market": Market.SPOT}
     setup = Setup(network=USUAL.network, volume=Volume("data", 20))

@@ -34,6 +34,7 @@ def test_the_timer_ends_a_machine_whose_agent_does_nothing(cloud):
     assert processes_under(cloud.home) == []
 
 
+@pytest.mark.soak
 def test_a_timer_moved_ahead_fires_at_its_new_time(cloud):
     machine = cloud.running()
     cloud.provider.tag(machine.id, {"cloudgpu-renew-until": epoch(now())})
@@ -80,6 +81,7 @@ def test_an_agent_that_died_is_started_again(cloud):
     assert cloud.provider.get(machine.id).state is State.RUNNING
 
 
+@pytest.mark.soak
 def test_the_agent_ends_the_machine_with_its_reason(cloud):
     source = (
         "import json, pathlib, subprocess, sys, time\n"
@@ -142,6 +144,7 @@ def test_a_machine_that_dies_while_starting_says_why(cloud):
     assert processes_under(cloud.home) == []
 
 
+@pytest.mark.soak
 def test_a_machine_that_never_answers_is_given_up(cloud):
     cloud.with_options(machine_start_timeout="1s")
     machine = cloud.launch()

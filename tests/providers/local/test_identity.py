@@ -137,6 +137,7 @@ def test_a_moved_home_still_reaches_its_machines(moved):
     assert settings["root"] == str(cloud.layout(machine.id).home)
 
 
+@pytest.mark.soak
 def test_the_timer_of_a_moved_machine_follows_its_tags(moved):
     cloud, machine, _ = moved
     soon = {"cloudgpu-renew-until": str(int(time.time()) - 1)}
@@ -160,6 +161,7 @@ def test_a_copy_of_a_home_says_nothing_of_the_machines_of_the_original(cloud, tm
     assert cloud.provider.get(machine.id).state is State.RUNNING
 
 
+@pytest.mark.soak
 def test_a_home_at_another_computer_says_nothing_of_the_machines_here(cloud, machine_id):
     """Copied there, or shared by both over the network."""
     machine = cloud.running()

@@ -47,6 +47,7 @@ def test_the_same_token_is_the_same_machine_from_two_providers_at_once(cloud):
     assert len([one for one in processes_under(cloud.home) if "--alive" in words_of(one)]) == 1
 
 
+@pytest.mark.soak
 def test_two_machines_live_side_by_side(cloud):
     one, two = cloud.running("one"), cloud.running("two")
     assert one.id != two.id
@@ -55,6 +56,7 @@ def test_two_machines_live_side_by_side(cloud):
     assert cloud.provider.get(two.id).state is State.RUNNING
 
 
+@pytest.mark.soak
 def test_a_stopped_machine_has_no_process_and_keeps_its_files_and_port(cloud):
     before = cloud.running(script="echo kept > file.txt; setsid sleep 1000 >/dev/null 2>&1 &")
     kept = cloud.layout(before.id).home / "file.txt"
@@ -104,6 +106,7 @@ def test_a_stopped_machine_is_terminated_too(cloud):
     assert cloud.empty
 
 
+@pytest.mark.soak
 def test_a_process_that_ignores_sigterm_or_cleans_its_environment_is_ended_too(cloud):
     stubborn = "trap '' TERM; env -i setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & touch begun; sleep 1000"
     machine = cloud.running(script=stubborn)
@@ -113,6 +116,7 @@ def test_a_process_that_ignores_sigterm_or_cleans_its_environment_is_ended_too(c
     assert processes_under(cloud.home) == []
 
 
+@pytest.mark.soak
 def test_a_frozen_machine_process_is_ended_too(cloud):
     machine = cloud.running()
     number = int(cloud.layout(machine.id).lifetime_lock.read_text())
@@ -183,6 +187,7 @@ def test_a_failed_first_start_is_said_and_the_machine_runs_on(cloud):
     assert not (cloud.layout(machine.id).home / "never").exists()
 
 
+@pytest.mark.soak
 def test_on_start_is_run_at_every_start(cloud):
     machine = cloud.running(script="echo again >> count")
     run = cloud.layout(machine.id).run
@@ -217,6 +222,7 @@ def test_an_unknown_machine_is_not_found(cloud):
     assert cloud.provider.list().instances == ()
 
 
+@pytest.mark.soak
 def test_a_broken_record_is_named_and_hides_no_other(cloud):
     broken, whole = cloud.running("one"), cloud.running("two")
     record = cloud.layout(broken.id).record

@@ -110,6 +110,7 @@ def test_the_host_key_is_the_injected_one(box):
     assert b"Host key verification failed" in box.ssh("true").stderr
 
 
+@pytest.mark.soak
 @needs_ssh
 @pytest.mark.parametrize("flags", [(), ("-O",)], ids=["sftp", "rcp"])
 def test_scp_copies_both_ways(box, tmp_path, flags):
@@ -133,6 +134,7 @@ def test_sftp_starts_at_home(box, tmp_path):
     assert (box.home / "link").readlink() == Path("made/put")
 
 
+@pytest.mark.soak
 @needs_ssh
 @needs_rsync
 def test_rsync_copies_a_tree(box, tmp_path):
@@ -159,6 +161,7 @@ def test_a_command_that_died_of_a_signal_says_which(box):
         assert channel.closed or wait_for(lambda: channel.closed, PATIENCE_S)
 
 
+@pytest.mark.soak
 def test_a_terminal_has_a_size_that_can_change_and_typing_is_noted(box):
     with box.paramiko() as client:
         channel = client.get_transport().open_session()
@@ -179,6 +182,7 @@ def test_a_terminal_has_a_size_that_can_change_and_typing_is_noted(box):
     assert (box.home / ".cloudgpu" / "terminal-input").exists()
 
 
+@pytest.mark.soak
 def test_closing_a_terminal_hangs_up_what_runs_in_it(box):
     with box.paramiko() as client:
         channel = client.get_transport().open_session()
@@ -188,6 +192,7 @@ def test_closing_a_terminal_hangs_up_what_runs_in_it(box):
     assert wait_for(lambda: not _sleepers(box), PATIENCE_S)
 
 
+@pytest.mark.soak
 def test_a_signal_reaches_a_command_whose_input_is_stuck(box):
     with box.paramiko() as client:
         channel = client.get_transport().open_session()

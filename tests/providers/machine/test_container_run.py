@@ -48,6 +48,7 @@ def options(words):
     return found, words
 
 
+@pytest.mark.soak
 def test_the_container_has_the_gpus_and_the_homes_and_opens_nothing(host):
     log = host.boots()
     assert host.said("ready"), log
@@ -74,6 +75,7 @@ def test_a_start_leaves_a_container_that_runs_alone_and_pulls_nothing_twice(host
     assert host.said("ready")
 
 
+@pytest.mark.soak
 def test_a_machine_without_a_gpu_gets_the_container_without_one(tmp_path):
     host = Host(tmp_path, gpu=False)
     host.has_docker(toolkit=False)
@@ -82,6 +84,7 @@ def test_a_machine_without_a_gpu_gets_the_container_without_one(tmp_path):
     assert "--gpus" not in options(host.calls("run")[0])[0]
 
 
+@pytest.mark.soak
 def test_docker_and_nvidias_toolkit_are_installed_where_they_are_missing(tmp_path):
     host = Host(tmp_path)
     for name in ("curl", "dpkg", "systemctl"):
@@ -115,6 +118,7 @@ def test_a_registry_that_is_silent_for_a_while_is_asked_again(host):
     assert len(host.calls("pull")) == 3
 
 
+@pytest.mark.soak
 def test_an_image_that_cannot_be_pulled_is_said_to_whoever_wants_in(host):
     (host.root / "state" / "failures").write_text("1000")
     assert "TLS handshake timeout" in host.boots()
@@ -124,6 +128,7 @@ def test_an_image_that_cannot_be_pulled_is_said_to_whoever_wants_in(host):
     assert "~/.cloudgpu/container.log has the reason" in done.stderr
 
 
+@pytest.mark.soak
 def test_a_command_runs_there_in_the_same_directory_with_its_input_and_its_status(booted):
     done = booted.inside("sh", "-c", "pwd; cat; echo trouble >&2; exit 7", input="what it reads\n")
     assert (done.stdout, done.stderr, done.returncode) == (f"{booted.home}\nwhat it reads\n", "trouble\n", 7)

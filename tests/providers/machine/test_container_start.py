@@ -108,6 +108,7 @@ def test_nobody_gets_in_with_a_password(running):
     assert refused.value.allowed_types == ["publickey"]
 
 
+@pytest.mark.soak
 def test_the_agent_is_heard_and_counts_this_containers_processes_alone(running):
     container, attempt = running
     status = wait_for(lambda: heard(container), WITHIN)
@@ -174,6 +175,7 @@ def test_a_restart_with_a_new_disk_keeps_the_host_key_the_pin_and_who_was_let_in
         container.stop(attempt.machine)
 
 
+@pytest.mark.soak
 def test_the_end_comes_without_an_agent_by_the_hook_again_and_again(tmp_path):
     """The agent is one that does nothing; nobody ends the machine but the script's own look at the clock."""
     container = Container(tmp_path, {"PLACE_API_KEY": SECRET})
@@ -189,6 +191,7 @@ def test_the_end_comes_without_an_agent_by_the_hook_again_and_again(tmp_path):
     assert SECRET not in container.log
 
 
+@pytest.mark.soak
 def test_one_that_is_started_again_after_its_lease_has_the_span_of_its_launch_anew(tmp_path):
     """Nobody can tell it its new lease where the tags are fixed at the launch, as on RunPod."""
     container = Container(tmp_path)
@@ -286,6 +289,7 @@ def without_a_server(root, manager):
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=30).stdout
 
 
+@pytest.mark.soak
 def test_while_the_tags_cannot_be_read_only_renew_until_ends_the_machine_for_the_agent_too(tmp_path):
     """Its lease may have been extended, and nobody could tell it: then the reaper ends that, and renew-until always."""
     now = int(time.time())

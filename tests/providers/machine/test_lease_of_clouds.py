@@ -219,6 +219,7 @@ def test_without_an_identity_it_is_powered_off_and_asks_nobody(azure_machine):
     assert azure_machine.imds.written == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fault", ["manager", "identity"])
 def test_what_azure_does_not_release_stays_on_for_half_an_hour_and_asks_each_minute(azure_machine, fault):
     azure_machine.launched(deallocates="yes")

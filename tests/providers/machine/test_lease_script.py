@@ -51,6 +51,7 @@ def test_a_hold_keeps_the_machine_past_its_lease(machine):
     assert machine.tick() == OFF
 
 
+@pytest.mark.soak
 def test_a_hold_that_was_taken_back_keeps_nothing(machine):
     machine.imds.tags(hold_until=NOW + 2 * HOUR)
     assert machine.tick() == []
@@ -155,6 +156,7 @@ def test_an_image_of_another_machine_brings_no_lease_along(machine):
     assert machine.tick(imds=SILENT) == OFF
 
 
+@pytest.mark.soak
 def test_a_machine_from_an_old_image_is_not_ended_before_its_own_boot_data_are_there(machine):
     (machine.run / "began").unlink()
     machine.up, machine.now = 60, NOW + 30 * 24 * HOUR

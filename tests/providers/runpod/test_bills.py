@@ -74,6 +74,7 @@ def test_an_account_that_is_invoiced_has_no_credit_and_nothing_is_said_of_one(la
     assert lab.money.cost()["prepaid"] == []
 
 
+@pytest.mark.soak
 def test_a_pass_ends_a_pod_whose_lease_is_over_and_terminates_it_after_its_renew_until(lab, runpod):
     up(lab, lease="2h", renew_until="4h")
     runpod.advance(3 * HOUR)

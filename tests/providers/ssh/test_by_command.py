@@ -131,6 +131,7 @@ def test_a_host_that_does_not_answer_is_said(cloudgpu, host):
     assert cloudgpu("exec", "amber-fox", "--", "true").code == 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("changes", "code", "field", "words"),
     [
@@ -151,6 +152,7 @@ def test_what_is_wrong_is_named_before_anything_is_launched(cloudgpu, host, chan
     assert cloudgpu.machines() == []
 
 
+@pytest.mark.soak
 def test_another_host_key_than_the_confirmed_one_is_refused(cloudgpu, own, host):
     other = own("other")
     cloudgpu.config(config(host, host_key=other.host_key.public_line))

@@ -94,6 +94,7 @@ def visits(monkeypatch):
     return names
 
 
+@pytest.mark.soak
 def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, visits):
     provider = session.provider("lab")
     provider._patience = Patience(0.1)

@@ -215,6 +215,7 @@ def test_a_part_of_a_host_costs_its_part(lab):
     assert "has no watts and no usd_per_kwh" in guessed.source
 
 
+@pytest.mark.soak
 def test_what_its_gpus_drew_makes_the_price_where_the_settings_leave_that_open(lab):
     (item,) = offered(lab, Requirements(gpu="a100", gpu_count=2))
     measured = (item, Decimal(212), timedelta(hours=3, minutes=20))

@@ -51,6 +51,7 @@ def test_a_look_says_which_computer_it_was_without_asking_again(lab, host, monke
     assert len(visits) == 2
 
 
+@pytest.mark.soak
 def test_who_asks_for_it_during_a_look_waits_for_that(lab, host, monkeypatch):
     visits, there, go_on = [], Event(), Event()
 

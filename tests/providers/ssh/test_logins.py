@@ -55,6 +55,7 @@ def said(target, command, **more):
     return done.status, done.stdout.decode().strip()
 
 
+@pytest.mark.soak
 def test_a_command_has_the_machines_mark_and_its_own_status(box, mark):
     assert said(box.ours, f'echo "${MARK}"; echo "$SSH_ORIGINAL_COMMAND"; exit 7') == (7, mark)
     assert said(box.ours, "cat; kill -TERM $$", input=b"a'b\"c\\d$e") == (128 + 15, "a'b\"c\\d$e")
@@ -119,6 +120,7 @@ def test_a_login_with_the_users_own_key_has_no_mark(box):
     assert said(box.users, f'echo "[${MARK}]"') == (0, "[]")
 
 
+@pytest.mark.soak
 def test_who_is_let_in_later_gets_the_same_environment_and_goes_again(box, mark, tmp_path):
     guest = client_key(tmp_path / "guest")
     before = (box.server.home / ".ssh" / "authorized_keys").read_bytes()
@@ -146,6 +148,7 @@ def test_without_its_files_a_login_is_as_it_was_before(box, mark):
     assert said(box.ours, f'echo "${MARK}"') == (0, mark)
 
 
+@pytest.mark.soak
 def test_what_a_login_left_behind_ends_with_the_machine_and_the_users_own_does_not(box):
     for target, name in ((box.ours, "ours"), (box.users, "users")):
         said(target, f"nohup sleep 1000 >/dev/null 2>&1 & echo $! >{box.server.home}/{name}")

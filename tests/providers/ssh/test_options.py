@@ -120,6 +120,7 @@ def test_watts_and_tariff_make_the_price(lab, tmp_path):
     assert (price.per_hour.text(4), price.basis) == ("$0.0540", Basis.SETTING)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("facts", "cost", "lacks"),
     [

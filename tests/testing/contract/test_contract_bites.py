@@ -535,6 +535,7 @@ def test_an_opt_out_is_found(bare) -> None:
     assert faults_of(TestLazy, bare) == ["TestLazy overrides test_terminating_twice_is_fine", "TestLazy is marked skip"]
 
 
+@pytest.mark.soak
 def test_a_suite_that_makes_no_faults_and_does_not_say_why_fails(pytester) -> None:
     body = """
 class TestThin(ProviderContract):

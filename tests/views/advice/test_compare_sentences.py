@@ -103,6 +103,7 @@ def test_the_curve_ends_with_the_sums_and_has_the_day_on_which_they_met():
     assert datetime.fromisoformat(f"{first['day']}T00:00:00+00:00") + DAY == side.past
 
 
+@pytest.mark.soak
 def test_a_long_curve_leaves_out_days_but_never_the_last_or_that_of_the_meeting():
     base = a_story().history
     years = replace(base, end=BEGIN + 1201 * DAY)

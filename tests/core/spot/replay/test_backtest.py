@@ -52,6 +52,7 @@ def test_the_interval_of_a_mean_holds_it(found):
         assert one.above_p95 >= 0
 
 
+@pytest.mark.soak
 def test_the_same_seed_gives_the_same_and_another_one_another(found):
     assert backtest(TRACES, JOB, QUICK, starts=12, seed=3) == found
     assert backtest(TRACES, JOB, QUICK, starts=12, seed=4).starts != found.starts

@@ -43,6 +43,7 @@ def test_every_action_is_asked_and_nothing_is_changed(aws, provider):
     assert {call.region for call in aws.calls} == {"us-east-1"}
 
 
+@pytest.mark.soak
 def test_what_is_allowed_for_own_things_alone_is_not_asked_of_others(aws, provider):
     """AWS would refuse it for want of the tag, and the answer would be taken for a missing permission."""
     machine("eu-west-1", tags={"Name": "somebody's"})
@@ -53,6 +54,7 @@ def test_what_is_allowed_for_own_things_alone_is_not_asked_of_others(aws, provid
     assert {call.region for call in aws.calls if call.service == "ec2"} == {"eu-west-1"}
 
 
+@pytest.mark.soak
 def test_with_a_machine_of_our_own_it_is_asked_of_that_one(aws, provider):
     own = machine().partition("/")[2]
     found = asked(provider)
@@ -63,6 +65,7 @@ def test_with_a_machine_of_our_own_it_is_asked_of_that_one(aws, provider):
     assert aws.instance(own).state == "running"
 
 
+@pytest.mark.soak
 def test_what_is_kept_on_purpose_counts_as_our_own(aws, provider):
     ec2 = boto3.client("ec2", region_name="us-east-1")
     tags = [{"ResourceType": "volume", "Tags": [{"Key": TAG_LEDGER, "Value": TAGS[TAG_LEDGER]}]}]

@@ -48,6 +48,7 @@ def test_a_stop_and_a_look_are_one_call_per_region(aws, provider):
     assert not any(seen[one].billed for one in made)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("place", [0, 23, 39])
 def test_one_instance_in_the_wrong_state_does_not_fail_the_whole_batch(aws, provider, place):
     """cloud-custodian 0.9.53, `Stop`: one that had ended, and none of the others was stopped."""

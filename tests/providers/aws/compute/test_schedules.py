@@ -60,6 +60,7 @@ def asked(made):
 # What is sent
 
 
+@pytest.mark.soak
 def test_a_schedule_is_made_as_aws_documents_it(provider, at):
     id_ = machine()
     provider.set_timer(id_, at)
@@ -145,6 +146,7 @@ def test_a_lost_reply_makes_no_second_schedule_and_no_fault(aws, provider, at, m
     assert [one["Name"] for one in schedules()] == [f"{LEDGER}.{own(id_)}"]
 
 
+@pytest.mark.soak
 def test_a_schedule_that_was_moved_away_and_back_is_where_it_was_set_last(provider, at):
     id_ = machine()
     for when in (at, at + HOUR, at):
@@ -299,6 +301,7 @@ def test_the_timers_of_all_regions_are_listed_page_by_page_and_nobody_elses(aws,
     assert provider.timers("us-west-2") == {ours[-1]: at}
 
 
+@pytest.mark.soak
 def test_of_some_machines_only_their_own_timers_are_read_in_their_own_regions(aws, provider, at):
     ours = [machine() for _ in range(3)] + [machine("us-west-2")]
     for id_ in ours:

@@ -53,6 +53,7 @@ def groups_of(attempts):
     return placed, ec2.describe_security_groups(Filters=meant)["SecurityGroups"]
 
 
+@pytest.mark.soak
 def test_one_call_makes_all_with_tags_that_they_share_and_the_token_of_the_first(aws, provider):
     attempts = cluster(provider)
     made = launch(provider, attempts)
@@ -68,6 +69,7 @@ def test_one_call_makes_all_with_tags_that_they_share_and_the_token_of_the_first
     assert [look(client(), own(one.id))["AmiLaunchIndex"] for one in made] == [0, 1, 2, 3]
 
 
+@pytest.mark.soak
 def test_the_agents_settings_name_the_cluster_and_no_node(aws, provider):
     """All get the same text, so a node's name in it would be wrong on all others. A replay sends the same."""
     attempts = cluster(provider, count=2)
@@ -81,6 +83,7 @@ def _texts(config):
     return [one["content"] for one in yaml.safe_load(config.text)["write_files"]]
 
 
+@pytest.mark.soak
 def test_the_machines_are_placed_together_in_a_group_that_bears_the_first_nodes_id(provider):
     attempts = cluster(provider)
     made = launch(provider, attempts)
@@ -91,6 +94,7 @@ def test_the_machines_are_placed_together_in_a_group_that_bears_the_first_nodes_
     assert all(group["GroupId"] in {one["GroupId"] for one in machine["SecurityGroups"]} for machine in found)
 
 
+@pytest.mark.soak
 def test_a_type_that_takes_no_placement_group_is_launched_without_one_and_the_plan_says_so(aws, provider):
     item = offered(provider, "t3.small")
     attempts = cluster(provider, item, count=2)
@@ -136,6 +140,7 @@ def test_somebody_elses_group_stays_as_it_is_beside_that_of_the_cluster(aws, pro
     assert client().describe_security_groups(GroupIds=[theirs])["SecurityGroups"] == before
 
 
+@pytest.mark.soak
 def test_who_may_connect_is_changed_in_the_owners_group_and_not_in_the_clusters(provider):
     attempts = cluster(provider, count=2)
     made = launch(provider, attempts)
@@ -154,6 +159,7 @@ def test_no_disk_of_a_node_outlives_its_machine_by_itself(aws, provider, setup):
     assert client().describe_volumes()["Volumes"] == []
 
 
+@pytest.mark.soak
 def test_a_disk_that_is_kept_when_its_node_ends_bears_that_nodes_own_tags(provider):
     attempts = cluster(provider, offered(provider, market=Market.SPOT))
     made = launch(provider, attempts)
@@ -171,6 +177,7 @@ def test_a_lost_reply_makes_four_and_not_eight(aws, provider):
     assert len(made) == 4
 
 
+@pytest.mark.soak
 def test_a_call_that_is_never_answered_is_uncertain_and_finished_by_another_process(aws, provider, tmp_path):
     attempts = cluster(provider)
     aws.faults.lose_reply("RunInstances", times=9)
@@ -182,6 +189,7 @@ def test_a_call_that_is_never_answered_is_uncertain_and_finished_by_another_proc
     assert len(aws.instances()) == 4
 
 
+@pytest.mark.soak
 def test_where_all_but_one_fit_none_is_made_and_nothing_is_left(aws, provider):
     attempts = cluster(provider)
     aws.leave("g4dn.xlarge", "us-east-1b", 3)
@@ -190,6 +198,7 @@ def test_where_all_but_one_fit_none_is_made_and_nothing_is_left(aws, provider):
     assert (aws.instances(), groups_of(attempts)) == ([], ([], []))
 
 
+@pytest.mark.soak
 def test_a_refusal_whose_clean_up_fails_is_the_refusal(aws, provider):
     attempts = cluster(provider)
     aws.leave("g4dn.xlarge", "us-east-1b", 3)
@@ -203,6 +212,7 @@ def test_a_refusal_whose_clean_up_fails_is_the_refusal(aws, provider):
     assert groups_of(attempts)[0] == []
 
 
+@pytest.mark.soak
 def test_a_quota_for_three_refuses_four_before_anything_is_sent(aws, provider):
     aws.model.quotas[("", "L-DB2E81BA")] = 12.0
     with pytest.raises(QuotaExceeded, match=r"4 x g4dn\.xlarge needs 16"):
@@ -211,6 +221,7 @@ def test_a_quota_for_three_refuses_four_before_anything_is_sent(aws, provider):
     assert len(launch(provider, cluster(provider, count=3))) == 3
 
 
+@pytest.mark.soak
 def test_a_node_that_aws_does_not_show_any_more_leaves_a_replay_uncertain(aws, provider):
     attempts = cluster(provider)
     made = launch(provider, attempts)

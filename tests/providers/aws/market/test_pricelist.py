@@ -89,6 +89,7 @@ def test_a_silent_part_is_named_and_the_others_are_whole(aws, asked):
     assert "ec2:DescribeSpotPriceHistory" in found.unanswered[0].why
 
 
+@pytest.mark.soak
 def test_a_list_that_breaks_off_at_a_later_page_is_no_part(aws, asked, monkeypatch):
     impatient(monkeypatch)
     whole = asked()
@@ -99,6 +100,7 @@ def test_a_list_that_breaks_off_at_a_later_page_is_no_part(aws, asked, monkeypat
     assert len(whole.parts) == 2
 
 
+@pytest.mark.soak
 def test_without_any_answer_it_is_an_error(aws, asked, monkeypatch):
     impatient(monkeypatch)
     aws.faults.deny("GetProducts", service="pricing")

@@ -105,6 +105,7 @@ def test_a_disk_becomes_an_image_like_that_of_its_machine_and_only_one(aws, clou
     )
 
 
+@pytest.mark.soak
 def test_a_snapshot_in_the_making_is_waited_for(aws, cloud, ec2):
     aws.dwell(snapshot=60)
     disk = left_disk(cloud)
@@ -180,6 +181,7 @@ def test_what_is_not_there_cannot_be_imaged(cloud, source):
         cloud.save_image(source, NAME, OURS)
 
 
+@pytest.mark.soak
 def test_removing_an_image_removes_its_snapshot_and_can_be_repeated(cloud, ec2):
     disk = left_disk(cloud)
     made = saved(cloud, disk.id)
@@ -230,6 +232,7 @@ def test_a_volume_outlives_its_machine_and_is_found_by_the_next(cloud, ec2):
     assert ids[0] == ids[1]
 
 
+@pytest.mark.soak
 def test_a_volume_that_is_used_or_elsewhere_or_not_there_is_refused(cloud, ec2):
     here, near = (machine(Placement={"AvailabilityZone": "us-east-1a"}) for _ in range(2))
     far = machine(Placement={"AvailabilityZone": "us-east-1b"})

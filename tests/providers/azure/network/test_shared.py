@@ -49,6 +49,7 @@ def end(azure_arm, provider, machine):
     azure_arm.advance(900)
 
 
+@pytest.mark.soak
 def test_members_reach_each_other_on_every_port_and_nobody_else_does(azure_arm, provider):
     ours, (theirs, _) = launch(provider, cluster(provider)), launch(provider, cluster(provider, key="another"))
     alone = launched(provider, attempt_at(provider, key="alone"))
@@ -88,6 +89,7 @@ def test_what_broke_off_between_the_network_and_the_machines_is_found_and_taken_
     assert provider.clear_shared(id_of(attempts), "eastus")
 
 
+@pytest.mark.soak
 def test_a_network_in_which_a_machine_is_stays(azure_arm, provider):
     attempts = cluster(provider)
     machines = launch(provider, attempts)
@@ -107,6 +109,7 @@ def test_a_network_in_which_a_machine_is_stays(azure_arm, provider):
     assert azure_arm.billable() == []
 
 
+@pytest.mark.soak
 def test_another_attempt_has_a_network_of_its_own(azure_arm, provider):
     """So what takes the first one's away late takes nothing from the second."""
     azure_arm.stockout(times=1)

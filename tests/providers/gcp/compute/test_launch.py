@@ -223,6 +223,7 @@ def test_a_silent_google_leaves_it_uncertain(gcp, cloud):
     assert cloud.launch(attempt, deadline=soon(cloud)).id == gcp.instances()[0]
 
 
+@pytest.mark.soak
 def test_an_operation_that_outlasts_the_deadline_is_uncertain_until_it_ends(gcp, cloud):
     attempt = attempt_at(cloud)
     gcp.on_call = lambda _number, action, _phase: gcp.dwell(insert=math.inf) if action == INSERT else None

@@ -36,6 +36,7 @@ def seconds_of(gcp, id_):
 # Ends
 
 
+@pytest.mark.soak
 def test_an_end_takes_the_disk_and_the_doors_with_it(gcp, cloud):
     made = launched(cloud)
     cloud.allow(made.id, "ada", OTHER)

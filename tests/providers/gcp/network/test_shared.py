@@ -130,6 +130,7 @@ def test_a_rule_that_somebody_opened_is_not_used(gcp, cloud):
     assert f"firewall-rules delete {name}" in refused.value.next
 
 
+@pytest.mark.soak
 def test_a_rule_in_use_stays_also_where_a_zone_is_silent(gcp, cloud):
     attempts = cluster(cloud)
     machines = launch(cloud, attempts)

@@ -1,4 +1,4 @@
-"""Ninety days of 500 machines on three clouds, under the shipped default policy: nobody pays for idle, nobody is hurt.
+"""Thirty days of 200 machines on three clouds, under the shipped default policy: nobody pays for idle, nobody is hurt.
 
 People work at machines and forget them. Of all calls that passes make to a cloud, 5% fail; some agents die, and most of
 those come back. Two schedulers make the passes; each hour one of them is killed in the middle of what it does, and
@@ -32,7 +32,7 @@ from tests.soak.idleness import MINUTE, START, TEN, World
 from tests.soak.striking import struck
 
 pytestmark = pytest.mark.soak
-MACHINES, DAYS = 500, 90
+MACHINES, DAYS = 200, 30
 FAILING = 0.05
 BOUND = 90 * MINUTE
 WINDOW = 60 * MINUTE
@@ -43,7 +43,7 @@ class Killed(BaseException):
     """A scheduler's process is gone, in the middle of what it did."""
 
 
-class Ninety:
+class Month:
     """The lab, its people and its schedulers, on one line of events."""
 
     def __init__(self, home, machines=MACHINES, days=DAYS, seed=1):
@@ -245,7 +245,7 @@ def lab():
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
         begun = time.process_time()
-        lived = Ninety(Path(directory) / "home").live()
+        lived = Month(Path(directory) / "home").live()
         lived.cpu = time.process_time() - begun
         print(sorted(lived.seen.items()), f"{lived.cpu:.0f} s of CPU")  # noqa: T201  (`-s` shows what was lived through)
         yield lived
