@@ -148,7 +148,7 @@ class Book(Reader):
 
         def poured(connection: Connection) -> None:
             with self._store.as_owner():
-                draft = pour(connection, self._store.take_off_mark)
+                draft = pour(connection, self._store.delete_move_mark)
                 filled.append(self._write(connection, [draft], lines.end_of(connection))[1][1])
 
         with self._own:

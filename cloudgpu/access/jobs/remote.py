@@ -192,7 +192,7 @@ class RemoteJob:
         """
         values = {
             "spec": spec.as_dict(),
-            "files": [_row(one) for one in snapshot.files],
+            "files": [_item(one) for one in snapshot.files],
             "links": [[one.path, one.target] for one in snapshot.links],
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
@@ -382,14 +382,14 @@ def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
 
 
-def _row(one: File) -> list[Any]:
+def _item(one: File) -> list[Any]:
     return [one.path, one.size, one.mode, one.sha256]
 
 
 def _restore(restored: Restored) -> dict[str, Any]:
     return {
-        "results": {"files": [_row(one) for one in restored.results], "links": list(restored.results_links)},
-        "checkpoint": {"files": [_row(one) for one in restored.checkpoint], "links": list(restored.checkpoint_links)},
+        "results": {"files": [_item(one) for one in restored.results], "links": list(restored.results_links)},
+        "checkpoint": {"files": [_item(one) for one in restored.checkpoint], "links": list(restored.checkpoint_links)},
     }
 
 

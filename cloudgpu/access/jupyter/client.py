@@ -114,7 +114,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
             f"There is no JupyterLab on {name}: {message}.",
             field="name",
             value=name,
-            next=_way_to_jupyter(name, message),
+            next=_remedy(name, message),
         )
     if answer.get("installing"):
         fault = NotYet(
@@ -133,7 +133,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
     )
 
 
-def _way_to_jupyter(name: str, message: str) -> str:
+def _remedy(name: str, message: str) -> str:
     if "launched without" in message:  # its template has no Jupyter: what is installed there would not be started
         return "Launch a machine that has it: cloudgpu up --template jupyter"
     if "could not be installed" in message:

@@ -42,7 +42,7 @@ def open_transport_with(target: Target, host_key: str, key: PKey, deadline: floa
     except BaseException as error:
         transport.close()
         connected.close()
-        if isinstance(connected, jump.Carried):
+        if isinstance(connected, jump.ProxySocket):
             raise connected.explained(target, error) from error
         raise
     return transport

@@ -32,7 +32,7 @@ _LASTING = re.compile(r"Permission denied|Host key verification failed|Too many 
 _EMPTY_WORDS = re.compile(r"stdio forwarding failed|Warning: Permanently added|Killed by signal|^\s*$")
 
 
-class Carried(socket.socket):
+class ProxySocket(socket.socket):
     """Our end of a connection that an ssh process carries; closing it ends the process."""
 
     def __init__(self, end: socket.socket, process: subprocess.Popen[bytes], messages: IO[bytes]) -> None:
@@ -69,7 +69,7 @@ class Carried(socket.socket):
         )
 
 
-def open_through(target: Target) -> Carried:
+def open_through(target: Target) -> ProxySocket:
     """Return a connection to the machine's SSH server through its jump host; that it stands is not yet known.
 
     Raises InvalidRequest without the system's ssh, Unreachable when it cannot be started.
@@ -90,7 +90,7 @@ def open_through(target: Target) -> Carried:
         raise Unreachable(f"ssh cannot be started: {reason(error)}.", field="--jump", value=str(target.jump)) from error
     finally:
         theirs.close()
-    return Carried(ours, process, messages)
+    return ProxySocket(ours, process, messages)
 
 
 def _last_words(messages: IO[bytes]) -> str:

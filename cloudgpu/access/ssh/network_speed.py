@@ -71,7 +71,7 @@ class Ready(NamedTuple):
         return next((one for one in NCCL if one in self.programs), None)
 
 
-def look(connection: Connection) -> Ready:
+def read_tools(connection: Connection) -> Ready:
     """Return what a machine has to measure with. Raises Unreachable."""
     done = connection.capture(shlex.join(["sh", "-c", _LOOK]), timeout=ANSWER_S, max_bytes=MAX_OUTPUT)
     lines = [*done.stdout.decode(errors="replace").splitlines(), "", ""]

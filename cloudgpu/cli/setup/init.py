@@ -199,7 +199,7 @@ def _asked(found: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, 
     sys.stderr.write("Enter keeps the value in brackets.\n")
     for name, question in QUESTIONS.items():
         if name not in values:
-            usual = found.usual(name)
+            usual = found.current_value(name)
             first = name == "owner" and found.text is None  # a login name is a guess: write down what was confirmed
             shown = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
             answer = _answer(shown, usual, partial(check_setup, name))

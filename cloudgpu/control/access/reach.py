@@ -90,7 +90,7 @@ def wait_until_running(session: Session, machine: Machine) -> Machine:
 def _wait_running(session: Session, machine: Machine, deadline: datetime, *, addressed: bool = True) -> Machine:
     pause = 0.05
     while True:
-        machine = _look(session, machine)
+        machine = _sync_machine(session, machine)
         if machine.state == "running" and (machine.address or not addressed):
             return machine
         if machine.terminated_at or machine.state in ("stopped", "deallocated", "terminated"):
@@ -112,7 +112,7 @@ def _wait_running(session: Session, machine: Machine, deadline: datetime, *, add
         pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
 
 
-def _look(session: Session, machine: Machine) -> Machine:
+def _sync_machine(session: Session, machine: Machine) -> Machine:
     """Look once; while a machine starts, a provider that does not answer is asked again until the deadline."""
     try:
         return refresh(session, machine)

@@ -80,7 +80,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
     except LedgerAway as error:
         return _to_end_by_tags(session, names, error, all_=all_)
     try:
-        look = _look_first(session)
+        look = _sync_first(session)
         machines = present(session.ledger.machines())
         ours, others = (
             [machine for machine in machines if authorization.owns(machine)],
@@ -137,7 +137,7 @@ def _not_here(gap: AccountElsewhere) -> ProviderUnavailable:
     return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
 
 
-def _look_first(session: Session) -> SyncResult:
+def _sync_first(session: Session) -> SyncResult:
     """Look at all accounts, since the ledger alone may not know every machine."""
     from cloudgpu.control.inventory.sync import sync_all
 

@@ -87,7 +87,7 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
     """
     named = queue_for(session, machines[0]) if people is None else people
     with _gang(session, machines) as gang:
-        facts = _looked_at(session, gang, named)
+        facts = _read_node_facts(session, gang, named)
         check_fit(facts)
         check_people(facts, named)
         names, steady = _started(session, gang, facts, several=bool(others_of(facts, named)))
@@ -167,7 +167,7 @@ def _connected(session: Session, machine: Machine) -> Connection:
         return open_connection(own, machine)
 
 
-def _looked_at(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
+def _read_node_facts(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
     """Return what the nodes say of themselves, once those that still install what their first boot brings have it."""
     deadline = session.clock() + INSTALLED_WITHIN
     reported = False

@@ -106,6 +106,6 @@ def faults_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...
     return tuple(one for one in outcomes if isinstance(one, CloudgpuError))
 
 
-def rows_now(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
+def reload_machines(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
     """Return the records of these machines as the ledger has them now."""
     return tuple(session.ledger.machine(machine.id) or machine for machine in machines)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.base import is_mine
-from cloudgpu.control.session.last_run import LastPass, last_pass, overdue, unguarded
+from cloudgpu.control.session.last_run import LastRun, overdue, read_last_run, unguarded
 from cloudgpu.control.session.reachable import reachable
 from cloudgpu.control.session.session import Session, living_machines, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
@@ -83,12 +83,12 @@ def list_machines(
     With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
     its machines are as last seen. `queues` says, by a cluster's id, what its queue has, where somebody knows.
     """
-    look = _look(session) if refresh else None
+    look = _sync(session) if refresh else None
     doubt = session.integrity_problem()
     if doubt is not None:
         session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     machines = session.ledger.machines() if ended else session.ledger.present_machines()
-    last = last_pass(session.ledger)
+    last = read_last_run(session.ledger)
     late = session.moved_away() or unguarded(session, machines, last) or overdue(session, machines, last)
     if late is not None:
         session.report(late)
@@ -109,7 +109,7 @@ def list_machines(
     }
 
 
-def _credits(last: LastPass, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
+def _credits(last: LastRun, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
     if not last.credits:
         return []
     from cloudgpu.views.budgets import credits_value
@@ -176,7 +176,7 @@ def machine(session: Session, machine: Machine) -> MachineDocument:
     return value
 
 
-def _look(session: Session) -> SyncResult:
+def _sync(session: Session) -> SyncResult:
     from cloudgpu.control.inventory.sync import sync_all
 
     look = sync_all(session)

@@ -22,12 +22,12 @@ def clean_up_local_files(session: Session) -> None:
     if session.apart:
         return
     try:
-        put_in_order(session)
+        clean_up(session)
     except (CloudgpuError, OSError) as error:
         session.report(f"Some of cloudgpu's own files could not be cleaned up: {error}")
 
 
-def put_in_order(session: Session) -> None:
+def clean_up(session: Session) -> None:
     """Remove what belongs to no living machine and write the SSH config anew.
 
     Derived from the ledger alone, so that whatever a killed process left is put right by the next command. Raises

@@ -81,7 +81,7 @@ def find_or_settle_node(
     if any(machine.launch_status == "open" for machine in machines):
         if prepared.existing is not None:
             agree()
-        return _settled(session, prepared, machines, deadline, covered), False
+        return _complete_or_end(session, prepared, machines, deadline, covered), False
     never = [machine for machine in machines if machine.launch_status in ("refused", "void")]
     if there and never:
         _end(session, there, f"{never[0].name} was never launched")
@@ -118,7 +118,7 @@ def _node(machine: Machine) -> int:
     return not_none(machine.cluster).node
 
 
-def _settled(
+def _complete_or_end(
     session: Session,
     prepared: Prepared,
     machines: Sequence[Machine],

@@ -90,10 +90,10 @@ def _stopped(session: Session, one: Instance, why: str) -> str:
     session.check_lock(LOCK)
     with changing(unproved("stop", name_of(one))):
         session.ledger.append([_line(one, why, session.clock(), by(session, _owned(one), "stop"))])
-        return _proved(session, provider, one.id, _way(provider, one.id, one.market))
+        return _proved(session, provider, one.id, _stop_call(provider, one.id, one.market))
 
 
-def _way(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
+def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
     def ask() -> None:
         if isinstance(provider, Pausable):
             try:

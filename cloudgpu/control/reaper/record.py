@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import found_at_home
 from cloudgpu.control.session.guarding import own_home, scheduled_records
-from cloudgpu.control.session.last_run import carried, last_pass
+from cloudgpu.control.session.last_run import carry_forward, read_last_run
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import KnownCredit, latest_credits
 from cloudgpu.core.events.annotations import not_before_said
@@ -89,10 +89,10 @@ def _line(one: Decision, now: datetime) -> Draft:
     )
 
 
-def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
+def record_run(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
     """Write that the run has ended, and how."""
     now, ok = session.clock(), found.is_whole_here
-    ok_at, sweep_at = carried(session.ledger, ok=ok, sweep=sweep, now=now)
+    ok_at, sweep_at = carry_forward(session.ledger, ok=ok, sweep=sweep, now=now)
     line = reap_finished(
         verb,
         now,
@@ -118,13 +118,13 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
 
 def _credits(session: Session, read: Iterable[KnownCredit] = ()) -> list[CreditRecord]:
     """Return the credit of each account as it was last read, by this run or one before it."""
-    return [one.record() for one in latest_credits([*last_pass(session.ledger).credits, *read])]
+    return [one.record() for one in latest_credits([*read_last_run(session.ledger).credits, *read])]
 
 
 def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
     """Write that a run has broken off before it could judge anything."""
     now = session.clock()
-    ok_at, sweep_at = carried(session.ledger, ok=False, sweep=sweep, now=now)
+    ok_at, sweep_at = carry_forward(session.ledger, ok=False, sweep=sweep, now=now)
     line = reap_failed(
         "reap",
         why,

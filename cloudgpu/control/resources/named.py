@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_
 from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.records.named_resources import record_resources, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
-from cloudgpu.control.team.authorization import check_may, named_row
+from cloudgpu.control.team.authorization import check_may, ownership_of_named
 from cloudgpu.core.model.identity import Unanswered, unanswered_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
@@ -128,7 +128,7 @@ def remove(session: Session, resource: ProviderResource) -> None:
 
     Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where it is not theirs to remove.
     """
-    check_may(session, named_row(resource), "remove")
+    check_may(session, ownership_of_named(resource), "remove")
     if resource.attached_to is not None:
         raise _used(session, resource)
     with changing(

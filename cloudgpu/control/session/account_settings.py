@@ -53,19 +53,19 @@ def absence(session: SessionBase, machine: Machine) -> Absent | None:
     if found is None:
         table = f"[accounts.{account}]"
         kept = f"Put {table} back into config.toml: the files of its machines are under that name"
-        way = kept if machine.provider == "local" else _way(table, account)
+        way = kept if machine.provider == "local" else _remedy(table, account)
         return Absent(account, f"config.toml has no account {account}.", way)
     if found.provider != machine.provider:
         why = f"Account {account} in config.toml is one of {found.provider} now, not of {machine.provider}."
-        return Absent(account, why, _way(f"the table of {machine.provider}", account))
+        return Absent(account, why, _remedy(f"the table of {machine.provider}", account))
     host = names.host(account, machine.region or "")
     if machine.identity.kind != BY_REGION or host in hosts_in(found.options):
         return None
     why = f"The host {host} is not in the settings of account {account}."
-    return Absent(host, why, _way("it", host))
+    return Absent(host, why, _remedy("it", host))
 
 
-def _way(what: str, name: str) -> str:
+def _remedy(what: str, name: str) -> str:
     return (
         f"Put {what} back into config.toml. If it has another name now: cloudgpu init --rename {name} NEW. "
         f"If it will never answer again: cloudgpu init --forget {name}"

@@ -120,7 +120,7 @@ class SessionBase:
         home = self.home.provider(configured.provider, account)
         options, ledger = dict(configured.options), self.ledger
         called = self.names().hosts_of(account)
-        whose = ("", lambda: ledger.id, self._told)
+        whose = ("", lambda: ledger.id, self._report_line)
         with suppress(LedgerUnavailable):  # what only asks an account does without
             whose = (ledger.id, *whose[1:])
         made = ProviderSettings(
@@ -154,7 +154,7 @@ class SessionBase:
         """Say what is waited for, also where nothing else is said."""
         (self.tell_waits or self.report)(sentence)
 
-    def _told(self, sentence: str) -> None:
+    def _report_line(self, sentence: str) -> None:
         self.report(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
 
     def account(self, name: str) -> Account | None:

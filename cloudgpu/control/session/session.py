@@ -159,7 +159,7 @@ class Session(SessionBase):
             return f"{moved.message} {moved.next}"
         return None
 
-    def check_there(self) -> None:
+    def check_home(self) -> None:
         """Raise LedgerUnavailable where this home is gone, for whoever works with nobody looking on.
 
         A disk that is not mounted, mostly: a new ledger there would know of no machine, and say that all is well.

@@ -112,7 +112,7 @@ def _right(session: Session, authorization: Authorization, row: Ownable, verb: s
     return right_to(authorization.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=authorization.for_lab)
 
 
-def named_row(resource: ProviderResource) -> Ownership:
+def ownership_of_named(resource: ProviderResource) -> Ownership:
     """Return what of something that is kept by name says whose it is, as a row does."""
     return Ownership(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
 

@@ -156,9 +156,9 @@ class PostgresStore:
         if shared_by is not None:
             team.put(self._open(), shared_by)
 
-    def take_off_mark(self) -> None:
+    def delete_move_mark(self) -> None:
         """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
-        schema.take_off_mark(self._open())
+        schema.delete_move_mark(self._open())
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy, as one SQLite file, into the empty file `path`."""
@@ -187,7 +187,7 @@ class PostgresStore:
             if (
                 end_and_mark(self._open())[1] is not None
             ):  # a copy of a retired ledger is brought back by its owner's word
-                schema.take_off_mark(self._open())
+                schema.delete_move_mark(self._open())
             rebuild(self._open())
             if shared_by is not None:
                 team.put(self._open(), shared_by)  # last: the lines are by others than who restores them

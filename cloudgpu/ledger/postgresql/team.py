@@ -95,7 +95,7 @@ def sharing(
     team = present if request is None else rights.requested_team(connection, request, present)
     lacks: list[Missing] = []
     if team is not None:
-        lacks = [*rights.missing(connection, team, request or TeamRequest()), *_off(guards, owner)]
+        lacks = [*rights.missing(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
         if not owns and request is None:
             own = rights.missing_membership(connection, person, team.members)
             lacks = [own, *lacks] if own else lacks
@@ -169,7 +169,7 @@ def _roles_of(team: Team | None) -> tuple[str, str]:
     return (team.members, team.payers) if team else ("", "")
 
 
-def _off(guards: Iterable[str], owner: str) -> Iterator[Missing]:
+def _missing_guards(guards: Iterable[str], owner: str) -> Iterator[Missing]:
     for name in guards:
         yield Missing(f"The guard {name} was taken off the lines.", "", owner)
 

@@ -134,7 +134,7 @@ class Aws(CloudAccount):
     def _begins(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
         if _is_read(model.name):
-            self.patience.raise_if_silent(model.name, _place(context))
+            self.patience.raise_if_silent(model.name, _service_label(context))
         context[_BEGUN] = self.patience.now()
 
     def _sends_again(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
@@ -146,14 +146,14 @@ class Aws(CloudAccount):
         if not self.patience.is_spent(begun, read=read):
             context["read_timeout"] = self.patience.seconds_left(begun, read=read)  # older botocore does not look at it
             return
-        where = _place(context)
+        where = _service_label(context)
         if read:
             raise self.patience.record_silence(operation.name, where, self.patience.read_s) from caught_exception
         message = f"{where} did not answer {operation.name} within {self.patience.change_s:g} seconds."
         raise Silent(message, field="provider") from caught_exception
 
     def _answered(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
-        self.patience.record_answer(model.name, _place(context))
+        self.patience.record_answer(model.name, _service_label(context))
         beat()
 
     def ec2(self, region: str) -> Any:
@@ -323,7 +323,7 @@ def _loader(data_path: str | None) -> Any:
     return OfWhatIsRead(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])
 
 
-def _place(context: Mapping[str, Any]) -> str:
+def _service_label(context: Mapping[str, Any]) -> str:
     return f"AWS {context.get('client_region') or ''}".rstrip()
 
 

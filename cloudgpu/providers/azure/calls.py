@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnavailable
 from cloudgpu.providers.azure.client import POLL_S, pages
 from cloudgpu.providers.azure.error_codes import NOT_FOUND
-from cloudgpu.providers.azure.errors import code_of, said
+from cloudgpu.providers.azure.errors import code_and_message, code_of
 from cloudgpu.providers.shared.calls import Waiting
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _LOCKS = "/providers/microsoft.authorization/locks/"
 _LOOK = "az lock list --output table"
 
 
-def send(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T:
+def invoke(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T:
     """Return what a call answers; `action` is the permission that it takes. Raises our errors.
 
     Where a lock refuses a deletion, more calls find that lock: the error names it and the command that removes it.
@@ -53,7 +53,7 @@ def send(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", 
 def find(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T | None:
     """Return what a call answers; None where Azure answered that it has no such thing. Raises our other errors."""
     try:
-        return send(azure, action, call, region=region, value=value)
+        return invoke(azure, action, call, region=region, value=value)
     except CloudgpuError as error:
         if not is_absent(error):
             raise
@@ -126,7 +126,7 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
 
 
 def _unread(action: str, error: Exception) -> OperationUnknown:
-    code, sentence = said(error)
+    code, sentence = code_and_message(error)
     why = f"{sentence.rstrip('. ')} ({code})" if code else f"{type(error).__name__}"
     message = f"Azure took {action}, and then did not say how it ended: {why}."
     return OperationUnknown(message, field="provider", next="Run the same again in a minute.")
@@ -134,12 +134,12 @@ def _unread(action: str, error: Exception) -> OperationUnknown:
 
 def _name_locks(azure: Azure, error: EndRefused) -> None:
     """Let a refusal say which locks it is about, and what lifts them; where they cannot be read, how they are found."""
-    scopes = _SCOPE.findall(said(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
+    scopes = _SCOPE.findall(code_and_message(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
     found = [one for scope in scopes for one in _locks_at(azure, scope)]
     if not found:
         error.next = f"Find the lock: {_LOOK}; then run: az lock delete --ids ID"
         return
-    named = ", ".join(f"{one['name']} ({_level(one)}) on {_place(str(one['id']))}" for one in found)
+    named = ", ".join(f"{one['name']} ({_level(one)}) on {_short_scope(str(one['id']))}" for one in found)
     error.message += f" Locked by: {named}."
     error.lifts = f"az lock delete --ids {' '.join(str(one['id']) for one in found)}"
     error.next = f"Run: {error.lifts}"
@@ -157,6 +157,6 @@ def _level(lock: Raw) -> str:
     return str((lock.get("properties") or {}).get("level") or "a lock")
 
 
-def _place(lock: str) -> str:
+def _short_scope(lock: str) -> str:
     """Return the last two parts of the scope that a lock lies on: `resourceGroups/cloudgpu-1a2b`."""
     return "/".join(lock[: lock.lower().index(_LOCKS)].split("/")[-2:])

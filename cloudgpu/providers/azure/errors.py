@@ -106,10 +106,10 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
 def code_of(error: CloudgpuError) -> str:
     """Return the code of Azure's that an error of ours stands for; empty where there was none."""
     cause = error.__cause__
-    return "" if cause is None else said(cause)[0]
+    return "" if cause is None else code_and_message(cause)[0]
 
 
-def said(error: BaseException) -> tuple[str, str]:
+def code_and_message(error: BaseException) -> tuple[str, str]:
     """Return the code and the sentence that Azure gave: those inside, where the code outside says nothing."""
     code, sentence, details = _code(error)
     if code in ENVELOPES or code not in MEANINGS:
@@ -151,7 +151,7 @@ def _inside(found: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 def _refused(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
-    code, sentence = said(error)
+    code, sentence = code_and_message(error)
     status = getattr(error, "status_code", None) or 0
     meaning = _meaning(code, sentence, status)
     if meaning.kind is AuthFailed and (code in CREDENTIAL or status == UNAUTHENTICATED):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, send
+from cloudgpu.providers.azure.calls import find, invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -40,7 +40,7 @@ def of_clusters(azure: Azure) -> list[Raw]:
 def listed(azure: Azure) -> list[Raw]:
     """Return all groups of the subscription, whoever made them. A call per page."""
     of = azure.resources.resource_groups.list
-    found: list[Raw] = send(azure, READ, lambda: [one.as_dict() for one in of()])
+    found: list[Raw] = invoke(azure, READ, lambda: [one.as_dict() for one in of()])
     return found
 
 
@@ -67,7 +67,7 @@ def tag(azure: Azure, group: str, tags: Mapping[str, str]) -> None:
     scope = ids.group_id(azure.subscription, group)
     body, resources = {"operation": "Merge", "properties": {"tags": dict(tags)}}, azure.resources.tags
     action = "Microsoft.Resources/tags/write"
-    send(azure, action, lambda: resources.begin_update_at_scope(scope, body, polling=False), value=group)
+    invoke(azure, action, lambda: resources.begin_update_at_scope(scope, body, polling=False), value=group)
 
 
 def need_shared(azure: Azure, region: str) -> None:
@@ -78,7 +78,7 @@ def need_shared(azure: Azure, region: str) -> None:
     groups = azure.resources.resource_groups
     if find(azure, READ, lambda: groups.get(ids.SHARED_GROUP)) is None:
         body = {"location": region, "tags": {"cloudgpu-shared": "volumes-and-images"}}
-        send(azure, WRITE, lambda: groups.create_or_update(ids.SHARED_GROUP, body), region=region)
+        invoke(azure, WRITE, lambda: groups.create_or_update(ids.SHARED_GROUP, body), region=region)
 
 
 def drop_empty(azure: Azure, region: str, group: str, *, but: str) -> None:
@@ -132,7 +132,7 @@ ON = ("registered", "registering")
 def state(azure: Azure, namespace: str) -> str:
     """Return how it stands with a service: `Registered`, `NotRegistered`, ... One call."""
     action, providers = "Microsoft.Resources/subscriptions/providers/read", azure.resources.providers
-    return str(send(azure, action, lambda: providers.get(namespace), value=namespace).registration_state or "")
+    return str(invoke(azure, action, lambda: providers.get(namespace), value=namespace).registration_state or "")
 
 
 def is_on(azure: Azure, namespace: str) -> bool:
@@ -143,7 +143,7 @@ def is_on(azure: Azure, namespace: str) -> bool:
 def switch_on(azure: Azure, namespace: str) -> None:
     """Switch a service on for the subscription, where it is not. It is free, and takes a minute at Azure."""
     if not is_on(azure, namespace):
-        send(azure, f"{namespace}/register/action", lambda: azure.resources.providers.register(namespace))
+        invoke(azure, f"{namespace}/register/action", lambda: azure.resources.providers.register(namespace))
 
 
 def register_command(namespace: str) -> str:

@@ -81,7 +81,7 @@ class Gcp(CloudAccount):
             if self._found is None:
                 with self.calling("credentials"):
                     _installed()
-                    self._found = credentials.look(self.endpoint, self.options.quota_project)
+                    self._found = credentials.find_credentials(self.endpoint, self.options.quota_project)
             return self._found
 
     def signing(self) -> Any:

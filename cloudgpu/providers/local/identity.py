@@ -27,7 +27,7 @@ def identity(home: Path) -> AccountIdentity:
         number = _known(home, _read(home))
         if number is None:
             with cloud_lock(home):
-                number = _place(home)
+                number = _directory_number(home)
     root = home.parents[2] if home.parent.parent.name == "providers" else home
     words = f"{hostname()} (user {login_name()}, home {root})"
     return AccountIdentity("computer", _id(number), words)
@@ -44,10 +44,10 @@ def known_id(home: Path) -> str | None:
 
 def made_id(home: Path) -> str:
     """Return the identity's id; the place gets its number when it has none. The caller holds the cloud's lock."""
-    return _id(_place(home))
+    return _id(_directory_number(home))
 
 
-def _place(home: Path) -> str:
+def _directory_number(home: Path) -> str:
     """Return the number of this place on this computer.
 
     A directory that was moved keeps its number. A copy gets one of its own: on another computer, because its file has

@@ -81,7 +81,7 @@ def resolve(runpod: Runpod, request: LaunchRequest, item: Available) -> Resolved
         call=asdict(call),
         attached=_attached(call),
         guards=(pod_key.ENDS,) if ends else (),
-        remarks=(*_apart(request), *_remarks(call, item)),
+        remarks=(*_cluster_remarks(request), *_remarks(call, item)),
         left_out=("cloud_init",),
         agent=Agent.ENDS if ends else Agent.TELLS,
     )
@@ -101,7 +101,7 @@ def _check(setup: Setup) -> None:
         raise InvalidRequest(message, field="--no-public-ip", next="Leave --no-public-ip out.")
 
 
-def _apart(request: LaunchRequest) -> tuple[str, ...]:
+def _cluster_remarks(request: LaunchRequest) -> tuple[str, ...]:
     """Return what the plan of a cluster says; nothing for one pod. Raises InvalidRequest for one with an engine."""
     cluster = request.cluster
     if cluster is None or cluster.nodes == 1:

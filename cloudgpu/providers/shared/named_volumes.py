@@ -40,7 +40,7 @@ def requested_volume(
     """
     here = [one for one in found if requirements.zone in (None, one.zone) and region in (None, region_of(one.zone))]
     if len(here) > 1:
-        raise one_place(f"Volumes called {wanted.name!r}", sorted(one.zone for one in here), "--zone")
+        raise ambiguous_name(f"Volumes called {wanted.name!r}", sorted(one.zone for one in here), "--zone")
     one = here[0] if here else found[0]
     agreed("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
     if wanted.size_gb not in (None, one.size_gb):
@@ -90,7 +90,7 @@ def check_volume_size(wanted: Volume, least: int, most: int, says: str) -> None:
         )
 
 
-def one_place(what: str, places: Sequence[str], option: str) -> InvalidRequest:
+def ambiguous_name(what: str, places: Sequence[str], option: str) -> InvalidRequest:
     """Return the error for a name that several places have: `what` begins the sentence, `option` names one."""
     return InvalidRequest(
         f"{what} are in {' and '.join(places)}.",

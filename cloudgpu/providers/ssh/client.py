@@ -199,7 +199,7 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
 }
 
 
-def settled_later(error: CloudgpuError) -> CloudgpuError:
+def uncertain_outcome(error: CloudgpuError) -> CloudgpuError:
     """Return the error for a call that has to be known about: a host that does not answer says nothing."""
     if isinstance(error, LoginRefused):
         return LoginUnsure(error.message, field=error.field, value=error.value, next=error.next)

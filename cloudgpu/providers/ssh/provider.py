@@ -76,7 +76,7 @@ class SshProvider:
         self._listed = False
         self._remains: dict[str, Remains] = {}
         self._lock = Lock()
-        self._looking: dict[str, _Look] = {}  # who is being asked just now
+        self._looking: dict[str, _PendingQuery] = {}  # who is being asked just now
         self._silent: dict[str, tuple[float, CloudgpuError]] = {}  # since when, of hosts that were waited for in vain
         self._other_names: dict[str, Host] = {}  # what hosts are called in the ids of machines that stand there
 
@@ -89,7 +89,7 @@ class SshProvider:
         name = next(iter(self._hosts), "") if region is None else region
         host = self._host_called(name)
         if host.name not in self._identities:
-            self._look(host)
+            self._query_host(host)
         return self._identities[host.name]
 
     def available(self, requirements: Requirements) -> Availability:
@@ -132,7 +132,7 @@ class SshProvider:
                 seconds = self._patience.change_s  # longer than a GPU driver takes to load
                 facts = client.ask(host, "facts", {}, timeout=seconds)
         except LoginRefused as error:
-            raise client.settled_later(error) from error
+            raise client.uncertain_outcome(error) from error
         except Unreachable as error:
             error.next = client.SWITCH_ON if type(error) is Unreachable else error.next
             raise
@@ -175,7 +175,7 @@ class SshProvider:
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when its host has none of that id."""
         host = self._host(id)
-        (answer,) = self._looks([host])
+        (answer,) = self._query_hosts([host])
         if isinstance(answer, CloudgpuError):
             raise answer
         record = answer["machine"]
@@ -190,16 +190,16 @@ class SshProvider:
         """Return the machine of every host; hosts that do not answer are named."""
         hosts = list(self._hosts.values())
         instances, unanswered = [], []
-        answers = self._looks(hosts)
+        answers = self._query_hosts(hosts)
         for host, answer in zip(hosts, answers, strict=True):
             if isinstance(answer, CloudgpuError):
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
             elif answer["machine"] is not None:
                 instances.append(self._instance(host, answer["machine"], translate.gpu_users(answer["used"])))
         self._listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
-        return Listing(tuple(instances), tuple(unanswered), identities=self._said_now(hosts, answers))
+        return Listing(tuple(instances), tuple(unanswered), identities=self._current_identities(hosts, answers))
 
-    def _said_now(
+    def _current_identities(
         self, hosts: Sequence[Host], answers: Sequence[dict[str, Any] | CloudgpuError]
     ) -> dict[str, AccountIdentity]:
         """Return who the hosts are that have answered, by their names, and by those of their machines' launches."""
@@ -211,9 +211,9 @@ class SshProvider:
                 found |= {name: self._identities[host.name] for name in names if name}
         return found
 
-    def _looks(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
+    def _query_hosts(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
         """Ask each host for its machine, in the time that a read has: a host that is frozen delays no other one."""
-        return self._at_once(hosts, self._look, self._patience.read_s)
+        return self._at_once(hosts, self._query_host, self._patience.read_s)
 
     def _at_once(
         self, hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float
@@ -225,7 +225,7 @@ class SshProvider:
                 self._remember(host, answer)
         return answers
 
-    def _look(self, host: Host) -> dict[str, Any]:
+    def _query_host(self, host: Host) -> dict[str, Any]:
         """Ask a host for its machine, once for all who want to know that at the same time.
 
         One that was waited for in vain is not asked again at once: whoever comes next would wait as long.
@@ -234,7 +234,7 @@ class SshProvider:
             self._check_silent(host)
             found = self._looking.get(host.name)
             mine = found is None
-            found = self._looking[host.name] = _Look() if found is None else found
+            found = self._looking[host.name] = _PendingQuery() if found is None else found
         if mine:
             try:
                 with self._waiting(host):
@@ -261,7 +261,7 @@ class SshProvider:
             yield
         except CloudgpuError as error:
             if self._patience.now() - begun >= self._patience.connect_s:
-                self._remember(host, client.settled_later(error))
+                self._remember(host, client.uncertain_outcome(error))
             raise
         self._silent.pop(host.name, None)
 
@@ -340,7 +340,7 @@ class SshProvider:
         try:
             answer = client.ask(host, verb, body, timeout=timeout)
         except Unreachable as error:
-            raise client.settled_later(error) from error
+            raise client.uncertain_outcome(error) from error
         self._heard(host, answer)
         return answer
 
@@ -360,7 +360,7 @@ class SshProvider:
             self._other_names[name] = host
 
 
-class _Look:
+class _PendingQuery:
     """A host's answer to a look that is under way, for all who wait for it."""
 
     def __init__(self) -> None:

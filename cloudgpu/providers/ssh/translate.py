@@ -132,7 +132,7 @@ def _measured_gpus(rows: Sequence[Sequence[str]]) -> tuple[Accelerator, ...]:
 
 def price(host: Host, gpus: Sequence[Accelerator], now: datetime) -> Price:
     """Return watts times tariff: by the settings, and where those have none by usual figures, which is marked."""
-    drawn = electricity.assumed(gpus) if host.watts is None else electricity.said(host.watts, gpus)
+    drawn = electricity.assumed(gpus) if host.watts is None else electricity.from_setting(host.watts, gpus)
     tariff = electricity.USD_PER_KWH if host.usd_per_kwh is None else host.usd_per_kwh
     lacking = [key for key in ("watts", "usd_per_kwh") if getattr(host, key) is None]
     whose = f"{host.field} has no {' and no '.join(lacking)}" if lacking else host.field

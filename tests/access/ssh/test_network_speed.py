@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.access.ssh import network_speed
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.access.ssh.network_speed import Ready, iperf3, iperf3_result, look, missing, nccl, nccl_result
+from cloudgpu.access.ssh.network_speed import Ready, iperf3, iperf3_result, missing, nccl, nccl_result, read_tools
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server, wait_for
 
@@ -52,7 +52,7 @@ def running(port):
 
 @needs_iperf3
 def test_one_machine_sends_to_another_and_nothing_stays(connection, second):
-    ready = look(connection)
+    ready = read_tools(connection)
     assert ready.address == "127.0.0.1"
     assert ready.iperf3.startswith("iperf 3.")
     found = iperf3(connection, second, ready.address, seconds=1)
@@ -109,7 +109,7 @@ def test_nccl_tests_are_started_by_slurm_on_all_nodes(with_programs):
     gpus = "#!/bin/sh\necho 'GPU 0: NVIDIA H100'\n"
     target = with_programs(salloc=run, mpirun="", all_reduce_perf_mpi="", nvidia_smi=gpus)
     with connect(target, timeout=10) as connection:
-        ready = look(connection)
+        ready = read_tools(connection)
         assert (ready.iperf3, ready.nccl, ready.gpus) == ("", "all_reduce_perf_mpi", 1)
         with network_speed._held(connection, ["sh", "-c", "exit 7"], 5) as channel:
             assert channel.recv_exit_status() == 7

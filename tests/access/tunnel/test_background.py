@@ -17,11 +17,11 @@ from tests.access.sshserver import ROOT, wait_for
 SERVES = """
 import signal, sys, threading
 from pathlib import Path
-from cloudgpu.access.tunnel.background import serving
+from cloudgpu.access.tunnel.background import registered
 told = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())
 print("a message")
-with serving(Path(sys.argv[1]), sys.argv[2], "name-" + sys.argv[2], 8901):
+with registered(Path(sys.argv[1]), sys.argv[2], "name-" + sys.argv[2], 8901):
     told.wait()
 """
 DEAF = SERVES.replace("told.set()", "None")

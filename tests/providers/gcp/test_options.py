@@ -102,7 +102,7 @@ def seen_headers(gcp, cloud):
     )[1]
     try:
         cloud._gcp._clients = {}
-        cloud._gcp.ask(GET, sends=1)
+        cloud._gcp.call(GET, sends=1)
     finally:
         del gcp.read
     return seen[0]

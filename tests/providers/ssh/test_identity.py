@@ -12,7 +12,7 @@ from cloudgpu.agent import source
 from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.ssh import client
-from cloudgpu.providers.ssh.provider import _Look, make
+from cloudgpu.providers.ssh.provider import _PendingQuery, make
 from tests.providers.ssh.hosts import Lab
 
 ID, OTHER_ID = "1" * 32, "2" * 32
@@ -61,7 +61,7 @@ def test_who_asks_for_it_during_a_look_waits_for_that(lab, host, monkeypatch):
         assert go_on.wait(60)
         return real(*args, **more)
 
-    class Waited(_Look):
+    class Waited(_PendingQuery):
         def result(self, host):
             go_on.set()
             return super().result(host)

@@ -26,7 +26,7 @@ def caller(aws: Aws) -> tuple[str, str]:
     return found["Account"], found["Arn"]
 
 
-def looked(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
+def read_parts(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
     """Return what there is of a role and of its policy. Two calls; changes nothing."""
     found = role(aws, name)
     ours = found is None or is_ours(found)

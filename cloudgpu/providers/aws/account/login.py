@@ -81,11 +81,11 @@ def _of_role(config: Mapping[str, Any], profile: str, table: Mapping[str, Any], 
         return Login(f"a role, renewed by itself (profile {profile})", None, lasts=True)
     below = config.get("profiles", {}).get(source, {})
     token = bool(below.get("aws_session_token"))
-    found = _of_profile(config, source, _way(below), token, (*seen, profile))
+    found = _of_profile(config, source, _source_kind(below), token, (*seen, profile))
     return Login(f"a role taken on with {found.what}", found.until, lasts=found.lasts)
 
 
-def _way(table: Mapping[str, Any]) -> str:
+def _source_kind(table: Mapping[str, Any]) -> str:
     """Return which of botocore's ways a source profile is."""
     if "sso_session" in table or "sso_start_url" in table:
         return "sso"

@@ -51,7 +51,7 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     known, faults = _by_region(many)
     found: Found = dict(faults)
     by_region = gather(
-        list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.read_s
+        list(known), lambda region: _read_instances(aws, region, known[region]), AT_ONCE, patience=aws.patience.read_s
     )
     for (region, own), of_region in zip(known.items(), by_region, strict=True):
         if isinstance(of_region, Silent):
@@ -61,7 +61,7 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     return found
 
 
-def _looked(aws: Aws, region: str, own: Sequence[str]) -> Found:
+def _read_instances(aws: Aws, region: str, own: Sequence[str]) -> Found:
     try:
         seen = {one.id: one for one in instances(aws, region, _described(aws, region, own))}
     except CloudgpuError as error:

@@ -20,9 +20,9 @@ from cloudgpu.providers.aws.storage.volumes import holder
 from cloudgpu.providers.shared.named_volumes import (
     Data,
     agreed,
+    ambiguous_name,
     check_volume_size,
     nowhere,
-    one_place,
     used,
     volume_named,
 )
@@ -92,7 +92,7 @@ def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | Non
         known = {name for names in answers.values() for name in names}
         raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
     if wished is None and len(places) > 1:
-        raise one_place(f"Images called {named!r}", sorted(places), "--region")
+        raise ambiguous_name(f"Images called {named!r}", sorted(places), "--region")
     return wished if wished in places else agreed("image", named, places[0], wished, "--region")
 
 

@@ -200,9 +200,9 @@ def admit(aws: Aws, region: str, group: Mapping[str, Any], wanted: Mapping[str, 
     No call where that is so already. Rules of other labels stay. Raises InvalidRequest for a label that is none.
     """
     planned = changes(rules(group), wanted, aws.options.ssh_port)
-    if not _carried_out(aws, region, group["GroupId"], planned):  # another process was at it, or the rule is not ours
+    if not _apply(aws, region, group["GroupId"], planned):  # another process was at it, or the rule is not ours
         group = _groups(aws, region, [group["GroupId"]])[0]
-        _carried_out(aws, region, group["GroupId"], changes(rules(group), wanted, aws.options.ssh_port))
+        _apply(aws, region, group["GroupId"], changes(rules(group), wanted, aws.options.ssh_port))
 
 
 def _group_of(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noqa: A002
@@ -229,7 +229,7 @@ def _groups(aws: Aws, region: str, ids: Sequence[str]) -> list[Mapping[str, Any]
     return describe(aws, "DescribeSecurityGroups", region, GroupIds=list(ids))
 
 
-def _carried_out(aws: Aws, region: str, group: str, planned: Changes) -> bool:
+def _apply(aws: Aws, region: str, group: str, planned: Changes) -> bool:
     """Change the rules; return False where one that was to be added stood there already."""
     ec2 = aws.ec2(region)
     new = True

@@ -95,7 +95,7 @@ def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
 
 def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
     """Return the id of the group in which all ports are open to its own members, and to nobody else."""
-    made = _group_there(aws, first, call) or _group_made(aws, first, call) or _group_there(aws, first, call)
+    made = _existing_group(aws, first, call) or _group_made(aws, first, call) or _existing_group(aws, first, call)
     if made is None:
         raise _taken(first, call, "security group")
     inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": made, "Description": "cloudgpu inside the cluster"}]}
@@ -114,7 +114,7 @@ def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
     return made
 
 
-def _group_there(aws: Aws, first: Attempt, call: Call) -> str | None:
+def _existing_group(aws: Aws, first: Attempt, call: Call) -> str | None:
     name = shared_name(first)
     asked = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
     found = describe(aws, "DescribeSecurityGroups", call.region, value=name, Filters=asked)

@@ -44,7 +44,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
             _attach(aws, region, found["VolumeId"], own)
         else:
             aws.pause(SETTLES_S)
-        found = _look(aws, region, found["VolumeId"])
+        found = _read_volume(aws, region, found["VolumeId"])
     message = f"The volume {volume.name} is not ready after {LOOKS * SETTLES_S:.0f} seconds ({found['State']})."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
@@ -89,14 +89,14 @@ def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, s
 def _seen(aws: Aws, region: str, own: str) -> Raw:
     """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
     return retry(
-        lambda: _look(aws, region, own),
+        lambda: _read_volume(aws, region, own),
         SEEN_AFTER + 1,
         after=lambda error: isinstance(error, InstanceNotFound),
         pause=lambda _tries: aws.pause(SETTLES_S),
     )
 
 
-def _look(aws: Aws, region: str, own: str) -> Raw:
+def _read_volume(aws: Aws, region: str, own: str) -> Raw:
     asked = [{"Name": "volume-id", "Values": [own]}]
     found = describe(aws, "DescribeVolumes", region, Filters=asked)
     if not found or found[0]["State"] in ("deleting", "deleted"):

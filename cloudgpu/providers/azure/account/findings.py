@@ -87,7 +87,7 @@ def _machine_role(azure: Azure) -> list[Finding]:
     absent = "a shutdown from inside does not end a machine's bill: stop and reap deallocate it"
     if azure.options.machine_role is None:
         return [Finding(what, good=False, says=f"{where} is not set, so {absent}", next=_INIT)]
-    if not role.is_there(azure):
+    if not role.role_exists(azure):
         return [Finding(what, good=False, says=f"the role that {where} names is not there, so {absent}", next=_INIT)]
     may = permissions.allows(permissions.rights(azure), _ASSIGN)
     if may is False:

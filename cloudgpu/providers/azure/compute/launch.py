@@ -28,7 +28,7 @@ from cloudgpu.errors import (
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import complete, find, send
+from cloudgpu.providers.azure.calls import complete, find, invoke
 from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.compute.request import Call
@@ -78,7 +78,7 @@ class _Launch:
     def launched(self) -> Instance:
         """Return the machine, made now or before."""
         self._check_subscription()
-        found = self._look_made()
+        found = self._wait_until_made()
         if found is None or translate.is_unmade(found, translate.statuses_of(found)):
             self._make()
             found = self._shown()
@@ -96,23 +96,23 @@ class _Launch:
         if not self._azure.launched_in.file(self._group).exists():
             self._azure.launched_in.remember(self._group, self._azure.subscription)
 
-    def _look_made(self) -> Raw | None:
+    def _wait_until_made(self) -> Raw | None:
         """Return the machine once its making has ended: another sending of the same attempt may still be at it."""
-        while (found := self._look()) is not None and _is_begun(found):
+        while (found := self._read_machine()) is not None and _is_begun(found):
             self._wait(ProviderUnavailable("Azure is still making it."))
         return found
 
-    def _look(self) -> Raw | None:
+    def _read_machine(self) -> Raw | None:
         return listing.raw(self._azure, self._call.region, self._group)
 
     def _shown(self) -> Raw | None:
         """Return a machine that Azure has taken the call for, looked for again while it is not shown; None for none."""
         for _ in range(SHOWN_LOOKS):
-            found = self._look()
+            found = self._read_machine()
             if found is not None or self._azure.clock() >= self._deadline:
                 return found
             self._azure.pause(SETTLES_S)
-        return self._look()
+        return self._read_machine()
 
     def _make(self) -> None:
         try:
@@ -131,7 +131,7 @@ class _Launch:
     def _is_made(self) -> bool:
         """Say whether an earlier sending has made the machine: what refuses this one is no reason to delete that."""
         try:
-            found = self._look()
+            found = self._read_machine()
         except CloudgpuError:  # who may not look may not make either; what there is goes, or is uncertain
             return False
         return found is not None and _has_power(found)
@@ -303,7 +303,7 @@ class _Launch:
         )
 
     def _ask(self, action: str, call: Any) -> Any:
-        return send(self._azure, action, call, region=self._call.region, value=self._group)
+        return invoke(self._azure, action, call, region=self._call.region, value=self._group)
 
     def _wait(self, error: CloudgpuError) -> None:
         """Wait a little, unless the deadline has passed."""

@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, St
 from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import find, send
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.client import AT_ONCE
 from cloudgpu.providers.azure.compute import interruption as evicted
 from cloudgpu.providers.azure.compute import translate
@@ -154,7 +154,7 @@ def _view(azure: Azure, found: Raw) -> Sequence[Raw]:
 
 def _all(azure: Azure, **which: str) -> list[Raw]:
     machines = azure.compute.virtual_machines
-    return send(azure, READ, lambda: [one.as_dict() for one in machines.list_all(**which)])
+    return invoke(azure, READ, lambda: [one.as_dict() for one in machines.list_all(**which)])
 
 
 def _key(found: Raw) -> str:

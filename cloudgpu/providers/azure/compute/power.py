@@ -13,7 +13,7 @@ from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import OperationPending, complete, find, send
+from cloudgpu.providers.azure.calls import OperationPending, complete, find, invoke
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY
@@ -134,7 +134,7 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
     retry(
-        lambda: send(
+        lambda: invoke(
             azure,
             f"{_MACHINE}/deallocate/action",
             lambda: machines.begin_deallocate(group, group, polling=False),
@@ -190,7 +190,7 @@ def tag(azure: Azure, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         return
     scope, body = ids.machine_id(azure.subscription, group), {"operation": "Merge", "properties": {"tags": dict(tags)}}
     resources = azure.resources.tags
-    send(
+    invoke(
         azure,
         "Microsoft.Resources/tags/write",
         lambda: resources.begin_update_at_scope(scope, body, polling=False),

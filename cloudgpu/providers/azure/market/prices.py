@@ -30,10 +30,10 @@ def prices(azure: Azure, offers: Sequence[Available]) -> list[Price | None]:
     """
     listed = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
     since = azure.clock() - OLD
-    to_ask = sorted({_place(one) for one, price in zip(offers, listed, strict=True) if _is_to_ask(price, one, since)})
+    to_ask = sorted({_key(one) for one, price in zip(offers, listed, strict=True) if _is_to_ask(price, one, since)})
     asked = _asked(azure, to_ask) if to_ask else {}
     return [
-        (asked.get(_place(one), {}).get(one.market) or price) if _is_to_ask(price, one, since) else price
+        (asked.get(_key(one), {}).get(one.market) or price) if _is_to_ask(price, one, since) else price
         for one, price in zip(offers, listed, strict=True)
     ]
 
@@ -42,7 +42,7 @@ def _is_to_ask(price: Price | None, item: Available, since: datetime) -> bool:
     return price is None or (item.market is Market.SPOT and price.as_of < since)
 
 
-def _place(item: Available) -> PriceKey:
+def _key(item: Available) -> PriceKey:
     return item.instance_type, item.region
 
 

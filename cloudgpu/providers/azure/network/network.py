@@ -34,7 +34,7 @@ class NetworkPlacement:
     remarks: tuple[str, ...] = ()
 
 
-def place(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
+def placement(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
     """Return where a launch's machine hangs. No call for a network of its own, one for each thing that was named.
 
     Raises InvalidRequest for a subnet or a group that is not there, or lies in another region.

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import complete, find, send
+from cloudgpu.providers.azure.calls import complete, find, invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -41,7 +41,7 @@ def read(azure: Azure, name: str) -> Raw | None:
     return None if found is None else _as_managed(found, name)
 
 
-def is_there(azure: Azure) -> bool:
+def gallery_exists(azure: Azure) -> bool:
     """Say whether there is a gallery. One call."""
     return TAG in groups.tags_of(azure, ids.SHARED_GROUP)
 
@@ -82,7 +82,7 @@ def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str,
         },
     }
     versions = compute.gallery_image_versions
-    send(
+    invoke(
         azure,
         f"{_HOME}/images/versions/write",
         lambda: versions.begin_create_or_update(*_AT, own, VERSION, version, polling=False),

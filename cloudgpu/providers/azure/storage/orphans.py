@@ -16,7 +16,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import find, send
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.network import shared
 from cloudgpu.providers.azure.storage import disks as storage
@@ -59,11 +59,11 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
 
 
 def _listed(azure: Azure, kind: str, listed: Any) -> list[Raw]:
-    return send(azure, f"{_NETWORK}/{kind}/read", lambda: [one.as_dict() for one in listed()])
+    return invoke(azure, f"{_NETWORK}/{kind}/read", lambda: [one.as_dict() for one in listed()])
 
 
 def _disks(azure: Azure) -> list[Raw]:
-    return send(azure, f"{_COMPUTE}/disks/read", lambda: [one.as_dict() for one in azure.compute.disks.list()])
+    return invoke(azure, f"{_COMPUTE}/disks/read", lambda: [one.as_dict() for one in azure.compute.disks.list()])
 
 
 def _given(azure: Azure) -> list[identity.RoleAssignment]:

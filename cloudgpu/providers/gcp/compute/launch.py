@@ -56,7 +56,7 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
         raise
     except CloudgpuError as error:
         with suppress(CloudgpuError):  # what is left of it costs nothing, and orphans finds it
-            if isinstance(error, NoCapacity) or not _is_there(gcp, call, machine):
+            if isinstance(error, NoCapacity) or not _exists(gcp, call, machine):
                 _shut_again(gcp, call, machine)
         raise
     return listing.instances(gcp, [found])[0]
@@ -70,7 +70,7 @@ def _doors(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
         make_shared(gcp, attempt, call)
 
 
-def _is_there(gcp: Gcp, call: Call, machine: str) -> bool:
+def _exists(gcp: Gcp, call: Call, machine: str) -> bool:
     """Say whether there is a machine all the same: what refuses a second send says nothing of the first.
 
     Without its rules nobody could reach it. Raises what is said in place of an answer.
@@ -139,7 +139,7 @@ class _Sender:
         refused = errors.operation_error(done, self._gcp.context(ACTION, zone, zone))
         if refused is not None:
             return self._failed(refused)
-        return self._looked()
+        return self._read_machine()
 
     def _failed(self, refused: CloudgpuError) -> Mapping[str, Any]:
         """Raise what an operation has failed with, in the words of a launch.
@@ -158,7 +158,7 @@ class _Sender:
             raise self._uncertain(refused)
         return found
 
-    def _looked(self) -> Mapping[str, Any]:
+    def _read_machine(self) -> Mapping[str, Any]:
         try:
             return self._found()
         except InstanceNotFound as error:  # made, and gone or not yet shown

@@ -39,14 +39,14 @@ def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementC
     region = _subnet_region(gcp, setup.network.subnet, requirements) if setup.network.subnet is not None else None
     if volume is not None:
         if region not in (None, ids.region_of(volume.zone)):
-            raise _apart(volume, str(setup.network.subnet), str(region))
+            raise _different_regions(volume, str(setup.network.subnet), str(region))
         return PlacementConstraint(
             ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} is in {volume.zone}"
         )
     return PlacementConstraint(region=region, why=f"the subnet {setup.network.subnet} is in {region}" if region else "")
 
 
-def _apart(volume: Data, subnet: str, region: str) -> InvalidRequest:
+def _different_regions(volume: Data, subnet: str, region: str) -> InvalidRequest:
     message = f"The subnet {subnet} is in {region}, and the volume {volume.name} is in {volume.zone}."
     remedy = "Leave one of them out, or name a subnet of the volume's region."
     return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)

@@ -31,7 +31,7 @@ class NetworkPlacement:
     subnet: str = ""
 
 
-def place(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
+def placement(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
     """Return where in the network a machine of a region is put: `--subnet`, else the account's network. One call.
 
     Raises InvalidRequest for a network or a subnet that is not there, and where it is not clear which subnet is meant.
@@ -40,19 +40,19 @@ def place(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
         message = f"{wanted.security_group!r} is not a network tag of Google Cloud's."
         remedy = "Name the tag by which your firewall rules know the machine."
         raise InvalidRequest(message, field="--security-group", value=wanted.security_group, next=remedy)
-    return _named(gcp, region, wanted.subnet) if wanted.subnet else _usual(gcp, region)
+    return _named(gcp, region, wanted.subnet) if wanted.subnet else _default_placement(gcp, region)
 
 
-def ssh_sources(gcp: Gcp, region: str, there: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
+def ssh_sources(gcp: Gcp, region: str, placed: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
     """Return who may open SSH, by label; where nobody is named it is the subnet itself, whose range is looked up."""
     if wanted.security_group is not None:
         return {}
     if wanted.ssh_from:
         return callers_of(wanted, "")
-    if not there.subnet:
-        message = f"{ids.last(there.network)} has no subnet in {region} whose machines could reach this one."
+    if not placed.subnet:
+        message = f"{ids.last(placed.network)} has no subnet in {region} whose machines could reach this one."
         raise InvalidRequest(message, field="--subnet", value=None, next="Name a subnet: --subnet NAME")
-    return callers_of(wanted, _subnet(gcp, region, there.subnet)["ipCidrRange"])
+    return callers_of(wanted, _subnet(gcp, region, placed.subnet)["ipCidrRange"])
 
 
 def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
@@ -81,7 +81,7 @@ def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
         raise InvalidRequest(message, field="--subnet", value=name, next=remedy) from error
 
 
-def _usual(gcp: Gcp, region: str) -> NetworkPlacement:
+def _default_placement(gcp: Gcp, region: str) -> NetworkPlacement:
     """Return the place in the account's network: its only subnet in the region, or that which Google chooses."""
     name = gcp.options.network
     found = _network(gcp, name)

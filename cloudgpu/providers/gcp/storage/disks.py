@@ -25,7 +25,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     machine_of,
     missed,
     our_tags,
-    place,
+    scope_parameter,
 )
 from cloudgpu.providers.shared.calls import tried
 
@@ -78,17 +78,17 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
 
 def _disks(gcp: Gcp) -> Part:
     found, silent = aggregated(gcp, DISKS, filter=OURS)
-    return [disk(gcp, one) for one in found if _is_there(one)], silent
+    return [disk(gcp, one) for one in found if _exists(one)], silent
 
 
 def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], ProviderResource]) -> Part:
     pages = list(gcp.pages(f"compute.{sort}.list", filter=OURS))
     silent = {scope: why for page in pages for scope, why in lacking(gcp.account, page).items()}
-    found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _is_there(one)]
+    found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _exists(one)]
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
 
-def _is_there(found: Raw) -> bool:
+def _exists(found: Raw) -> bool:
     return TAG_LEDGER in our_tags(found) and found.get("status") != "DELETING"
 
 
@@ -157,5 +157,5 @@ def _leftover(gcp: Gcp, found: Raw, **facts: Any) -> ProviderResource:
 def remove(gcp: Gcp, resource: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
     scope, sort, name = checked(resource, _SORTS, "cloudgpu ls --refresh")
-    where = {**place(scope), _NAMES[sort]: name}
+    where = {**scope_parameter(scope), _NAMES[sort]: name}
     if_found(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))

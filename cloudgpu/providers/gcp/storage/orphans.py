@@ -31,7 +31,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     machine_of,
     missed,
     our_tags,
-    place,
+    scope_parameter,
 )
 from cloudgpu.providers.shared.calls import tried
 
@@ -150,8 +150,8 @@ def remove(gcp: Gcp, orphan: ProviderResource) -> None:
     if sort == FIREWALLS:
         _remove_rule(gcp, orphan, name)
         return
-    service = ADDRESSES if place(scope) else "globalAddresses"
-    parameters = {**place(scope), "address": name}
+    service = ADDRESSES if scope_parameter(scope) else "globalAddresses"
+    parameters = {**scope_parameter(scope), "address": name}
     if_found(lambda: changed(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
 
 

@@ -51,7 +51,7 @@ def checked(resource: ProviderResource, sorts: Mapping[Kind, tuple[str, ...]], s
     return found
 
 
-def place(scope: str) -> dict[str, str]:
+def scope_parameter(scope: str) -> dict[str, str]:
     """Return the parameter of a call that says where a thing lies: none for what is global."""
     if scope == GLOBAL:
         return {}

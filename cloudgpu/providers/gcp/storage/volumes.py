@@ -43,7 +43,7 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
         raise used(volume, str(user))
     if user is None:
         _attach(gcp, id, found, volume)
-        found = _look(gcp, zone, found["name"])
+        found = _read_disk(gcp, zone, found["name"])
     return disk(gcp, found)
 
 
@@ -81,7 +81,7 @@ def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: st
     except CloudgpuError as error:
         if code_of(error) not in ALREADY_EXISTS:
             raise
-    return _look(gcp, zone, name)
+    return _read_disk(gcp, zone, name)
 
 
 def own_name(ledger: str, volume: str) -> str:
@@ -89,7 +89,7 @@ def own_name(ledger: str, volume: str) -> str:
     return f"cg-{volume}-{digest('volume', ledger, volume)[:12]}"
 
 
-def _look(gcp: Gcp, zone: str, name: str) -> Raw:
+def _read_disk(gcp: Gcp, zone: str, name: str) -> Raw:
     return gcp.call("compute.disks.get", zone, value=name, zone=zone, disk=name)
 
 
