@@ -80,7 +80,6 @@ SMALL = {  # what `ls` loads: merged with its neighbours it would bring their im
     "catalog/place.py",
     "config/files/zones.py",
     "config/policies/choices.py",
-    "core/billing/totals.py",
 }
 LONG_INITS = {"__init__.py": 100, "testing/__init__.py": 100}  # faces for users and authors of providers
 BANNED = frozenset(

@@ -17,9 +17,11 @@ from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.instances import Process
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Available, Price, Requirements
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.offers import Available, Offer, Price, Requirements
+from cloudgpu.core.model.records import GuardsRecord
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
-from cloudgpu.core.policies.guards import Agent, Safeguards
+from cloudgpu.core.policies.guards import Agent, Safeguards, is_billed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Provider
 
@@ -122,6 +124,15 @@ class TimerAction(StrEnum):
     STOP = "stop"
     STOP_AGAIN = "stop_again"  # stops it from then on whenever it runs: the cloud may start such a machine by itself
     TERMINATE = "terminate"
+
+
+def timer_action(machine: Machine) -> TimerAction | None:
+    """Return what a timer does with this machine; None where its launch is not known."""
+    if machine.stoppable is None:
+        return None
+    if not machine.stoppable:
+        return TimerAction.TERMINATE
+    return TimerAction.STOP_AGAIN if machine.setup and machine.setup.persistent else TimerAction.STOP
 
 
 @runtime_checkable
@@ -405,3 +416,17 @@ def guarding(provider: Provider, resolved: Resolved) -> Safeguards:
         tagged=isinstance(provider, Taggable),
         alone=found.only_passes,
     )
+
+
+def guards_record(provider: Provider, offer: Offer, resolved: Resolved, *, waived: bool) -> GuardsRecord:
+    """Return what guards a machine of this launch, as the ledger stores it.
+
+    `waived`: it was agreed that none of the runs that it would need guards it.
+    """
+    found = guarding(provider, resolved).to_json()
+    return {**found, "waived": True} if waived and needs_run(provider, offer, resolved) else found
+
+
+def needs_run(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
+    """Say whether only runs of the reaper would end what this launch costs, by all that its place has."""
+    return guarding(provider, resolved).alone and is_billed(provider.kind, offer.price.per_hour.nanos)

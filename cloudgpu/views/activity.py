@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView
 from cloudgpu.core.reaper.evidence import activity_evidence, up_since
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged, Signal

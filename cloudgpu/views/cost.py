@@ -13,11 +13,11 @@ from fractions import Fraction
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.charges import EXACT, money
+from cloudgpu.core.billing.charges import EXACT, money, shares, shown_bound
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
 from cloudgpu.core.billing.forecast import Part
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.values.money import HOUR, NANO, ZERO, Money, usd
+from cloudgpu.core.values.money import NANO, Money, hours_text, usd
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
@@ -73,16 +73,6 @@ def total_value(tally: CostTotals, by: By, currency: Currency | None) -> CostSum
     return _sums(tally, sums, by, currency)
 
 
-def shares(exact: Iterable[int]) -> list[Money]:
-    """Return exact amounts in whole nano-dollars that add up to their rounded sum."""
-    found, so_far, rounded = [], 0, ZERO
-    for one in exact:
-        so_far += one
-        before, rounded = rounded, money(so_far)
-        found.append(rounded - before)
-    return found
-
-
 def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
     amount, on_demand, saved = sums
     known = tally.list_cost > 0 or tally.compared > 0
@@ -90,8 +80,8 @@ def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency |
     return {
         "hours": hours_text(tally.all_billed_us if by is By.RESOURCE else tally.billed_us),
         "usd": None if nothing_known else usd(amount),
-        "low_usd": None if nothing_known else usd(_bound(tally.low, tally.amount, amount)),
-        "high_usd": None if nothing_known else usd(_bound(tally.high, tally.amount, amount)),
+        "low_usd": None if nothing_known else usd(shown_bound(tally.low, tally.amount, amount)),
+        "high_usd": None if nothing_known else usd(shown_bound(tally.high, tally.amount, amount)),
         "amount": None if currency is None or nothing_known else f"{currency.exact(amount):f}",
         "on_demand_usd": usd(on_demand) if known else None,
         "savings_usd": usd(saved) if known else None,
@@ -100,11 +90,6 @@ def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency |
         "marks": tally.marks,
         "reasons": list(tally.reasons),
     }
-
-
-def _bound(exact: int, amount_exact: int, amount: Money) -> Money:
-    """Return a bound of a range; where it is no other than the amount, the amount as it is shown."""
-    return amount if exact == amount_exact else money(exact)
 
 
 def lost_value(sums: Sequence[int]) -> LostCost:
@@ -180,12 +165,6 @@ def _cell(name: str, value: object) -> str:
     text = "" if value is None else str(value)
     number = name.endswith("usd") or name in ("hours", "amount", "without_price")
     return f"'{text}" if not number and text.startswith(_FORMULA) else text
-
-
-def hours_text(micros: int) -> str:
-    """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
-    whole, rest = divmod(micros * 10**8, HOUR)
-    return usd(Money(10 * (whole + (2 * rest > HOUR or (2 * rest == HOUR and whole % 2)))))
 
 
 PLACES = 15  # of quantities: a price of a thousand dollars times the rest is less than a nano-dollar

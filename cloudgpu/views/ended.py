@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
 from cloudgpu.core.model.machine import Machine, comes_back, command_name, has_retained_resources, not_none
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.views.machines import unpriced_of
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -7,15 +7,15 @@ it, its timer, the reaper.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
 from cloudgpu.core.model.facts import record_of
+from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.guards import Agent, Timer, guards_of, is_spared
+from cloudgpu.core.policies.guards import agents_end, guards_of, is_spared, reason_of, timers_end
 from cloudgpu.core.values.money import Money, usd
-from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity
     from cloudgpu.views.documents.parts import Price as PriceValue
 
-FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped
 NOT_KNOWN = "none"  # the rule of the warning that nothing is known of a machine: it ends nothing
-BY_TIMER = "renew-until: the timer in the cloud"
 
 
 def guards_value(machine: Machine) -> Guards:
@@ -46,8 +44,8 @@ def guards_value(machine: Machine) -> Guards:
     """
     found, over = guards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
-        "agent": _agents_end(machine) if ends_itself(machine) and not over else None,
-        "timer": None if over else timer_of(machine),
+        "agent": None if over else agents_end(machine),
+        "timer": None if over else timers_end(machine),
         "reaper": machine.decision.at if machine.decision and not over else None,
         "agent_is": None if found is None else str(found.agent),
         "timer_is": None if found is None else str(found.timer),
@@ -55,39 +53,10 @@ def guards_value(machine: Machine) -> Guards:
     }
 
 
-def _agents_end(machine: Machine) -> str | None:
-    """Return when the agent ends it at the latest, if nobody uses it; its lease may be no reason for that."""
-    spared = is_spared(machine, None)
-    end: str | None = machine.renew_until if spared else machine.expires
-    return end
-
-
-def ends_itself(machine: Machine) -> bool:
-    """Say whether the agent's shutdown ends what the machine costs; where its launch is not known, it may."""
-    found = guards_of(machine)
-    return found is None or found.agent is Agent.ENDS
-
-
 def activity_unknown_reason(machine: Machine) -> str | None:
     """Return why passes do not know whether a machine is used, once its people were told so; None where they do."""
     told = machine.warnings.get(NOT_KNOWN)
     return str(told.why) if told is not None and machine.terminated_at is None and machine.billed else None
-
-
-def timer_of(machine: Machine) -> str | None:
-    """Return when its timer fires, as far as the ledger knows; None for none."""
-    found = guards_of(machine)
-    follows = found is not None and found.follows and found.timer is not Timer.NONE
-    at: str | None = machine.renew_until if follows else machine.timer
-    return at
-
-
-def reason_of(machine: Machine) -> str | None:
-    """Return why a machine is over, where that was not asked: its provider's word, else its timer's time."""
-    at, since = machine.timer, machine.since
-    if machine.state_reason is not None or machine.billed or at is None or since is None:
-        return None if machine.state_reason is None else str(machine.state_reason)
-    return BY_TIMER if from_iso(at) <= from_iso(since) <= from_iso(at) + FIRES_WITHIN else None
 
 
 def machine_value(
@@ -173,22 +142,6 @@ def _identity(identity: RecordedIdentity | None) -> Identity | None:
     if identity is None:
         return None
     return {"kind": identity.kind, "id": identity.id, "text": identity.words}
-
-
-def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None:  # noqa: A002
-    """Return what a provider's console calls a machine: its id without the place that cloudgpu sets before it.
-
-    `us-east-1/i-0123456789abcdef0` on AWS is `i-0123456789abcdef0`. None where the provider has not told one.
-    """
-    if not id:
-        return None
-    return next((id.removeprefix(f"{place}/") for place in (zone, region) if place and id.startswith(f"{place}/")), id)
-
-
-def unpriced_of(machine: Machine) -> list[str]:
-    """Return of which resources something ran, or runs, without a known price."""
-    ended = {resource for resource, sums in machine.usage_totals.items() if sums[5]}
-    return sorted(ended | {use.resource for use in machine.open_usage if not use.segments})
 
 
 def retained_value(entry: Retained) -> RetainedPart:

@@ -9,14 +9,19 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.launch.plan import LaunchPlan, Share
+    from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan, Share
     from cloudgpu.core.launch.plan_cost import Extra
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
+    from cloudgpu.core.policies.runs import ScheduledRun
     from cloudgpu.views.documents.machines.plans import (
         AccountOffers,
         BudgetFit,
         Plan,
+        PlannedEnds,
+        PlannedGuards,
+        PlannedIdle,
+        PlannedRun,
     )
     from cloudgpu.views.documents.machines.plans import Extra as ExtraPart
     from cloudgpu.views.documents.machines.plans import Setup as SetupPart
@@ -27,7 +32,6 @@ if TYPE_CHECKING:
 def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
     from cloudgpu.core.model.offers import note_kind
-    from cloudgpu.views.policies import ends_value, guarded_value, idle_value
 
     item, request = plan.offer.available, plan.request
     return {
@@ -71,10 +75,10 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "cost_reasons": list(plan.to_renew_until.reasons),
         "unpriced": list(plan.to_renew_until.unpriced),
         "stop_effect": plan.stop_means,
-        "ends": ends_value(plan),
-        "idle": None if plan.idle is None else idle_value(plan.idle),
+        "ends": _ends(plan),
+        "idle": None if plan.idle is None else _idle(plan.idle),
         "guards": list(plan.guards),
-        "guarded": guarded_value(plan),
+        "guarded": _guards(plan),
         "lease_ends": plan.lease_ends,
         "further_offers": plan.further_offers,
         "highest_usd_per_hour": usd(plan.dearest),
@@ -98,6 +102,39 @@ def _share(share: Share) -> AccountOffers:
         "zone": item.zone,
         "instance_type": item.instance_type,
         "usd_per_hour": usd(share.first.price.per_hour),
+    }
+
+
+def _guards(plan: LaunchPlan) -> PlannedGuards:
+    """Return which layers guard a machine of a plan, and the scheduled run that it relies on."""
+    return {
+        "agent": str(plan.guarded.agent),
+        "timer": str(plan.guarded.timer),
+        "run": None if plan.run is None else _run(plan.run),
+        "waived": plan.waived,
+    }
+
+
+def _run(run: ScheduledRun) -> PlannedRun:
+    return {"host": run.host, "every_s": run.every.total_seconds(), "at": iso(run.at)}
+
+
+def _ends(plan: LaunchPlan) -> PlannedEnds:
+    """Return what each end of a plan's machine does to it."""
+    ends = plan.ends
+    return {
+        "lease": ends.lease and str(ends.lease),
+        "renew_until": str(ends.renew_until),
+        "budget": str(ends.budget),
+    }
+
+
+def _idle(idle: IdleEnd) -> PlannedIdle:
+    """Return what idle time does to it."""
+    return {
+        "do": idle.do and str(idle.do),
+        "after_s": idle.after.total_seconds(),
+        "grace_s": idle.grace.total_seconds(),
     }
 
 

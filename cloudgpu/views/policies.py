@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-    from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan
     from cloudgpu.core.policies.description import DescribedRule
     from cloudgpu.core.policies.policy import Idle, MachineBudget, Policy, Retention, Unlabelled
-    from cloudgpu.core.policies.runs import ScheduledRun
     from cloudgpu.core.policies.schedule import Schedule
     from cloudgpu.views.documents.automation.policies import (
         IdleRule,
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     )
     from cloudgpu.views.documents.automation.policies import MachineBudget as BudgetPart
     from cloudgpu.views.documents.automation.policies import Schedule as SchedulePart
-    from cloudgpu.views.documents.machines.plans import PlannedEnds, PlannedGuards, PlannedIdle, PlannedRun
     from cloudgpu.views.documents.parts import RuleText
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -168,37 +165,4 @@ def _schedule(one: Schedule) -> SchedulePart:
         "days": sorted(one.days),
         "except": [day.isoformat() for day in sorted(one.excepts)],
         "until": None if one.until is None else f"{_DAYS[one.until[0]]} {one.until[1]:%H:%M}",
-    }
-
-
-def guarded_value(plan: LaunchPlan) -> PlannedGuards:
-    """Return which layers guard a machine of a plan, and the scheduled run that it relies on."""
-    return {
-        "agent": str(plan.guarded.agent),
-        "timer": str(plan.guarded.timer),
-        "run": None if plan.run is None else _run(plan.run),
-        "waived": plan.waived,
-    }
-
-
-def _run(run: ScheduledRun) -> PlannedRun:
-    return {"host": run.host, "every_s": run.every.total_seconds(), "at": iso(run.at)}
-
-
-def ends_value(plan: LaunchPlan) -> PlannedEnds:
-    """Return what each end of a plan's machine does to it."""
-    ends = plan.ends
-    return {
-        "lease": ends.lease and str(ends.lease),
-        "renew_until": str(ends.renew_until),
-        "budget": str(ends.budget),
-    }
-
-
-def idle_value(idle: IdleEnd) -> PlannedIdle:
-    """Return what idle time does to it."""
-    return {
-        "do": idle.do and str(idle.do),
-        "after_s": idle.after.total_seconds(),
-        "grace_s": idle.grace.total_seconds(),
     }

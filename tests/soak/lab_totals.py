@@ -9,8 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.billing.totals import period_charges
+from cloudgpu.core.billing.charges import EXACT, period_charges
 from cloudgpu.core.model.machine import Machine
 
 Sums = dict[str, list[Fraction]]  # by group: at least and at most, in nano-dollars

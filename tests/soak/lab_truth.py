@@ -8,8 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.billing.totals import period_charges
+from cloudgpu.core.billing.charges import EXACT, period_charges
 from cloudgpu.core.model.machine import Machine
 
 LIVING = ("pending", "running", "stopping", "stopped")

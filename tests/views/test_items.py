@@ -8,9 +8,8 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import money, total
+from cloudgpu.core.billing.charges import money, period_charges, total
 from cloudgpu.core.billing.line_items import line_items
-from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import iso

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from cloudgpu.access.files import explain_os_errors, locked, remove, write_whole
 from cloudgpu.core.model.instances import Address
+from cloudgpu.core.model.machine import Machine, jump_of
 from cloudgpu.core.values.network import Jump
 from cloudgpu.errors import InvalidRequest
 
@@ -24,6 +25,11 @@ class SshHost:
     id: str
     address: Address
     jump: Jump | None = None
+
+
+def hosts_of(machines: Iterable[Machine]) -> list[SshHost]:
+    """Return those of these machines that have an address."""
+    return [SshHost(one.name, one.id, Address(*one.address), jump_of(one)) for one in machines if one.address]
 
 
 def write(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> None:

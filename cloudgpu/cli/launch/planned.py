@@ -204,7 +204,7 @@ def _erases(value: Plan) -> bool:
 
 
 def _is_open(network: Network) -> bool:
-    from cloudgpu.control.inputs.setup import ANYWHERE
+    from cloudgpu.core.values.network import ANYWHERE
 
     return not network["security_group"] and ANYWHERE in network["ssh_from"]
 

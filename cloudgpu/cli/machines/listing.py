@@ -27,7 +27,7 @@ def answer(
 
     session = open_session(os.environ, tell=tell)
     if not refresh:  # with it, the account is among those that did not answer, and why
-        from cloudgpu.control.session.account_settings import table_faults
+        from cloudgpu.control.session.reachable import table_faults
 
         for sentence in table_faults(session.settings):
             tell(sentence)

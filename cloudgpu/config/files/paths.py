@@ -43,6 +43,12 @@ class Home:
         return self.root / "policies"
 
     @property
+    def budget_dirs(self) -> list[Path]:
+        """Where files of budgets lie: in the project's policies, the user's own and the shipped ones. All count."""
+        policies = (Path.cwd() / ".cloudgpu" / "policies", self.policies, data_dir("policies"))
+        return [place for one in dict.fromkeys(policies) if (place := one / "budgets").is_dir()]
+
+    @property
     def ledger(self) -> Path:
         """The default ledger's directory."""
         return self.root / "ledger"

@@ -7,8 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudgpu.config.policies.file import load_limits
-from cloudgpu.config.policies.find import Found, lab_limits, load_policy, published_policy
-from cloudgpu.config.policies.terms import HomeTerms, is_from, limits_in, policy_in, terms_now
+from cloudgpu.config.policies.find import (
+    Found,
+    HomeTerms,
+    is_from,
+    lab_limits,
+    limits_in,
+    load_policy,
+    policy_in,
+    published_policy,
+    terms_now,
+)
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.description import FACTS, TYPED, Chosen, choose

@@ -240,8 +240,10 @@ def with_volume(session: Session, machine: Machine) -> Machine:
     Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.
     """
     volume = setup_from_json(machine.setup.record()).volume if machine.setup else None
+    if volume is None:
+        return machine
     provider = session.provider_of(machine)
-    if volume is None or not isinstance(provider, HasVolumes):
+    if not isinstance(provider, HasVolumes):
         return machine
     session.report(f"{machine.name}: attaching the volume {volume.name} as soon as it runs")
     machine = wait_until_running(session, machine)

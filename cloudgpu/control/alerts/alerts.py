@@ -58,7 +58,6 @@ from cloudgpu.core.team.people import People
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.last_seen import last_seen_at
-from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
@@ -90,8 +89,7 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     bills = session.ledger.billable_machines()
     machines = [_as_seen(session, machine, iso(now)) for machine in living_machines(bills)]
     of_machines = machine_findings(machines, dict(_asked_since(session, machines)), now)
-    over = ended_findings(map(_with_reason, (machine for machine in bills if machine.unrequested_stop)), now)
-    lost = lost_findings(map(_with_reason, (machine for machine in bills if machine.cluster)), now)
+    over, lost = ended_findings(bills, now), lost_findings(bills, now)
     jobs = _of_jobs(session, bills, now)
     alone = starmap(unguarded_finding, unguarded_machines(session, machines))
     return (
@@ -103,10 +101,6 @@ def found_here(session: Session) -> tuple[Finding, ...]:
         *price_leaps(machines, _factor_of(session)),
         *_held_back(session),
     )
-
-
-def _with_reason(machine: Machine) -> Machine:
-    return machine._replace(state_reason=reason_of(machine)) if machine.unrequested_stop else machine
 
 
 def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[Finding]:

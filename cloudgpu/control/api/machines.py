@@ -77,7 +77,8 @@ class Machines(Capability):
         from cloudgpu.control.launch.launch import launch, launch_document
         from cloudgpu.control.launch.plan import prepare
 
-        prepared = prepare(self._session, replace(parse_request(**asked), by_hand=True))
+        request = replace(parse_request(**asked), by_hand=True)
+        prepared = prepare(self._session, request)
         done = launch(self._session, prepared, wait=wait)
         reached = wait and done.machine.state == "running"
         on_start = on_start_of(self._session, done.machine, prepared.template) if reached else None

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from cloudgpu.config.files.paths import Home, data_dir
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.session.last_run import are_made
 from cloudgpu.control.session.session import Session
@@ -31,14 +30,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.log.base import View
 
-DIRECTORY = "budgets"
 _PER = {"usd_per_hour": "hour"}  # a month, whatever else a price of something that is kept is for
-
-
-def budget_paths(home: Home) -> tuple[Path, ...]:
-    """Return where files of budgets are looked for: the project's, the user's own, the shipped ones. All count."""
-    own = (Path.cwd() / ".cloudgpu" / "policies", home.policies, data_dir("policies"))
-    return tuple(dict.fromkeys(path / DIRECTORY for path in own))
 
 
 def budgets(session: Session) -> tuple[Budget, ...]:
@@ -47,8 +39,7 @@ def budgets(session: Session) -> tuple[Budget, ...]:
     Raises InvalidRequest for a fault in a file, and for a name that stands both in the ledger and in a file: neither
     is to win unseen.
     """
-    found = ledger_budgets(session)
-    of_files = _file_budgets(session)
+    found, of_files = _both(session)
     for one in of_files:
         if one.name in found:
             raise InvalidRequest(
@@ -65,8 +56,7 @@ def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]
 
     The ledger's wins in a run, so that its machines are judged. Raises InvalidRequest for a fault in a file.
     """
-    found = ledger_budgets(session)
-    of_files = _file_budgets(session)
+    found, of_files = _both(session)
     both = tuple(
         f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
         for one in of_files
@@ -75,15 +65,23 @@ def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]
     return (*found.values(), *(one for one in of_files if one.name not in found)), both
 
 
+def _both(session: Session) -> tuple[dict[str, Budget], tuple[Budget, ...]]:
+    """Return the budgets of the ledger, by name, and those of files."""
+    of_ledger, places = budgets_of(session.ledger.events(SUBJECT), zone_of), session.home.budget_dirs
+    return of_ledger, _loaded(places) if places else ()
+
+
 def ledger_budgets(session: Session) -> dict[str, Budget]:
     """Return the budgets that the ledger has, by name."""
     return budgets_of(session.ledger.events(SUBJECT), zone_of)
 
 
 def _file_budgets(session: Session) -> tuple[Budget, ...]:
-    places = [path for path in budget_paths(session.home) if path.is_dir()]
-    if not places:
-        return ()
+    places = session.home.budget_dirs
+    return _loaded(places) if places else ()
+
+
+def _loaded(places: Sequence[Path]) -> tuple[Budget, ...]:
     from cloudgpu.config.budgets import load_budgets  # reads YAML
 
     return load_budgets(places)

@@ -56,12 +56,12 @@ class _Gang(NamedTuple):
             return list(pool.map(call, self.nodes))
 
 
-def check_here(provider: str, cluster: ClusterNode | None) -> None:
+def check_here(provider: str, cluster: ClusterNode) -> None:
     """Raise InvalidRequest where machines of this computer are to have an engine that is not installed here.
 
     Other machines install it, or say whether they have it once they can be reached.
     """
-    if provider != "local" or cluster is None or cluster.engine == "none":
+    if provider != "local" or cluster.engine == "none":
         return
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
     missing = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if shutil.which(name, path=path) is None]

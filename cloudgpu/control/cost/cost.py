@@ -16,7 +16,7 @@ from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.advice.compare import clouds_of, desktops_cost
 from cloudgpu.core.billing.charge_notes import gaps_within
-from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.charges import money, shares
 from cloudgpu.core.billing.cost_groups import (
     By,
     CostQuery,
@@ -44,7 +44,6 @@ from cloudgpu.views.cost import (
     groups_value,
     lost_value,
     projection_value,
-    shares,
     total_value,
     with_fees,
 )

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
+from cloudgpu.core.billing.charges import period_charges
 from cloudgpu.core.billing.line_items import LineItem, line_items
-from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.config.money.currencies import rate_of
-from cloudgpu.core.billing.totals import period_charges
+from cloudgpu.core.billing.charges import period_charges
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.reconciliation.focus_import import Record, records

@@ -6,20 +6,22 @@ machines: how many nodes, which engine, what a lost node does.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TypedDict, Unpack, cast, get_args
+from typing import Any, TypedDict, Unpack, cast, get_args
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
-from cloudgpu.control.inputs.setup import setup_of
 from cloudgpu.core.launch.trust import check_exposure, parse_trust
 from cloudgpu.core.model.cluster import MAX_NODES, node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
-from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Requirements, Trust
 from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value, unknown_word
+from cloudgpu.core.values.network import ANYWHERE, WIDEST, parse_cidr, parse_jump
 from cloudgpu.core.values.times import from_iso, parse_duration
 from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_price
 from cloudgpu.errors import InvalidRequest
@@ -27,6 +29,8 @@ from cloudgpu.errors import InvalidRequest
 _DEFAULT = Setup()
 FURTHEST = timedelta(days=3660)  # as the longest duration
 _LONGEST_KEY = 63
+MAX_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
+_VOLUME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _LARGER = "AWS ParallelCluster, Google's cluster-toolkit, Azure CycleCloud, Kueue and SkyPilot"
 
 
@@ -176,7 +180,7 @@ def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
     check_keywords("up", asked, UpOptions.__annotations__)
     return UpRequest(
         want=_want(asked),
-        setup=setup_of(asked),
+        setup=_setup(asked),
         spot=asked.get("spot"),
         account=asked.get("account"),
         provider=asked.get("provider"),
@@ -210,6 +214,87 @@ def _want(asked: UpOptions) -> Requirements:
         or_on_demand=asked.get("or_on_demand", False),
         persistent=asked.get("persistent", False),
     )
+
+
+def _setup(options: Mapping[str, Any]) -> Setup:
+    """Return the setup that these words stand for; raise InvalidRequest for the first that cannot be read."""
+    _check_network_words(options)
+    network = Network(
+        ssh_from=_ssh_from(options.get("ssh_from"), anywhere=bool(options.get("ssh_from_anywhere"))),
+        subnet=options.get("subnet"),
+        security_group=options.get("security_group"),
+        public_ip=not options.get("no_public_ip"),
+        jump=_jump(options.get("jump")),
+    )
+    return Setup(
+        image=options.get("image"),
+        disk_gb=parse_size(options.get("disk"), "--disk"),
+        volume=parse_volume(options.get("volume")),
+        persistent=bool(options.get("persistent")),
+        network=network,
+    )
+
+
+def parse_size(value: int | str | None, field: str) -> int | None:
+    """Return whole GB, above zero: `100`, `100GB`; raise InvalidRequest that names `field` for anything else."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})(?:gb|gib|g)?", str(value).strip(), re.IGNORECASE | re.ASCII)
+    if found and 1 <= int(found[1]) <= MAX_GB:
+        return int(found[1])
+    raise InvalidRequest(
+        f"{shown(value)!r} is not a size of a disk: it is whole GB, from 1 to {MAX_GB:,}.",
+        field=field,
+        value=shown(value),
+        next="For example --disk 100" if field == "--disk" else "For example --volume data:200",
+    )
+
+
+def parse_volume(text: str | None) -> Volume | None:
+    """Return the data disk that `NAME` or `NAME:GB` names; raise InvalidRequest for anything else."""
+    if text is None:
+        return None
+    name, colon, size = text.partition(":")
+    if _VOLUME.fullmatch(name):
+        return Volume(name, parse_size(size, "--volume") if colon else None)
+    raise InvalidRequest(
+        f"{shown(name)!r} cannot be a volume's name: use 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.",
+        field="--volume",
+        value=shown(text),
+        next="For example --volume data for one that is there, --volume data:200 for one of 200 GB.",
+    )
+
+
+def _ssh_from(text: str | None, *, anywhere: bool) -> tuple[str, ...]:
+    if text is None:
+        return (ANYWHERE,) if anywhere else ()
+    network = parse_cidr(text, "--ssh-from", any_source=anywhere)
+    if anywhere and int(network.partition("/")[2]) >= WIDEST:
+        raise InvalidRequest(
+            f"--ssh-from {text} and --ssh-from-anywhere contradict each other.",
+            field="--ssh-from-anywhere",
+            value=text,
+            next="Leave one of them out.",
+        )
+    return (network,)
+
+
+def _jump(text: str | None) -> str | None:
+    if text is not None:
+        parse_jump(text)
+    return text
+
+
+def _check_network_words(asked: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest for words about the network that contradict each other."""
+    given = [option for option in ("--ssh-from", "--ssh-from-anywhere") if asked.get(option[2:].replace("-", "_"))]
+    if asked.get("security_group") and given:
+        raise InvalidRequest(
+            f"{given[0]} contradicts --security-group: that group decides who may connect over SSH, not cloudgpu.",
+            field=given[0],
+            value=asked.get("ssh_from"),
+            next=f"Leave {given[0]} out and let the address in yourself, or leave --security-group out.",
+        )
 
 
 def duration(value: timedelta | str | None, field: str) -> timedelta | None:

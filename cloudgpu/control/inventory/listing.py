@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.last_run import LastRun, overdue, read_last_run, unguarded
-from cloudgpu.control.session.reachable import reachable
+from cloudgpu.control.session.reachable import absences, reachable
 from cloudgpu.control.session.session import Session, living_machines, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
@@ -83,7 +82,7 @@ def list_machines(
     With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
     its machines are as last seen. `queues` says, by a cluster's id, what its queue has, where somebody knows.
     """
-    look = _sync(session) if refresh else None
+    look = _look(session) if refresh else None
     doubt = session.integrity_problem()
     if doubt is not None:
         session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
@@ -176,7 +175,7 @@ def machine(session: Session, machine: Machine) -> MachineDocument:
     return value
 
 
-def _sync(session: Session) -> SyncResult:
+def _look(session: Session) -> SyncResult:
     from cloudgpu.control.inventory.sync import sync_all
 
     look = sync_all(session)

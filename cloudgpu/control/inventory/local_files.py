@@ -7,8 +7,7 @@ from cloudgpu.access.ssh import ssh_config
 from cloudgpu.access.tunnel import background
 from cloudgpu.control.network.authorized_keys import pin_shared
 from cloudgpu.control.session.session import Session, living_machines
-from cloudgpu.core.model.instances import Address
-from cloudgpu.core.model.machine import Machine, jump_of
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger import saved_calls as saved
@@ -42,31 +41,23 @@ def clean_up(session: Session) -> None:
     for token, lock in calls:
         if token not in {row.token for row in alive} and not session.is_locked(lock):
             saved.delete(session.home.attempts, token)
-    known = {row.id: row for row in machines}
+    living, known = {row.id for row in alive}, {row.id: row for row in machines}
+    gone = {one for one in {*pinned, *tunnelled} - living if not _is_between_attempts(session, known.get(one))}
     for machine in pinned:
-        if machine not in known or not _may_live(session, known[machine]):
+        if machine in gone:
             known_hosts.unpin(session.home.known_hosts, machine)
-    gone = [machine for machine in tunnelled if machine not in known or not _may_live(session, known[machine])]
-    for machine in gone:
-        background.stop(session.home.tunnels, machine)
+    for machine in tunnelled:
+        if machine in gone:
+            background.stop(session.home.tunnels, machine)
     for row in alive:
         if row.shared:  # the system's own ssh can verify it then, too
             pin_shared(session, row)
-    write_ssh_config(session, alive)
-
-
-def _may_live(session: Session, machine: Machine) -> bool:
-    """Say whether a machine lives, or is between two attempts of a launch that goes on."""
-    return machine.terminated_at is None or session.is_locked(lock_name(machine.key or machine.id))
-
-
-def write_ssh_config(session: Session, running: list[Machine]) -> None:
-    """Write the config for every machine that has an address; remove it when there is none."""
-    hosts = [
-        ssh_config.SshHost(machine.name, machine.id, Address(*machine.address), jump_of(machine))
-        for machine in running
-        if machine.address
-    ]
+    hosts = ssh_config.hosts_of(alive)
     ssh_config.write(
         session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
     )
+
+
+def _is_between_attempts(session: Session, machine: Machine | None) -> bool:
+    """Say whether a machine that does not live is between two attempts of a launch that goes on."""
+    return machine is not None and session.is_locked(lock_name(machine.key or machine.id))

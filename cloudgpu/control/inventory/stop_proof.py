@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.changes import change_events
 from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
+from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on, not_none
 from cloudgpu.errors import (
     InstanceNotFound,
@@ -22,7 +23,6 @@ from cloudgpu.errors import (
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.providers.patience import UnansweredRounds
 from cloudgpu.providers.shared.calls import Waiting
-from cloudgpu.views.machines import cloud_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,10 +31,11 @@ from cloudgpu.core.events.observations import (
     is_resized,
     lines_of,
     not_before,
+    one_per_machine,
     too_fresh,
 )
 from cloudgpu.core.events.projection import project_event
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here, reachable_regions
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
@@ -96,7 +97,7 @@ def sync_accounts(
                 shared[account] = provider
     machines = session.ledger.machines()
     kept_of = (accounts if retained else ()) if isinstance(retained, bool) else retained
-    to_price, regions = pricing.to_ask(session, machines), regions_of(machines)
+    to_price, regions = pricing.to_ask(session, machines), reachable_regions(machines)
     found_whose = []
     for answer in ask_accounts(
         session, accounts, asked_at, to_price, regions, retained_of=kept_of, again_after=again_after
@@ -121,14 +122,6 @@ def sync_accounts(
     return look
 
 
-def regions_of(machines: Sequence[Machine]) -> dict[str, set[str]]:
-    """Return where machines lie that may cost something now, by the kind of provider."""
-    found: dict[str, set[str]] = {}
-    for machine in filter(is_reachable_here, machines):
-        found.setdefault(machine.provider, set()).add(machine.region)
-    return found
-
-
 def _elsewhere(
     session: Session, accounts: Sequence[str], whose: Sequence[AccountScope], look: SyncResult
 ) -> list[Unanswered]:
@@ -136,14 +129,11 @@ def _elsewhere(
 
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
     """
-    every = set(accounts) >= set(used_accounts(session))
-    machines = [
-        machine
-        for machine in session.ledger.machines()
-        if is_reachable_here(machine) and (every or machine.account in accounts)
-    ]
     named = {gap.scope for gap in look.unanswered}
-    machines = [machine for machine in machines if machine.account not in named]
+    machines = [one for one in session.ledger.machines() if is_reachable_here(one) and one.account not in named]
+    theirs = [machine for machine in machines if machine.account in accounts]
+    if len(theirs) < len(machines) and not set(accounts) >= set(used_accounts(session)):
+        machines = theirs
     return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in named]
 
 
@@ -180,27 +170,6 @@ def _noted(session: Session, machine: Machine, line: Draft) -> Machine:
         return project_event(machine, line)
 
 
-def _one_per_machine(instances: Sequence[Instance], machines: dict[str, Machine], look: SyncResult) -> list[Instance]:
-    """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
-
-    A second living one is named as a gap.
-    """
-
-    def place(one: Instance) -> tuple[bool, bool]:
-        row = machines.get(one.tags[TAG_ID])
-        return one.state is State.TERMINATED, row is not None and row.provider_id != one.id
-
-    chosen: dict[str, Instance] = {}
-    for instance in sorted(instances, key=place):
-        machine = instance.tags[TAG_ID]
-        if machine in chosen and instance.state is not State.TERMINATED:
-            both = f"{chosen[machine].id} and {instance.id}"
-            why = f"it has two living machines, {both}, and cloudgpu manages only the first"
-            look.unanswered.append(Unanswered(machine, why))
-        chosen.setdefault(machine, instance)
-    return list(chosen.values())
-
-
 def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
     account, listing, now = answer.account, answer.listing, answer.asked_at
     look.unanswered += listing.unanswered
@@ -213,7 +182,9 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
     drafts: list[Draft] = lines_of(answer.priced, list(machines.values()), now)
     ours: set[str] = set()
     mine = [one for one in mine if _is_ours(one, every, machines, answer, look)]
-    for instance in _one_per_machine([one for one in mine if _is_of_this_life(machines, one)], machines, look):
+    chosen, twice = one_per_machine([one for one in mine if _is_of_this_life(machines, one)], machines)
+    look.unanswered += twice
+    for instance in chosen:
         ours.add(instance.tags[TAG_ID])
         look.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
         drafts += _seen(session, machines.get(instance.tags[TAG_ID]), instance, look, answer)
@@ -291,7 +262,7 @@ def _is_asked(machine: Machine, listing: Listing) -> bool:
     return machine.launch_status != "open" or covers(listing, machine)
 
 
-def _is_of_this_life(machines: dict[str, Machine], instance: Instance) -> bool:
+def _is_of_this_life(machines: Mapping[str, Machine], instance: Instance) -> bool:
     """Say whether this is no machine of an earlier launch, which clouds go on showing for a while after its end."""
     row = machines.get(instance.tags[TAG_ID])
     gone = instance.state in (State.TERMINATED, State.STOPPING)

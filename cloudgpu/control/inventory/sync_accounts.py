@@ -101,7 +101,8 @@ def list_account(session: Session, account: str, again_after: float | None = Non
     begun = time.monotonic()
     found = _once(session, account)
     spent = time.monotonic() - begun
-    if again_after is None or not _gaps(found) or spent + again_after >= patience_s():
+    is_complete = isinstance(found, Listing) and not found.unanswered
+    if again_after is None or is_complete or spent + again_after >= patience_s():
         return found
     session.pause(again_after)
     second = _once(session, account)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs, jobs_spent
+from cloudgpu.core.billing.charges import unpriced_of
 from cloudgpu.core.values.naming import did_you_mean, near, tag_value
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.views.jobs import job_value as value_of
-from cloudgpu.views.machines import unpriced_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from cloudgpu.control.launch.candidates import Candidate, Candidates, Passed, passing
+from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, Passed, passing
 from cloudgpu.control.launch.offers import offers_in, with_constraint
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
@@ -25,29 +25,8 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Provider
 
-_SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
 # What is said where nobody has an offer: that somebody did not answer comes before that others have nothing.
 _GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
-
-
-@dataclass(frozen=True, slots=True)
-class OffersFound:
-    """All offers, in the order of trying, and the candidates that have them, each with its request as it is tied."""
-
-    offers: tuple[Offer, ...]
-    candidates: Candidates
-    less: tuple[Offer, ...] = ()  # of less trust than is accepted: only spoken of
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Who was passed over for another reason than that it has nothing to offer."""
-        others = (one for one in self.candidates.passed if not _has_nothing(one.fault))
-        return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
-
-
-def _has_nothing(error: CloudgpuError) -> bool:
-    """Say whether a fault means no more than that this account does not sell what is meant."""
-    return isinstance(error, NoCapacity) or (isinstance(error, InvalidRequest) and error.field in _SOLD_ELSEWHERE)
 
 
 def offers_of_any_provider(session: Session, candidates: Candidates, there: Machine | None) -> OffersFound:

@@ -12,7 +12,7 @@ from cloudgpu.control.budgets.credit import credit_notes, planned_credit
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
-from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal, shorter_launch
+from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal
 from cloudgpu.core.launch.plan import budget_subject
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
@@ -33,14 +33,6 @@ def sync_for_budgets(session: Session, prepared: Prepared) -> None:
     """Look at the accounts that the budgets span which cover the plan, where the last sync is old."""
     row = budget_subject(prepared.plan, prepared.name)
     sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
-
-
-def budget_remedy(session: Session, prepared: Prepared) -> Remedy:
-    """Return how less can be asked for than this plan."""
-    plan = prepared.plan
-    command = f"cloudgpu start {prepared.name}" if prepared.again else "add"
-    lease = plan.expires - session.clock()
-    return Remedy(shorter_launch(session.clock(), lease, command), offers=prepared.offers)
 
 
 def budget_question(session: Session, prepared: Prepared) -> AdmissionRequest | None:
@@ -64,7 +56,7 @@ def check_budgets(session: Session, prepared: Prepared) -> None:
         raise credit_refusal(fit, request.name or prepared.name or "this machine", lease)
     ask = budget_question(session, prepared)
     if ask is not None:
-        check_asking(ask, prepared.override, budget_remedy(session, prepared))
+        check_asking(ask, prepared.override, prepared.remedy(session.clock()))
 
 
 def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | CloudgpuError | None:
@@ -89,13 +81,11 @@ def check_asking(request: AdmissionRequest, override: str | None, way: Remedy) -
         raise refusal(request, way)
 
 
-def differences(session: Session, prepared: Prepared, machine: Machine | None) -> list[RequestDifference]:
+def differences(session: Session, prepared: Prepared, machine: Machine) -> list[RequestDifference]:
     """Return each option in which this request is not the one that launched the machine, and how to have it so.
 
-    None where the request returns no machine. One that was taken up without its launch record is compared with nothing.
+    One that was taken up without its launch record is compared with nothing.
     """
-    if machine is None:
-        return []
     launch = next((one for one in session.ledger.events(machine.id) if one.kind == "launch_intended"), None)
     if launch is None:
         return []
@@ -104,8 +94,9 @@ def differences(session: Session, prepared: Prepared, machine: Machine | None) -
 
 def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
-    existing = None if prepared.existing is None else machine(session, prepared.existing)
-    differs = differences(session, prepared, prepared.existing)
+    there = prepared.existing
+    existing = None if there is None else machine(session, there)
+    differs = [] if there is None else differences(session, prepared, there)
     return {"plan": _plan(session, prepared), "existing": existing, "differences": differs}
 
 

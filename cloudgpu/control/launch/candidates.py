@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.config.settings import ANY
 from cloudgpu.config.templates.find import Template
 from cloudgpu.control.inputs.launch_request import ClusterRequest, UpRequest
-from cloudgpu.control.inputs.setup import check_setup
 from cloudgpu.control.launch.containers import check_container, with_room
 from cloudgpu.control.policies.resolve import Agreed, agreed
 from cloudgpu.control.records.named_resources import named_resources
@@ -32,9 +31,10 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.providers.abilities import Pausable
+from cloudgpu.providers.abilities import HasVolumes, Pausable, Reachable, Resolves
 from cloudgpu.providers.base import Provider
 
+_SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
 _OF_THE_ACCOUNT = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer
 
 
@@ -90,6 +90,26 @@ class Candidates:
             return request
         # Whether a disk is kept is the policy's to say, and that may be one account's own.
         return replace(request, provider=ANY, account=ANY, setup=replace(request.setup, keep_disk=True))
+
+
+@dataclass(frozen=True, slots=True)
+class OffersFound:
+    """All offers, in the order of trying, and the candidates that have them, each with its request as it is tied."""
+
+    offers: tuple[Offer, ...]
+    candidates: Candidates
+    less: tuple[Offer, ...] = ()  # of less trust than is accepted: only spoken of
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Who was passed over for another reason than that it has nothing to offer."""
+        others = (one for one in self.candidates.passed if not _has_nothing(one.fault))
+        return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
+
+
+def _has_nothing(error: CloudgpuError) -> bool:
+    """Say whether a fault means no more than that this account does not sell what is meant."""
+    return isinstance(error, NoCapacity) or (isinstance(error, InvalidRequest) and error.field in _SOLD_ELSEWHERE)
 
 
 def candidates_of(session: Session, request: UpRequest, template: Template) -> Candidates:
@@ -164,8 +184,9 @@ def _request(
     market = (
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )
-    check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
-    check_container(provider, template, _cluster(request, template))
+    _check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
+    cluster = _cluster(request, template)
+    check_container(provider, template, cluster)
     _check_spot(request, provider, market)
     owner = owner_of(session, request)
     project = request.project.strip() if request.project else session.settings.project
@@ -190,8 +211,48 @@ def _request(
         setup=_setup(request.setup, template, keep_disk=keep_disk),
         policy_by=terms.by,
         terms=terms.terms.record(),
-        cluster=_cluster(request, template),
+        cluster=cluster,
     ), terms
+
+
+def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_demand: bool) -> None:
+    """Raise InvalidRequest for what was asked for and cannot mean anything at this provider or on this market.
+
+    Nothing that was typed is ever ignored.
+    """
+    for option, given in (("--persistent", setup.persistent), ("--or-on-demand", or_on_demand)):
+        if given and market is not Market.SPOT:
+            raise InvalidRequest(
+                f"{option} is for spot machines, and this one is on demand.",
+                field=option,
+                value=str(market),
+                next=f"Add --spot, or leave {option} out.",
+            )
+    for option, what in _missing(provider, setup):
+        raise InvalidRequest(
+            f"The {provider.kind} provider has no {what}, so {option} cannot be used there.",
+            field=option,
+            value=provider.kind,
+            next=f"Leave {option} out, or choose another --provider.",
+        )
+
+
+def _missing(provider: Provider, setup: Setup) -> Iterator[tuple[str, str]]:
+    """Yield each option that was given and what it is about, where the provider has no such thing."""
+    looks_up, network = isinstance(provider, Resolves), setup.network
+    says_who = isinstance(provider, Reachable)
+    words = (
+        ("--image", setup.image, "images", looks_up),
+        ("--disk", setup.disk_gb, "system disk of a chosen size", looks_up),
+        ("--volume", setup.volume, "data disks", isinstance(provider, HasVolumes)),
+        ("--subnet", network.subnet, "subnets", looks_up),
+        ("--security-group", network.security_group, "security groups", says_who),
+        ("--ssh-from", network.ssh_from, "rules about who may connect", says_who),
+        ("--no-public-ip", not network.public_ip, "public addresses to leave out", looks_up),
+        ("--jump", network.jump, "networks behind a jump host", looks_up),
+        ("--persistent", setup.persistent, "spot requests", looks_up),
+    )
+    return ((option, what) for option, given, what, knows in words if given and not knows)
 
 
 def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:

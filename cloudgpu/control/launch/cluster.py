@@ -21,39 +21,14 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Attempt
-    from cloudgpu.core.model.offers import Offer
 
     Covered = Callable[[Machine], bool]  # whether the plan that was agreed to pays for it
 
 
-def node_offers(prepared: Prepared, offer: Offer) -> list[Offer]:
-    """Return the offer of each node of a launch that begins at this offer: own machines have one node each.
-
-    Raises NoCapacity where fewer hosts than nodes fit.
-    """
-    if prepared.plan.nodes == 1 or offer.available.provider != "ssh":
-        return [offer] * prepared.plan.nodes
-    rest = prepared.offers[prepared.offers.index(offer) :] if offer in prepared.offers else (offer,)
-    hosts = {one.available.region: one for one in reversed(rest) if one.available.account == offer.available.account}
-    if len(hosts) < prepared.plan.nodes:
-        raise NoCapacity(
-            f"{prepared.plan.nodes} nodes need as many machines of yours that fit, and there are {len(hosts)} from "
-            f"{offer.available.region} on.",
-            field="--nodes",
-            value=str(prepared.plan.nodes),
-            next="Ask for fewer nodes, or add a host: cloudgpu init ssh",
-        )
-    return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.available.region)][
-        : prepared.plan.nodes
-    ]
-
-
 def nodes_launched(session: Session, machine: Machine) -> list[Machine]:
-    """Return the nodes that live of the cluster that a machine is of, in order; itself for a machine of its own."""
-    cluster = machine.cluster
-    if cluster is None:
-        return [machine]
-    machines = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id == cluster.id]
+    """Return the nodes that live of the cluster that a machine is of, in order; itself where none does."""
+    cluster = not_none(machine.cluster).id
+    machines = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id == cluster]
     return sorted((row for row in machines if row.terminated_at is None), key=_node) or [machine]
 
 

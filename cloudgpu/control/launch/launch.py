@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from cloudgpu.control.inventory.unrecorded_termination import terminate_without_
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
 from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
-from cloudgpu.control.launch.cluster import find_or_settle_node, node_offers, nodes_launched
+from cloudgpu.control.launch.cluster import find_or_settle_node, nodes_launched
 from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
@@ -34,9 +33,10 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.launch.plan import Lease, budget_subject
+from cloudgpu.core.launch.attempt import launching
+from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name
+from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -47,14 +47,13 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
-from cloudgpu.providers.abilities import Resolved, Taggable
+from cloudgpu.providers.abilities import Resolved, Taggable, needs_run
 from cloudgpu.underway import changing
 from cloudgpu.views.plans import plan_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cloudgpu.core.model.launch import Attempt
     from cloudgpu.views.documents.machines.machines import UpDocument
 
 
@@ -110,10 +109,11 @@ def launch(
             except ProviderUnavailable as error:
                 error.next = SETTLES_FIRST if prepared.new else error.next
                 raise
-        nodes = nodes_launched(session, machine)
-        with _launched(machine):
+        nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
+        left = launched_text(machine)
+        with changing(left):
             nodes = [timers.guard(session, one, "launch") for one in nodes]
-    with _launched(machine):
+    with changing(left):
         if not found or any(one.state in ("running", "pending") for one in nodes):
             nodes = _all_ready(session, nodes, found=found, wait=wait)
         clean_up_local_files(session)
@@ -127,18 +127,9 @@ def launch_document(session: Session, prepared: Prepared, done: Launched, on_sta
         "nodes": [machine(session, one) for one in done.nodes] if len(done.nodes) > 1 else [],
         "found": done.found,
         "on_start": on_start,
-        "differences": differences(session, prepared, done.machine if done.found else None),
+        "differences": differences(session, prepared, done.machine) if done.found else [],
         "plan": plan_value(prepared.plan),
     }
-
-
-def _launched(machine: Machine) -> AbstractContextManager[None]:
-    name, billed = command_name(machine), and_billed(machine, " and billed")
-    return changing(
-        f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
-        if machine.terminated_at is None
-        else f"{name} does not run; its disk remains."
-    )
 
 
 def _sync_if_old(session: Session, prepared: Prepared) -> None:
@@ -198,7 +189,7 @@ def _found_or_resolved(session: Session, prepared: Prepared, agree: Callable[[],
 
 
 def _cluster_found(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
-    """Return a node of this request's cluster as `_found_or_settled` returns the machine of a request."""
+    """Return a node of this request's cluster as `_found_or_resolved` returns the machine of a request."""
     until = session.clock() + SEND_WITHIN
     machine, found = find_or_settle_node(
         session, prepared, agree, until, covered=lambda one: _is_covered(session, prepared, one)
@@ -282,16 +273,17 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             looked.add(offer.available.account)
             _sync_account(session, prepared, offer)
         try:
-            places = [(one, _resolved(session, prepared, one)) for one in node_offers(prepared, offer)]
-            if not prepared.no_guard:  # the run that the plan relied on may have fallen silent since
-                check_launch_guarded(session, prepared.candidates.of(offer).provider, *places[0])
+            each = node_offers(prepared.plan.nodes, offer, prepared.offers)
+            places = [(one, _resolved(session, prepared, one)) for one in each]
+            if not prepared.no_guard and needs_run(prepared.candidates.of(offer).provider, *places[0]):
+                check_launch_guarded(session, offer)  # the run that the plan relied on may have fallen silent since
         except refused.unsent as error:  # known before anything is sent
             session.report(refused.add(offer, error))
             continue
         if is_forgotten(session, offer.available.account):
             session.report(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
         attempts = record(session, prepared, places)
-        session.report(_launching(attempts))
+        session.report(launching(attempts))
         try:
             send_all(session, attempts, deadline=session.clock() + SEND_WITHIN)
         except refused.sent as error:
@@ -302,14 +294,6 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return machine
     raise _refused_everywhere(prepared, refused.first)
-
-
-def _launching(attempts: Sequence[Attempt]) -> str:
-    request, item = attempts[0].request, attempts[0].offer.available
-    if len(attempts) == 1 or request.cluster is None:
-        return f"launching {request.name} on {item.provider} ({item.zone})"
-    zones = ", ".join(dict.fromkeys(one.offer.available.zone for one in attempts))
-    return f"launching {request.cluster.name} on {item.provider} ({zones}): {len(attempts)} machines"
 
 
 def _tied(session: Session, prepared: Prepared) -> Prepared:

@@ -35,7 +35,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, as_able
+from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, as_able, needs_run
 from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
@@ -196,8 +196,8 @@ def first_launchable(
         at = candidates.of(offer)
         try:
             resolved = resolve(at.provider, at.request, offer)
-            if not no_guard:
-                check_launch_guarded(session, at.provider, offer, resolved)
+            if not no_guard and needs_run(at.provider, offer, resolved):
+                check_launch_guarded(session, offer)
         except refused.unsent as error:
             session.report(refused.add(offer, error))
             continue

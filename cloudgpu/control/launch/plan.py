@@ -11,9 +11,16 @@ from cloudgpu.config.templates.find import Template
 from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
 from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
-from cloudgpu.control.inputs.setup import setup_remarks
-from cloudgpu.control.launch.any_provider import OffersFound, offers_of_any_provider, volume_accounts
-from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
+from cloudgpu.control.launch.any_provider import offers_of_any_provider, volume_accounts
+from cloudgpu.control.launch.candidates import (
+    Candidate,
+    Candidates,
+    OffersFound,
+    candidate,
+    candidates_of,
+    check_volume,
+    owner_of,
+)
 from cloudgpu.control.launch.containers import container_remarks, runnable
 from cloudgpu.control.launch.offers import (
     Exact,
@@ -26,11 +33,12 @@ from cloudgpu.control.launch.offers import (
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
-from cloudgpu.control.session.guarding import needs_guard, run_of_launch
+from cloudgpu.control.session.guarding import run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override, check_owner
 from cloudgpu.core.budgets.credit import CreditFit
-from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of
+from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
+from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of, setup_remarks
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.launch.trust import check_exposure, password_remarks, passwords_of, trust_remarks
@@ -43,7 +51,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import WritesAtHome, guarding
+from cloudgpu.providers.abilities import WritesAtHome, guarding, needs_run
 from cloudgpu.providers.base import Provider
 
 Planned = TypeVar("Planned")
@@ -69,6 +77,11 @@ class Prepared:
     override: str | None = None  # why a budget is to be passed
     no_guard: bool = False  # launched though nothing would end it
     credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
+
+    def remedy(self, now: datetime) -> Remedy:
+        """Return how less can be asked for than this plan."""
+        command = f"cloudgpu start {self.name}" if self.again else "add"
+        return Remedy(shorter_launch(now, self.plan.expires - now, command), offers=self.offers)
 
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
@@ -225,10 +238,12 @@ def _plan(
     """Return the plan whose first offer is `first`, followed by those that come after it; `unfit` are passed over."""
     at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
     request, provider = at.request, at.provider
-    check_here(provider.kind, request.cluster)
+    if request.cluster is not None:
+        check_here(provider.kind, request.cluster)
     guarded = guarding(provider, resolved)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
-    run = run_of_launch(session, provider, first.offer, resolved)
+    alone = needs_run(provider, first.offer, resolved)  # but for runs of the reaper
+    run = run_of_launch(session, first.offer) if alone else None
     left_out = {part.kind for part in parts} - provider.runs_parts
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
@@ -244,7 +259,7 @@ def _plan(
         *resolved.remarks,
         *at.remarks,
         *_of_cluster(session, request, first.offer),
-        *_only_runs(session, provider, first, run, request),
+        *(_only_runs(session, run, request) if alone else ()),
     )
     return launch_plan(
         request,
@@ -253,7 +268,7 @@ def _plan(
         guards=layers_of(guarded, resolved.guards, nodes_of(request)),
         guarded=guarded,
         run=run,
-        waived=no_guard and needs_guard(provider, first.offer, resolved),
+        waived=no_guard and alone,
         now=now,
         extras=extras_of(first.offer, resolved),
         remarks=(*remarks, *_other_terms(found, at)),
@@ -273,15 +288,11 @@ def _of_cluster(session: Session, request: LaunchRequest, offer: Offer) -> Itera
         yield from cluster_remarks(request.cluster.nodes, offer.available, session.ledger.machines())
 
 
-def _only_runs(
-    session: Session, provider: Provider, first: Exact, run: ScheduledRun | None, request: LaunchRequest
-) -> Iterator[Note]:
+def _only_runs(session: Session, run: ScheduledRun | None, request: LaunchRequest) -> Iterator[Note]:
     """Yield that scheduled runs are the only layer, whose they are, and whether somebody hears when they stop.
 
     Runs that come more seldom than the lease is long end a machine late, and that costs.
     """
-    if not needs_guard(provider, first.offer, first.resolved):
-        return
     if run is None:
         yield Note("nothing ends this machine by itself: no scheduled run of the reaper is relied on", NoteKind.GUARD)
         return

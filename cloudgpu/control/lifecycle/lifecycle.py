@@ -36,6 +36,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import lease_set, requested, start_refused
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_owned, not_none, unproved
 from cloudgpu.core.model.resources import ProviderResource
@@ -50,7 +51,6 @@ from cloudgpu.providers.abilities import Pausable, Remains, WritesAtHome
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
 from cloudgpu.views.ended import ended_error
-from cloudgpu.views.machines import cloud_id
 
 # Where a person ends a machine without cloudgpu. REGION, ZONE and ID are the machine's.
 CONSOLES = {

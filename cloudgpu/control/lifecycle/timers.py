@@ -17,10 +17,11 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.machine_lines import timer_set
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name, not_none
+from cloudgpu.core.policies.guards import timer_is_due
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction
+from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction, timer_action
 
 _Set = tuple[datetime | None, bool]  # when a timer fires now, None for none; and whether that was changed
 AT_ONCE = 8  # timers set side by side
@@ -49,7 +50,7 @@ def guard(session: Session, machine: Machine, why: str) -> Machine:
     Raises nothing: what fails is told, and tried again by the next run.
     """
     provider = _able(session, machine)
-    if provider is None or not _is_due(machine, session.clock()):
+    if provider is None or not timer_is_due(machine, session.clock()):
         return machine
     try:
         return _set(session, provider, machine, why)
@@ -175,7 +176,7 @@ def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False
     `machines` may have ended ones among them. A `sweep` asks the providers which timers there are, and compares.
     """
     done, machines, now = Repaired(), list(machines), session.clock()
-    due = [machine for machine in machines if _is_due(machine, now)]
+    due = [machine for machine in machines if timer_is_due(machine, now)]
     outlived = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
     _set_due(session, due, done)
     _each(session, outlived, _untimed, done)
@@ -258,7 +259,7 @@ def _tried(
 
 def _timed(provider: SetsTimer, machine: Machine) -> _Set:
     at = from_iso(not_none(machine.renew_until))
-    return at, provider.set_timer(not_none(machine.provider_id), at, does=_does(machine))
+    return at, provider.set_timer(not_none(machine.provider_id), at, does=timer_action(machine))
 
 
 def _untimed(provider: SetsTimer, machine: Machine) -> _Set:
@@ -294,31 +295,14 @@ def _compared(session: Session, machines: list[Machine], found: Mapping[str, dat
 
 def _wanted(machines: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
     for machine in machines:
-        needs = _is_due(_without_timer(machine), now)
+        needs = timer_is_due(_without_timer(machine), now)
         yield machine, from_iso(not_none(machine.renew_until)) if needs else None
-
-
-def _is_due(machine: Machine, now: datetime) -> bool:
-    """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
-    if machine.terminated_at is not None or machine.provider_id is None or machine.renew_until is None:
-        return False
-    rests = machine.state in ("stopped", "deallocated") and not machine.billed
-    return machine.timer != machine.renew_until and not (rests and from_iso(machine.renew_until) <= now)
 
 
 def _may_fire(machine: Machine, now: datetime) -> bool:
     """Say whether the last timer that was set might still do something."""
     at = machine.timer
-    return at is not None and (from_iso(at) + PRECISE > now or _does(machine) is TimerAction.STOP_AGAIN)
-
-
-def _does(machine: Machine) -> TimerAction | None:
-    """Return what a timer does with this machine; None where its launch is not known."""
-    if machine.stoppable is None:
-        return None
-    if not machine.stoppable:
-        return TimerAction.TERMINATE
-    return TimerAction.STOP_AGAIN if machine.setup and machine.setup.persistent else TimerAction.STOP
+    return at is not None and (from_iso(at) + PRECISE > now or timer_action(machine) is TimerAction.STOP_AGAIN)
 
 
 def _set(session: Session, provider: SetsTimer, machine: Machine, why: str) -> Machine:

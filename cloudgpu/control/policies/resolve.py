@@ -13,13 +13,15 @@ from cloudgpu.config.policies.file import load_limits
 from cloudgpu.config.policies.find import (
     LIMITS,
     Found,
+    is_from,
     lab_limits,
     load_policy,
     policy_names,
     policy_paths,
     published_policy,
+    terms_now,
+    terms_of,
 )
-from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of
@@ -40,7 +42,7 @@ class Agreed:
     """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
 
     `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it
-    (`config.policies.terms`).
+    (`config.policies.find`).
     """
 
     policy: Policy

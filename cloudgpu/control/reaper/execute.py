@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_together
 from cloudgpu.control.reaper.cluster_end import end_cluster
-from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, recheck
+from cloudgpu.control.reaper.recheck import LOCK, Judge, recheck
 from cloudgpu.control.reaper.single_end import end_each
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, MachineView
@@ -82,7 +82,7 @@ def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]
 def _execute_group(session: Session, *, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
     _wait_out(session, items)
     ends, outcome = recheck(session, items, judge)
-    late = [one for one in ends if one.decision.rule in _BY_USE and is_stale(session, one)]
+    late = [one for one in ends if one.decision.rule in _BY_USE and one.is_stale(session.clock())]
     if late:  # the others of a large pass, or a slow cloud, have taken minutes
         fresh, more = recheck(session, late, judge)
         outcome.add(more)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
-from cloudgpu.control.inventory.sync import regions_of, sync_accounts
+from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
@@ -23,7 +23,7 @@ from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import instance_observed, is_news
 from cloudgpu.core.events.projection import project_event
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, reachable_regions
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
@@ -71,7 +71,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         for machine in machines
         if has_retained_resources(machine) and machine.parked and not retention_rules.is_parked(machine)
     ]
-    remembered = nullcontext() if sweep else session.by_remembered_regions(regions_of(machines))
+    remembered = nullcontext() if sweep else session.by_remembered_regions(reachable_regions(machines))
     with remembered:
         found = sync_accounts(
             session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S
@@ -109,7 +109,7 @@ def rehearse(session: Session) -> Snapshot:
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    with session.by_remembered_regions(regions_of(known)):
+    with session.by_remembered_regions(reachable_regions(known)):
         listings = list_accounts(session, accounts)
     mine = living_machines(known)
     whose = [_whose(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]

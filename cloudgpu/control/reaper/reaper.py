@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from cloudgpu.config.policies.chosen import refuse_broken, unresolved
-from cloudgpu.config.policies.terms import changed_terms
+from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import pass_budgets, standings
 from cloudgpu.control.lifecycle.timers import Repaired, repair

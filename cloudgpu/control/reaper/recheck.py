@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import sync_some
@@ -19,9 +18,8 @@ from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.reaper.clusters import blocked_by_other_nodes
 from cloudgpu.core.reaper.decisions import Decision, MachineView
-from cloudgpu.core.reaper.outcome import EndItem, Outcome, busy, lock_of
+from cloudgpu.core.reaper.outcome import EndItem, Outcome, busy, lock_of, split_ends
 from cloudgpu.core.reaper.result import NotEnded
 from cloudgpu.core.reaper.seen import with_report, with_row
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
@@ -86,21 +84,7 @@ def split_still_to_end(session: Session, items: Sequence[EndItem], judge: Judge)
     rows = cluster_nodes(session, latest)
     decisions = judge(latest, rows)
     judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
-    return _ends_of(judged, rows)
-
-
-def _ends_of(judged: Sequence[EndItem], machines: Sequence[Machine]) -> tuple[list[EndItem], Outcome]:
-    """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
-    ends = [one for one in judged if one.decision.ends]
-    kept = [one for one in judged if not one.decision.ends]
-    partly = blocked_by_other_nodes([one.id for one in ends], machines)
-    outcome = Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
-    outcome.spared += [one.left(PARTLY) for one in ends if one.id in partly]
-    return [one for one in ends if one.id not in partly], outcome
-
-
-PARTLY = "another node of its cluster cannot be ended with it now; the next run checks again"
-GOOD_FOR = timedelta(minutes=1)  # a sync: machines before this one may have taken a quarter of an hour to end
+    return split_ends(judged, rows)
 
 
 def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
@@ -109,14 +93,9 @@ def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[l
     fresh = _seen_again(session, items, outcome)
     rows = cluster_nodes(session, fresh)
     again = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
-    ends, others = _ends_of(again, rows)
+    ends, others = split_ends(again, rows)
     outcome.add(others)
     return ends, outcome
-
-
-def is_stale(session: Session, item: EndItem) -> bool:
-    """Say whether so much time has passed since the sync of it that somebody may be at work there by now."""
-    return item.looked_at is None or session.clock() - item.looked_at > GOOD_FOR
 
 
 def _seen_again(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:

@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import found_at_home
-from cloudgpu.control.session.guarding import own_home, scheduled_records
-from cloudgpu.control.session.last_run import carry_forward, read_last_run
+from cloudgpu.control.session.guarding import own_home
+from cloudgpu.control.session.last_run import earlier
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.budgets.credit import KnownCredit, latest_credits
 from cloudgpu.core.events.annotations import not_before_said
 from cloudgpu.core.events.general_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
@@ -29,7 +28,6 @@ from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.records import CreditRecord
 
 
 def left_over(session: Session) -> tuple[str, ...]:
@@ -92,7 +90,7 @@ def _line(one: Decision, now: datetime) -> Draft:
 def record_run(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
     """Write that the run has ended, and how."""
     now, ok = session.clock(), found.is_whole_here
-    ok_at, sweep_at = carry_forward(session.ledger, ok=ok, sweep=sweep, now=now)
+    before = earlier(session, ok=ok, sweep=sweep, now=now, read=found.credits)
     line = reap_finished(
         verb,
         now,
@@ -108,23 +106,18 @@ def record_run(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: 
         home=own_home(session),
         cron=cron,
         sweep=sweep,
-        ok_at=ok_at,
-        sweep_at=sweep_at,
-        runs=scheduled_records(session),
-        left=_credits(session, found.credits),
+        ok_at=before.ok_at,
+        sweep_at=before.sweep_at,
+        runs=before.runs,
+        left=before.left,
     )
     session.ledger.append([line])
-
-
-def _credits(session: Session, read: Iterable[KnownCredit] = ()) -> list[CreditRecord]:
-    """Return the credit of each account as it was last read, by this run or one before it."""
-    return [one.record() for one in latest_credits([*read_last_run(session.ledger).credits, *read])]
 
 
 def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
     """Write that a run has broken off before it could judge anything."""
     now = session.clock()
-    ok_at, sweep_at = carry_forward(session.ledger, ok=False, sweep=sweep, now=now)
+    before = earlier(session, ok=False, sweep=sweep, now=now)
     line = reap_failed(
         "reap",
         why,
@@ -133,10 +126,10 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
         home=own_home(session),
         cron=cron,
         sweep=sweep,
-        ok_at=ok_at,
-        sweep_at=sweep_at,
-        runs=scheduled_records(session),
-        left=_credits(session),
+        ok_at=before.ok_at,
+        sweep_at=before.sweep_at,
+        runs=before.runs,
+        left=before.left,
     )
     session.ledger.append([line])
 

@@ -9,7 +9,7 @@ from cloudgpu.control.inventory.protection import with_remedy
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
-from cloudgpu.control.reaper.recheck import Judge, is_stale, recheck, split_still_to_end
+from cloudgpu.control.reaper.recheck import Judge, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
@@ -49,7 +49,7 @@ def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Ca
 def _ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
         return Outcome(spared=[busy(item)])
-    ends, outcome = recheck(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
+    ends, outcome = recheck(session, [item], judge) if item.is_stale(session.clock()) else ([item], Outcome())
     for one in ends:
         try:
             machine = _done_in_two_tries(session, one, _last_check(session, one, judge, check))

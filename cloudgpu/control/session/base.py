@@ -18,7 +18,7 @@ from cloudgpu.ledger.log import locks
 
 if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
-    from cloudgpu.config.policies.terms import HomeTerms
+    from cloudgpu.config.policies.find import HomeTerms
     from cloudgpu.core.alerts.alerts import AlertState
     from cloudgpu.core.events.account_names import CurrentNames
     from cloudgpu.core.events.log import Event
@@ -87,11 +87,17 @@ class SessionBase:
         return published_of(self.ledger.events(SUBJECT))
 
     @property
+    def place(self) -> list[str]:
+        """Which computer, user and directory this home is of: another one where it is a copy, or was moved."""
+        from cloudgpu.access.computer import computer
+
+        return [computer(), str(os.geteuid()), os.path.realpath(self.home.root)]
+
+    @property
     def home_terms(self) -> HomeTerms:
         """What this home says of its machines; its id is the computer and the directory."""
         from cloudgpu.access.computer import computer
-        from cloudgpu.config.policies.find import policy_paths
-        from cloudgpu.config.policies.terms import HomeTerms
+        from cloudgpu.config.policies.find import HomeTerms, policy_paths
 
         id_, settings = f"{computer()}{os.path.realpath(self.home.root)}", self.settings
         jump = str(settings.alerts.price_jump)

@@ -23,13 +23,10 @@ from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Offer
-from cloudgpu.core.model.records import ScheduledRunRecord
-from cloudgpu.core.policies.guards import is_billed, needs_runs
+from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.core.policies.runs import ScheduledRun, guarding_run, missing_for_guard, with_run
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.providers.abilities import Resolved, guarding
-from cloudgpu.providers.base import Provider
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
 NO_SAFEGUARD = "--no-guard"  # the field of the error where a run is missing
@@ -78,11 +75,14 @@ def _number(file: Path) -> str:
     """Return the number of a home, made at the first sync; empty where it cannot be kept, as on a full disk."""
     if not (found := _line(file)) and file.parent.is_dir():
         with suppress(OSError, InvalidRequest), locked(file):
-            found = _line(file)  # another process may just have made it
-            if not found:
-                found = secrets.token_hex(8)
-                write_whole(file, f"{found}\n".encode())
-    return _line(file)
+            found = _line(file) or _new_number(file)  # another process may just have made it
+    return found
+
+
+def _new_number(file: Path) -> str:
+    number = secrets.token_hex(8)
+    write_whole(file, f"{number}\n".encode())
+    return number
 
 
 def own_run(
@@ -108,27 +108,14 @@ def scheduled(session: SessionBase) -> tuple[ScheduledRun, ...]:
     return with_run(read_last_run(session.ledger).scheduled, session.own_run, session.clock())
 
 
-def scheduled_records(session: SessionBase) -> list[ScheduledRunRecord]:
-    """Return the scheduled runs that the line of a run carries to the next one."""
-    return [one.record() for one in scheduled(session)]
-
-
-def needs_guard(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
-    """Say whether only runs of the reaper would end what this launch costs, by all that its place has."""
-    return guarding(provider, resolved).alone and is_billed(provider.kind, offer.price.per_hour.nanos)
-
-
-def run_of_launch(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> ScheduledRun | None:
-    """Return the run that a launch relies on; None for none, and for a launch that needs none."""
-    if not needs_guard(provider, offer, resolved):
-        return None
+def run_of_launch(session: SessionBase, offer: Offer) -> ScheduledRun | None:
+    """Return the run that a launch relies on which needs one; None for none."""
     return guarding_run(scheduled(session), _scope(session, offer), session.clock())
 
 
-def check_launch_guarded(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> None:
-    """Raise InvalidRequest where only runs of the reaper would end the machine, and none is heard that guards it."""
-    if needs_guard(provider, offer, resolved):
-        _check(session, _scope(session, offer), offer.available.account)
+def check_launch_guarded(session: SessionBase, offer: Offer) -> None:
+    """Raise InvalidRequest where no run is heard that guards a launch which needs one."""
+    _check(session, _scope(session, offer), offer.available.account)
 
 
 def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from cloudgpu.control.session.account_settings import absence
 from cloudgpu.control.session.base import SessionBase, is_mine
 from cloudgpu.control.session.last_run import TOO_LONG
-from cloudgpu.control.session.reachable import is_another_account, remember
+from cloudgpu.control.session.reachable import absence, is_another_account, remember
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
     NOT_HERE,

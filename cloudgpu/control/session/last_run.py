@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.policies.guards import needs_runs
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.base import SessionBase
     from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.events.log import Event
+    from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
     from cloudgpu.core.policies.runs import ScheduledRun
     from cloudgpu.ledger.log.base import Ledger
 
@@ -72,7 +73,7 @@ def read_last_run(ledger: Ledger) -> LastRun:
         return LastRun()
     if line.kind == KIND and {"ok_at", "sweep_at"} <= line.body.keys():
         return LastRun(line, _time(line.body["ok_at"]), _time(line.body["sweep_at"]))
-    return _fold_runs(ledger.events(SUBJECT))
+    return _told(ledger.events(SUBJECT))
 
 
 def are_made(ledger: Ledger, now: datetime) -> bool:
@@ -85,7 +86,7 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else from_iso(text)
 
 
-def _fold_runs(lines: Iterable[Event]) -> LastRun:
+def _told(lines: Iterable[Event]) -> LastRun:
     found = LastRun()
     for line in lines:
         if line.kind == KIND:
@@ -95,12 +96,30 @@ def _fold_runs(lines: Iterable[Event]) -> LastRun:
     return found
 
 
-def carry_forward(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> tuple[str | None, str | None]:
-    """Return what the line of a run that ends `now` carries of those before it: `ok_at` and `sweep_at`."""
-    before = read_last_run(ledger)
+class Earlier(NamedTuple):
+    """What the line of a run carries of those before it."""
+
+    ok_at: str | None
+    sweep_at: str | None
+    runs: list[ScheduledRunRecord]  # the latest scheduled run of each home
+    left: list[CreditRecord]  # the credit of each account as it was last read
+
+
+def earlier(session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[KnownCredit] = ()) -> Earlier:
+    """Return what the line of a run that ends `now` carries of those before it; `read` are credits as it found them."""
+    from cloudgpu.core.budgets.credit import latest_credits
+    from cloudgpu.core.policies.runs import with_run
+
+    before = read_last_run(session.ledger)
+    runs, known = before.scheduled, (*before.credits, *read)
     ok_at = now if ok else before.ok_at
     sweep_at = now if ok and sweep else before.sweep_at
-    return None if ok_at is None else iso(ok_at), None if sweep_at is None else iso(sweep_at)
+    return Earlier(
+        None if ok_at is None else iso(ok_at),
+        None if sweep_at is None else iso(sweep_at),
+        [one.record() for one in with_run(runs, session.own_run, now)],
+        [one.record() for one in latest_credits(known)],
+    )
 
 
 def overdue(session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None) -> str | None:

@@ -20,7 +20,6 @@ from cloudgpu.control.budgets.credit import credit_checks
 from cloudgpu.control.network import reachability as doors
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.outage.outage import LOOK_AGAIN, read_on, refused_sentence
-from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.accounts import (
     account_of,
     accounts_here,
@@ -33,7 +32,7 @@ from cloudgpu.control.session.accounts import (
 )
 from cloudgpu.control.session.base import is_mine, utc_now
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.session.reachable import reachable
+from cloudgpu.control.session.reachable import absences, reachable
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks

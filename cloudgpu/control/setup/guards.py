@@ -9,13 +9,13 @@ from cloudgpu.control.session.last_run import TOO_LONG, read_last_run, runs
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.policies.guards import Agent, Timer, guards_of, has_no_agent
+from cloudgpu.core.policies.guards import Agent, Timer, ends_itself, guards_of, has_no_agent
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, SetsTimer
-from cloudgpu.views.machines import ends_itself, guards_value
+from cloudgpu.views.machines import guards_value
 
 AT_ONCE = 8  # machines whose timers are asked for side by side
 

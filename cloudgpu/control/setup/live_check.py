@@ -24,8 +24,8 @@ from cloudgpu.control.session.base import silent
 from cloudgpu.control.session.guarding import GUARD_WAY, NO_SAFEGUARD
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.rates import MONTH_H
-from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.launch.plan import HOUR, run_cost
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.machine import Machine, not_none

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.rules import rule_of
-from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.events.bodies import How
 from cloudgpu.core.events.machine_lines import spot_interrupted
 from cloudgpu.core.model.usage import Resource

@@ -18,6 +18,7 @@ from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import ClusterNode, RefusedAction
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.offers import Basis
+from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.periods import Period, period
@@ -77,7 +78,7 @@ def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findi
 
 def _ended(machine: Machine, at: str) -> Finding:
     name, over = machine.name, "ended" if machine.terminated_at else "stopped"
-    why = machine.state_reason
+    why = reason_of(machine)
     costs = " It is still billed: run cloudgpu stop " + name + "." if machine.billed else ""
     return Finding(
         key=f"{ENDED}:{machine.id}:{at}",
@@ -355,7 +356,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
         key=f"{LOST}:{cluster.id}:{at}",
         kind="node lost",
         title=f"{cluster.name} has lost {names}; the rest costs {hourly}",
-        text=f"{_unrequested(lost[-1].state_reason, at)} "
+        text=f"{_unrequested(reason_of(lost[-1]), at)} "
         f"{others} {hourly}, and a job that needs all {cluster.nodes} cannot continue. {next_}",
         facts=_cluster_facts(cluster, rest or lost) | {"lost": names, "price": hourly},
         urgent=True,
@@ -364,7 +365,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
 
 def _cluster_ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> Finding:
     over = "ended" if all(row.terminated_at for row in nodes) else "stopped"
-    why = nodes[0].state_reason
+    why = reason_of(nodes[0])
     return Finding(
         key=f"{ENDED}:{cluster.id}:{at}",
         kind="machine ended",

@@ -1,4 +1,7 @@
-"""Bills usages: what an interval costs by its provider's rule, exact, and as a range if something is not known."""
+"""Bills usages: what an interval costs by its provider's rule, exact, and as a range if something is not known.
+
+The bill has every charge of a period, each with whose it is.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,15 @@ from cloudgpu.core.billing.granularity import (
     to_us,
 )
 from cloudgpu.core.billing.rules import Rule, rule_for
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, Resource, Usage
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import iso
 
 __all__ = (  # the exact parts of time and money are part of the face of `core`
-    "EXACT", "Charge", "ChargeSum", "CostTimeline", "billed_span", "billed_units", "billed_until", "charge",
-    "cost_timeline", "max_cost_intervals", "money", "parse_us", "to_us", "total",
+    "EXACT", "Billed", "Charge", "ChargeSum", "CostTimeline", "billed_span", "billed_units", "billed_until", "charge",
+    "cost_timeline", "max_cost_intervals", "money", "parse_us", "period_charges", "shares", "shown_bound",
+    "spent_until_now", "to_us", "total", "unpriced_of",
 )  # fmt: skip
 
 
@@ -103,6 +108,21 @@ def money(exact: int) -> Money:
     """Return an exact amount as money, rounded half-even once to a nano-dollar."""
     whole, rest = divmod(exact, EXACT)
     return Money(whole + (2 * rest > EXACT or (2 * rest == EXACT and whole % 2)))
+
+
+def shares(exact: Iterable[int]) -> list[Money]:
+    """Return exact amounts in whole nano-dollars that add up to their rounded sum."""
+    found, so_far, rounded = [], 0, ZERO
+    for one in exact:
+        so_far += one
+        before, rounded = rounded, money(so_far)
+        found.append(rounded - before)
+    return found
+
+
+def shown_bound(exact: int, amount_exact: int, amount: Money) -> Money:
+    """Return a bound of a range; where it is no other than the amount, the amount as it is shown."""
+    return amount if exact == amount_exact else money(exact)
 
 
 def total(charges: Iterable[Charge]) -> ChargeSum:
@@ -278,3 +298,46 @@ def _list_cost(usage: Usage, billed_us: int, amount: int | None) -> int | None:
     if usage.resource is Resource.INSTANCE and usage.market != "spot" and amount is not None:
         return amount
     return None if usage.on_demand is None else usage.on_demand * usage.quantity * billed_us * PARTS
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """A charge and the row of the machine, or of the thing kept by name, that it is for."""
+
+    machine: Machine
+    charge: Charge
+
+
+def period_charges(
+    machines: Iterable[Machine],
+    ended: Iterable[tuple[str, Usage]],
+    now: datetime,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Iterator[Billed]:
+    """Yield what machines (`View.billable_machines`) and ended usages (`View.uses`) cost within [`since`, `until`).
+
+    Charges of nothing, outside of the period, are left out.
+    """
+    known = {machine.id: machine for machine in machines}
+    running = ((machine, use) for machine in known.values() for use in machine.open_usage)
+    for machine, use in (*((known[subject], use) for subject, use in ended), *running):
+        found = charge(use, now, since=since, until=until)
+        if found.billed_us or found.high or found.unpriced_us:
+            yield Billed(machine, found)
+
+
+def spent_until_now(machine: Machine, now: datetime) -> Money:
+    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last sync still runs.
+
+    What has no price is not in it: `unpriced` says so.
+    """
+    ended = sum(sums[1] for sums in machine.usage_totals.values())
+    return money(ended + total(charge(use, now) for use in machine.open_usage).amount)
+
+
+def unpriced_of(machine: Machine) -> list[str]:
+    """Return of which resources something ran, or runs, without a known price."""
+    ended = {resource for resource, sums in machine.usage_totals.items() if sums[5]}
+    return sorted(ended | {use.resource for use in machine.open_usage if not use.segments})

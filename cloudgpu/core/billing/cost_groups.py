@@ -15,8 +15,7 @@ from typing import Any
 
 from cloudgpu.core.billing import charge_notes
 from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, charges_by_key
-from cloudgpu.core.billing.charges import Charge, billed_span, charge
-from cloudgpu.core.billing.totals import period_charges
+from cloudgpu.core.billing.charges import Charge, billed_span, charge, period_charges
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.billing.charges import billed_span, charge, money
+from cloudgpu.core.billing.charges import Billed, billed_span, charge, money, period_charges
 from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
 from cloudgpu.core.billing.granularity import EXACT, PARTS, parse_us, price_pieces, to_us
-from cloudgpu.core.billing.totals import Billed, period_charges
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money

@@ -12,8 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, Assignment, cuts_of, key_at
-from cloudgpu.core.billing.charges import Charge, billed_span, billed_units, charge, money
-from cloudgpu.core.billing.totals import Billed
+from cloudgpu.core.billing.charges import Billed, Charge, billed_span, billed_units, charge, money
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money

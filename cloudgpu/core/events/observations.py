@@ -11,7 +11,7 @@ from cloudgpu.core.events import bodies
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import MACHINE, OWN, PROVIDER, Draft
 from cloudgpu.core.model.facts import MachineAddress, Retained, Terms, record_of
-from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import (
     TAG_EXPIRES,
     TAG_HOLD_UNTIL,
@@ -372,3 +372,26 @@ def is_to_price(machine: Machine, earliest: str) -> bool:
     if machine.terminated_at is None:
         return bool(machine.billed)
     return bool(machine.market == Market.SPOT and machine.terminated_at >= earliest)
+
+
+def one_per_machine(
+    instances: Sequence[Instance], machines: Mapping[str, Machine]
+) -> tuple[list[Instance], list[Unanswered]]:
+    """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
+
+    And a gap for each second living one.
+    """
+
+    def place(one: Instance) -> tuple[bool, bool]:
+        row = machines.get(one.tags[TAG_ID])
+        return one.state is State.TERMINATED, row is not None and row.provider_id != one.id
+
+    chosen, twice = dict[str, Instance](), list[Unanswered]()
+    for instance in sorted(instances, key=place):
+        machine = instance.tags[TAG_ID]
+        if machine in chosen and instance.state is not State.TERMINATED:
+            both = f"{chosen[machine].id} and {instance.id}"
+            why = f"it has two living machines, {both}, and cloudgpu manages only the first"
+            twice.append(Unanswered(machine, why))
+        chosen.setdefault(machine, instance)
+    return list(chosen.values()), twice

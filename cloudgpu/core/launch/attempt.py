@@ -1,16 +1,22 @@
-"""An attempt as JSON: the exact call, saved before it is sent so that a later process can send it again."""
+"""An attempt of a launch: made of a request at an offer, and as JSON.
+
+The exact call is saved before it is sent, so that a later process can send it again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from cloudgpu.core.model import instances
+from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import (
     Accelerator,
     Available,
@@ -22,7 +28,84 @@ from cloudgpu.core.model.offers import (
     price_from_json,
 )
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.naming import machine_id, made_name, tag_value, token
+from cloudgpu.core.values.times import epoch, from_iso, iso
+from cloudgpu.errors import InvalidRequest
+
+
+def attempt_of(
+    request: LaunchRequest, offer: Offer, boot: Boot, number: int, ledger: tuple[str, int], now: datetime
+) -> Attempt:
+    """Return the attempt of this number to launch a request at an offer. `ledger` is its id and its last line."""
+    id_, head = ledger
+    expires = now.replace(microsecond=0) + timedelta(seconds=request.lease_s)
+    renew_until = now.replace(microsecond=0) + timedelta(seconds=request.renew_s)
+    cluster = request.cluster
+    machine = node_id(cluster) if cluster else machine_id(id_, request.key)
+    tags = {
+        instances.TAG_ID: machine,
+        instances.TAG_NAME: tag_value(request.name),
+        instances.TAG_LEDGER: id_,
+        instances.TAG_SEQ: str(head),
+        instances.TAG_KEY: request.key,
+        instances.TAG_OWNER: tag_value(request.owner),
+        instances.TAG_PROJECT: tag_value(request.project),
+        instances.TAG_POLICY: tag_value(request.policy),
+        instances.TAG_EXPIRES: epoch(expires),
+        instances.TAG_RENEW_UNTIL: epoch(renew_until),
+    }
+    if cluster is not None:
+        tags |= {instances.TAG_CLUSTER: cluster.tag(), instances.TAG_NODE: str(cluster.node)}
+    return Attempt(
+        token=token(id_, request.key, number),
+        number=number,
+        machine=machine,
+        ledger=id_,
+        request=request,
+        offer=offer,
+        tags=tags,
+        boot=boot,
+        made_at=now,
+        expires=expires,
+        renew_until=renew_until,
+    )
+
+
+def next_number(machines: Iterable[Machine]) -> int:
+    """Return the number of the attempt that comes after those that launched these machines."""
+    return max((machine.attempt_number for machine in machines), default=0) + 1
+
+
+def launch_name(name: str | None, key: str, nodes: int, there: Collection[tuple[str, str]]) -> str:
+    """Return what a machine or a cluster is called: neither has the name of one that is there, nor has a node.
+
+    `there` are the names that machines have, each with its launch key. Raises InvalidRequest for a `name` that is
+    taken.
+    """
+    own = {key, *(node_key(key, node) for node in range(nodes))}
+    taken = {name for name, of in there if of not in own}
+    taken |= {cluster_name(name) for name, of in there if of not in own and of.endswith("--0")}
+    if name is None:
+        return made_name(key, taken)
+    names = [name, *(node_name(name, node) for node in range(nodes) if nodes > 1)]
+    found = next((one for one in names if one in taken), None)
+    if found is None:
+        return name
+    raise InvalidRequest(
+        f"A machine called {found} is already there, launched by another request.",
+        field="--name",
+        value=name,
+        next=f"Choose another --name, use it as it is (cloudgpu show {found}), or end it first: cloudgpu down {found}",
+    )
+
+
+def launching(attempts: Sequence[Attempt]) -> str:
+    """Return the sentence that is told when these attempts of a launch are sent."""
+    request, item = attempts[0].request, attempts[0].offer.available
+    if len(attempts) == 1 or request.cluster is None:
+        return f"launching {request.name} on {item.provider} ({item.zone})"
+    zones = ", ".join(dict.fromkeys(one.offer.available.zone for one in attempts))
+    return f"launching {request.cluster.name} on {item.provider} ({zones}): {len(attempts)} machines"
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausa
 from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch, iso
+from cloudgpu.errors import NoCapacity
 
 HOUR = timedelta(hours=1)
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
@@ -177,6 +178,26 @@ def launch_plan(
     )
 
 
+def node_offers(nodes: int, offer: Offer, offers: Sequence[Offer]) -> list[Offer]:
+    """Return the offer of each node of a launch that begins at this offer: own machines have one node each.
+
+    `offers` are all, in the order of trying. Raises NoCapacity where fewer hosts than nodes fit.
+    """
+    if nodes == 1 or offer.available.provider != "ssh":
+        return [offer] * nodes
+    rest = offers[offers.index(offer) :] if offer in offers else (offer,)
+    hosts = {one.available.region: one for one in reversed(rest) if one.available.account == offer.available.account}
+    if len(hosts) < nodes:
+        raise NoCapacity(
+            f"{nodes} nodes need as many machines of yours that fit, and there are {len(hosts)} from "
+            f"{offer.available.region} on.",
+            field="--nodes",
+            value=str(nodes),
+            next="Ask for fewer nodes, or add a host: cloudgpu init ssh",
+        )
+    return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.available.region)][:nodes]
+
+
 def _says(policy: Policy, row: EndSubject, now: datetime) -> Iterator[DescribedRule]:
     """Yield what the policy says of this machine beside lease and renew-until."""
     return (one for one in rules_for(policy, now, row) if one.rule in _PLANNED)
@@ -261,6 +282,15 @@ def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[st
         f"its lease, idle time and schedules only warn: policy {request.policy} keeps disks, and this one cannot be "
         "kept. With --policy throwaway, or any with unpausable: terminate, they terminate it"
     )
+
+
+def setup_remarks(setup: Setup) -> tuple[str, ...]:
+    """Return what has to be read before a machine is set up so."""
+    if setup.network.public_ip:
+        return ()
+    fetches = "without a public address it can fetch packages only if its subnet has a NAT gateway or Cloud NAT"
+    reached = "without a public address you reach it only from inside its network (a VPN, say) or through --jump HOST"
+    return (fetches,) if setup.network.jump else (reached, fetches)
 
 
 @dataclass(frozen=True, slots=True)

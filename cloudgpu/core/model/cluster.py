@@ -36,6 +36,11 @@ def node_key(key: str, node: int) -> str:
     return f"{key}--{node}"
 
 
+def node_keys(key: str, nodes: int) -> list[str]:
+    """Return the launch keys of all nodes of a cluster with this key; of a machine of its own that key alone."""
+    return [key] if nodes == 1 else [node_key(key, node) for node in range(nodes)]
+
+
 def request_of_node(request: LaunchRequest, ledger: str, node: int) -> LaunchRequest:
     """Return the request of one node of a cluster; that of a machine of its own as it is."""
     cluster = request.cluster

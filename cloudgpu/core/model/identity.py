@@ -1,4 +1,4 @@
-"""Who an account is by its provider's own word, and which accounts have not answered."""
+"""Who an account or a machine is by its provider's own word, and which accounts have not answered."""
 
 from __future__ import annotations
 
@@ -91,6 +91,14 @@ def is_reachable_here(machine: Machine) -> bool:
     return machine.terminated_at is None or has_retained_resources(machine)
 
 
+def reachable_regions(machines: Iterable[Machine]) -> dict[str, set[str]]:
+    """Return where machines lie that may cost something now, by the kind of provider."""
+    found: dict[str, set[str]] = {}
+    for machine in filter(is_reachable_here, machines):
+        found.setdefault(machine.provider, set()).add(machine.region)
+    return found
+
+
 def identity_region(region: str | None, kind: str) -> str:
     """Return where an account of this kind is one: a region of hosts, "" for an account as a whole."""
     return (region or "") if kind == BY_REGION else ""
@@ -99,3 +107,13 @@ def identity_region(region: str | None, kind: str) -> str:
 def recorded_identity_region(account: str, machine: Machine) -> tuple[str, str | None]:
     """Return of what an identity is one: of a host, or of an account as a whole."""
     return account, machine.region if is_of_a_region(machine) else None
+
+
+def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None:  # noqa: A002
+    """Return what a provider's console calls a machine: its id without the place that cloudgpu sets before it.
+
+    `us-east-1/i-0123456789abcdef0` on AWS is `i-0123456789abcdef0`. None where the provider has not told one.
+    """
+    if not id:
+        return None
+    return next((id.removeprefix(f"{place}/") for place in (zone, region) if place and id.startswith(f"{place}/")), id)

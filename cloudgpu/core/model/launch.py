@@ -79,7 +79,7 @@ class LaunchRequest:
 
     `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed. `policy_by` is who
     chose the policy, for people; empty where nobody knows any more. `terms` are the texts of the policy and limits that
-    it is under (`config.policies.terms`). `cluster` says of which cluster it is a node; of a plan, only how many nodes
+    it is under (`config.policies.find`). `cluster` says of which cluster it is a node; of a plan, only how many nodes
     it has and what it is set up with.
     """
 

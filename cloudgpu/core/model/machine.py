@@ -337,6 +337,14 @@ def unproved(what: str, name: str) -> str:
     return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
 
 
+def launched_text(machine: Machine) -> str:
+    """Return what is said of a machine when its `up` is interrupted after the launch."""
+    name, billed = command_name(machine), and_billed(machine, " and billed")
+    if machine.terminated_at is not None:
+        return f"{name} does not run; its disk remains."
+    return f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
+
+
 def jump_of(machine: Machine) -> Jump | None:
     """Return the host through which this machine is reached, None for the straight way."""
     from cloudgpu.core.values.network import parse_jump  # `ls` does without

@@ -6,6 +6,7 @@ A provider says which of these it has (`Provider.guards`); a machine's row has t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from cloudgpu.core.model.facts import MachineGuards, MachineSetup
 from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine, command_name, is_owned
 from cloudgpu.core.model.records import GuardsRecord
 from cloudgpu.core.policies.policy import Do, Policy, Unknown, Unpausable
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 ERASES = "it is terminated then, and what is on its disk is deleted"
 NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
+FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped
+BY_TIMER = "renew-until: the timer in the cloud"
 
 
 def gentlest_ending(row: Endable) -> Do:
@@ -143,6 +147,45 @@ def guards_of(row: Machine | BudgetSubject | EndSubject) -> Safeguards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
     said = row.guards
     return None if said is None else Safeguards(Agent(said.agent), Timer(said.timer), *said[2:5])
+
+
+def ends_itself(machine: Machine) -> bool:
+    """Say whether the agent's shutdown ends what the machine costs; where its launch is not known, it may."""
+    found = guards_of(machine)
+    return found is None or found.agent is Agent.ENDS
+
+
+def agents_end(machine: Machine) -> str | None:
+    """Return when the agent ends a machine at the latest, if nobody uses it; None where its shutdown ends nothing.
+
+    Its lease may be no reason for that.
+    """
+    if not ends_itself(machine):
+        return None
+    return machine.renew_until if is_spared(machine, None) else machine.expires
+
+
+def timers_end(machine: Machine) -> str | None:
+    """Return when its timer fires, as far as the ledger knows; None for none."""
+    found = guards_of(machine)
+    follows = found is not None and found.follows and found.timer is not Timer.NONE
+    return machine.renew_until if follows else machine.timer
+
+
+def timer_is_due(machine: Machine, now: datetime) -> bool:
+    """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
+    if machine.terminated_at is not None or machine.provider_id is None or machine.renew_until is None:
+        return False
+    rests = machine.state in ("stopped", "deallocated") and not machine.billed
+    return machine.timer != machine.renew_until and not (rests and from_iso(machine.renew_until) <= now)
+
+
+def reason_of(machine: Machine) -> str | None:
+    """Return why a machine is over, where that was not asked: its provider's word, else its timer's time."""
+    at, since = machine.timer, machine.since
+    if machine.state_reason is not None or machine.billed or at is None or since is None:
+        return machine.state_reason
+    return BY_TIMER if from_iso(at) <= from_iso(since) <= from_iso(at) + FIRES_WITHIN else None
 
 
 def needs_runs(machine: Machine) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.completeness import by_cluster, has_run_before, lost_nodes, node_of, why_part

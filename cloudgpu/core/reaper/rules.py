@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import Kind

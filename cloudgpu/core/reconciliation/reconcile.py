@@ -13,8 +13,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.billing.charges import EXACT, billed_span
-from cloudgpu.core.billing.totals import Billed
+from cloudgpu.core.billing.charges import EXACT, Billed, billed_span
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage

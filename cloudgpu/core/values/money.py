@@ -93,3 +93,9 @@ def half_even(numerator: int, denominator: int) -> int:
     """Return a quotient rounded half-even, as `round` does a Fraction, but at once; the divisor is positive."""
     whole, rest = divmod(numerator, denominator)
     return whole + (2 * rest > denominator or (2 * rest == denominator and whole & 1))
+
+
+def hours_text(micros: int) -> str:
+    """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
+    whole, rest = divmod(micros * 10**8, HOUR)
+    return usd(Money(10 * (whole + (2 * rest > HOUR or (2 * rest == HOUR and whole % 2)))))

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.charges import money, shares
 from cloudgpu.core.billing.daily import NOTHING, Sums, add_sums
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.savings import RULE
-from cloudgpu.core.values.money import usd
-from cloudgpu.views.cost import hours_text, shares
+from cloudgpu.core.values.money import hours_text, usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.utilization import Hour

@@ -16,7 +16,7 @@ from pathlib import Path
 from cloudgpu.access.jobs.served import ProgramChannel
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.jobs.job import State
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.book import Book

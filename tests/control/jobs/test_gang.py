@@ -15,7 +15,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.jobs.shares import launched_for
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.errors import InvalidRequest, NoCapacity, QuotaExceeded

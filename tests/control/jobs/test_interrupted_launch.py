@@ -12,7 +12,7 @@ from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
-from cloudgpu.core.billing.totals import spent_until_now as bill_spent
+from cloudgpu.core.billing.charges import spent_until_now as bill_spent
 from cloudgpu.core.events.job_lines import job_machine
 from cloudgpu.core.values.money import Money
 from tests.control.conftest import Lab

@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import attached, find, is_known, job_names, job_value, list_jobs
 from cloudgpu.control.jobs.logs import logs
 from cloudgpu.control.jobs.store import directory_of, log_file
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.values.money import usd
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, RoleNeeded

@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.money import Money

@@ -20,7 +20,7 @@ from cloudgpu.control.outage.notices import notify_where_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.team.authorization import authorization_of
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger.log import outbox
 from cloudgpu.ledger.postgresql import silence

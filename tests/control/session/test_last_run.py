@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.lifecycle.lifecycle import end
-from cloudgpu.control.session.last_run import carry_forward, overdue, read_last_run
+from cloudgpu.control.session.last_run import earlier, overdue, read_last_run
 from cloudgpu.core.events.log import Draft
 
 
@@ -14,7 +14,7 @@ def passed(lab, *, ok=True, sweep=False, older=False):
     now = lab.clock()
     body = {"verb": "reap", "ok": ok, "sweep": sweep}
     if not older:
-        body["ok_at"], body["sweep_at"] = carry_forward(lab.session.ledger, ok=ok, sweep=sweep, now=now)
+        body["ok_at"], body["sweep_at"] = earlier(lab.session, ok=ok, sweep=sweep, now=now)[:2]
     lab.session.ledger.append([Draft("reap_finished", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
 
 

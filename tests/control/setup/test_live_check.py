@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.setup.live_check import ceiling, planned, tried
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.offers import Market

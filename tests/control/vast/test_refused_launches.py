@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.errors import LaunchUncertain
 from tests.control.vast.test_vast_launches import Lab
 

@@ -23,7 +23,7 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InvalidRequest, LaunchUncertain

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.charges import money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.deductions import after_credits, sustained_use, sustained_use_discounts
 from cloudgpu.core.billing.discounts import Credit
-from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.money import ZERO, Money

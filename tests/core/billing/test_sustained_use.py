@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, charge
+from cloudgpu.core.billing.charges import EXACT, Billed, charge
 from cloudgpu.core.billing.deductions import Discount, sustained_use
-from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.times import iso

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import spent_until_now
 from tests.core.deciding import Machine, minute
 
 MONTH_H = 30 * 24  # November

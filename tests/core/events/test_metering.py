@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import charge, money
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import charge, money, spent_until_now
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, apply_event, folded, packed, unpacked
 from cloudgpu.core.model.machine import Machine

@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.totals import spent_until_now
+from cloudgpu.core.billing.charges import money, spent_until_now
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.events.projection import folded, machine_of, project_event
 from cloudgpu.core.model.facts import HourlyPrice, record_of

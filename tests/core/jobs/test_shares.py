@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.assignments import charges_by_key, cuts_of
-from cloudgpu.core.billing.charges import EXACT, charge, money
+from cloudgpu.core.billing.charges import EXACT, charge, money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.line_items import line_items
-from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.jobs.shares import IDLE, SHARED, guest_since, job_cost, launched_for, machine_assignments
 from cloudgpu.core.values.money import ZERO, Money
 from tests.core.costing import NOW, START, ledgers, row, use

@@ -9,11 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, money
+from cloudgpu.core.billing.charges import EXACT, money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.billing.line_items import line_items
-from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import machine_assignments, row_id, tariff_cost, tariff_rows

@@ -12,8 +12,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
-from cloudgpu.core.billing.charges import money, total
-from cloudgpu.core.billing.totals import period_charges
+from cloudgpu.core.billing.charges import money, period_charges, total
 from tests.views.ledger_of_all import NOW, filled
 
 # FOCUS_Spec, tag v1.0, specification/columns: those that must not be null, and those that must not for use.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from cloudgpu.config.files.text import shown
-from cloudgpu.control.inputs.setup import parse_volume
+from cloudgpu.control.inputs.launch_request import parse_volume
 from cloudgpu.core.events.job_lines import DataRecord
 from cloudgpu.core.jobs.stored import VOLUME
 from cloudgpu.core.model.buckets import bucket_address

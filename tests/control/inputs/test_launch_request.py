@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
-from cloudgpu.control.inputs.setup import MAX_GB, parse_size, parse_volume
+from cloudgpu.control.inputs.launch_request import MAX_GB, UpOptions, parse_request, parse_size, parse_volume
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.errors import InvalidRequest
