@@ -14,7 +14,7 @@ from time import monotonic
 from typing import IO
 
 from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
-from cloudgpu.access.copy.manifest import Item, OnePath, about, check_its_own, lay_out, taken, twins
+from cloudgpu.access.copy.manifest import Item, PathFailed, about, already_exists, case_twins, check_its_own, lay_out
 from cloudgpu.access.copy.paths import CopyPaths, parse_copy_paths
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
@@ -79,15 +79,15 @@ def copy(
 
 
 def _copy(sessions: _Sessions, places: CopyPaths, progress: Progress) -> Copied:
-    with sessions.one() as there:
+    with sessions.session() as there:
         source, target = _ordered(there, places)
         layout = lay_out(source, places.sources, target, places.destination)
         failed = list(layout.failed)
-        alike = twins(layout.items)
+        alike = case_twins(layout.items)
         made, files = _prepared(target, layout.items, alike, failed)
         transfer = _Transfer(sessions, places, progress, sum(item.entry.size for item in files), alike)
     missed = transfer.run(files)
-    with sessions.one() as there:
+    with sessions.session() as there:
         _, target = _ordered(there, places)
         for item in reversed(made):  # from the inside out: writing into a directory changes its time
             with about(target, item.target, "written"):
@@ -96,7 +96,7 @@ def _copy(sessions: _Sessions, places: CopyPaths, progress: Progress) -> Copied:
 
 
 def _prepared(
-    target: Endpoint, items: Sequence[Item], alike: frozenset[str], failed: list[OnePath]
+    target: Endpoint, items: Sequence[Item], alike: frozenset[str], failed: list[PathFailed]
 ) -> tuple[list[Item], list[Item]]:
     """Make the directories; return those that were made, and the files that have a place now."""
     made, files, closed = [], [], set()
@@ -110,7 +110,7 @@ def _prepared(
                 if item.target in alike:
                     check_its_own(target, item.target)
                 made += [item] if _make_directory(target, item) else []
-            except OnePath as error:
+            except PathFailed as error:
                 failed.append(error)
                 closed.add(item.target)
     return made, files
@@ -128,7 +128,7 @@ def _make_directory(target: Endpoint, item: Item) -> bool:
         if found is not None and found.directory:
             return False
         if found is not None:
-            raise taken(target, item.target, by="file")
+            raise already_exists(target, item.target, by="file")
         target.make_directory(item.target)
     return True
 
@@ -154,13 +154,13 @@ class _Transfer:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._fault: Exception | None = None
-        self._missed: dict[str, OnePath] = {}
+        self._missed: dict[str, PathFailed] = {}
         self.done = 0
 
-    def run(self, files: Sequence[Item]) -> list[OnePath]:
+    def run(self, files: Sequence[Item]) -> list[PathFailed]:
         """Move them all; return why some could not be. Raises what the first one that ended all raised."""
         with Pool(SESSIONS) as workers:
-            moves = [workers.submit(self._move, item) for item in files]
+            moves = [workers.submit(self._try_copy, item) for item in files]
             try:
                 for move in moves:
                     move.wait()
@@ -175,36 +175,36 @@ class _Transfer:
         self._advance(0)
         return [self._missed[target] for target in sorted(self._missed)]
 
-    def _move(self, item: Item) -> None:
+    def _try_copy(self, item: Item) -> None:
         if self._stopped.is_set():
             return
         try:
-            self._moved(item)
+            self._copy_file(item)
         except Exception as met:  # noqa: BLE001  (told, or raised, by `run`)
-            error = self._explained(item, met)
+            error = self._precise_error(item, met)
             with self._lock:
-                if isinstance(error, OnePath) and self._sessions.is_open:
+                if isinstance(error, PathFailed) and self._sessions.is_open:
                     self._missed[item.target] = error
                     return
                 self._fault = self._fault or error
             self._stopped.set()
 
-    def _explained(self, item: Item, error: Exception) -> Exception:
-        """Return the fault; OnePath for a directory in the place of a file, of which SFTP 3 says nothing."""
-        if isinstance(error, InvalidRequest) and not isinstance(error, OnePath):
-            with contextlib.suppress(Exception), self._sessions.one() as there:  # the first fault counts
+    def _precise_error(self, item: Item, error: Exception) -> Exception:
+        """Return the fault; PathFailed for a directory in the place of a file, of which SFTP 3 says nothing."""
+        if isinstance(error, InvalidRequest) and not isinstance(error, PathFailed):
+            with contextlib.suppress(Exception), self._sessions.session() as there:  # the first fault counts
                 _, target = _ordered(there, self._places)
                 found = target.stat(item.target)
                 if found is not None and found.directory:
-                    return taken(target, item.target, by="directory")
+                    return already_exists(target, item.target, by="directory")
         return error
 
-    def _moved(self, item: Item) -> None:
-        with self._sessions.one() as there:
+    def _copy_file(self, item: Item) -> None:
+        with self._sessions.session() as there:
             source, target = _ordered(there, self._places)
             part = _part(item.target)
             try:
-                count = self._pour(source, target, item, part)
+                count = self._copy_content(source, target, item, part)
                 _check_whole(source, target, item, part, count)
                 with about(target, item.target, "written"):
                     target.set_attributes(part, item.entry)
@@ -222,7 +222,7 @@ class _Transfer:
             check_its_own(target, final)
             target.rename(part, final)
 
-    def _pour(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:
+    def _copy_content(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:
         count = 0
         private = item.entry.mode & OTHERS == 0
         with (
@@ -274,7 +274,7 @@ class _Sessions:
         return self._connection.is_open
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[MachineFiles]:
+    def session(self) -> Iterator[MachineFiles]:
         """Yield a session that nobody else uses."""
         try:
             there = self._idle.get_nowait()

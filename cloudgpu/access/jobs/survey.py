@@ -142,14 +142,14 @@ class _Walk:
     entered: list[str] = field(default_factory=list)
     countable: int = MAX_COUNTED
     tracked: frozenset[str] = frozenset()  # by git although its ignore files name them, and the directories above
-    _ahead: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
+    _to_visit: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
 
     def run(self) -> None:
         """Visit every directory; a list instead of recursion, for trees may be deeper than Python's stack."""
         chain = self._begin()
-        self._ahead.append(("", chain, _Mode.ORDINARY))
-        while self._ahead:
-            directory, chain, mode = self._ahead.pop()
+        self._to_visit.append(("", chain, _Mode.ORDINARY))
+        while self._to_visit:
+            directory, chain, mode = self._to_visit.pop()
             self._visit(directory, chain, mode)
 
     def _begin(self) -> Chain:
@@ -181,16 +181,16 @@ class _Walk:
             self.entered.append(directory)
         for entry in entries:
             if entry.name != ".git":
-                self._sort(entry, below + entry.name, chain, mode)
+                self._add_entry(entry, below + entry.name, chain, mode)
 
-    def _sort(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
+    def _add_entry(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
         if path in self.excluded:
             self._leave_out(entry, path, "excluded")
         elif entry.is_dir(follow_symlinks=False):
             self._directory(entry, path, chain, mode)
         elif is_secret_name(path) and not self._takes_secret(path):
             self._leave_out(entry, path, "secret")
-        elif self._is_left(entry, path, chain, mode, is_directory=False):
+        elif self._is_ignored(entry, path, chain, mode, is_directory=False):
             self._leave_out(entry, path, "ignored")
         elif entry.is_symlink():
             self.links.append(SnapshotLink(path, self._target(path)))
@@ -203,21 +203,21 @@ class _Walk:
     def _directory(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
         if is_secret_directory(path):
             if self.include.names_secret_below(path):
-                self._ahead.append((path, (), _Mode.IGNORED))
+                self._to_visit.append((path, (), _Mode.IGNORED))
             else:
                 self._leave_out(entry, path, "secret")
             return
         named = bool(self.include) and self.include.takes(path, is_directory=True)
         if named:
-            self._ahead.append((path, (), _Mode.TAKEN))
-        elif not self._is_left(entry, path, chain, mode, is_directory=True):
-            self._ahead.append((path, chain, mode))
+            self._to_visit.append((path, (), _Mode.TAKEN))
+        elif not self._is_ignored(entry, path, chain, mode, is_directory=True):
+            self._to_visit.append((path, chain, mode))
         elif path in self.tracked or (self.include and self.include.may_hold(path)):
-            self._ahead.append((path, (), _Mode.IGNORED))
+            self._to_visit.append((path, (), _Mode.IGNORED))
         else:
             self._leave_out(entry, path, "ignored")
 
-    def _is_left(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
+    def _is_ignored(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
         named = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)
         if named or mode is _Mode.TAKEN or (not is_directory and path in self.tracked):
             return False

@@ -56,7 +56,7 @@ def reason(error: Exception) -> str:
 
 WITHIN_S = 10.0
 # The first that the server has is shown; it is the one that is pinned, and the only one asked for from then on.
-KINDS = (
+KEY_TYPES = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
     "ecdsa-sha2-nistp384",
@@ -79,9 +79,9 @@ def shown_host_key(host: str, port: int, *, within_s: float = WITHIN_S) -> str:
         connected = socket.create_connection((host, port), within_s)
     except (OSError, UnicodeError) as error:
         raise _no_answer(host, port, reason(error)) from error
-    transport = SshTransport(connected, KINDS[0])
+    transport = SshTransport(connected, KEY_TYPES[0])
     try:
-        transport.get_security_options().key_types = KINDS
+        transport.get_security_options().key_types = KEY_TYPES
         left = max(0.1, deadline - time.monotonic())
         transport.banner_timeout = transport.handshake_timeout = left
         transport.start_client(timeout=left)

@@ -19,7 +19,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cloudgpu.access.ssh.network_speed import Measured
+    from cloudgpu.access.ssh.network_speed import Bandwidth
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
 
@@ -147,7 +147,7 @@ def check_near(first: Machine, second: Machine) -> None:
 
 
 def _value(
-    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Measured, given: float | None
+    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Bandwidth, given: float | None
 ) -> NetworkBenchDocument:
     network = network_of(machine.provider, machine.instance_type or "") if given is None else None
     gbit = given if network is None else network.gbit

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
-_LEARNED_WITHIN_S = 10.0  # what became of a commit that was not answered: whoever ends a machine waits for it
+_CHECK_COMMIT_S = 10.0  # what became of a commit that was not answered: whoever ends a machine waits for it
 _PAUSE = 0.2  # seconds between two tries to reach a server that went away
 
 
@@ -116,7 +116,7 @@ class PostgresStore:
         except psycopg.OperationalError as error:
             if not self.is_lost:
                 raise
-            self._learn(end, sentences.scrubbed(str(error), self._address))
+            self._check_committed(end, sentences.scrubbed(str(error), self._address))
         else:
             self.is_writing = False
             if cursor.statusmessage != "COMMIT":  # a transaction that had failed before
@@ -191,7 +191,7 @@ class PostgresStore:
             rebuild(self._open())
             if shared_by is not None:
                 team.put(self._open(), shared_by)  # last: the lines are by others than who restores them
-                team.give_again(self._open())
+                team.grant_again(self._open())
             self._open().execute("COMMIT")
         finally:
             self.undo()
@@ -234,12 +234,12 @@ class PostgresStore:
     def sharing(self, request: TeamRequest | None = None) -> Sharing:
         """Return how the ledger is shared, and what a request lacks."""
         if not self._version:
-            return team.nobodys(self._open(), self.location)
+            return team.not_shared(self._open(), self.location)
         return team.sharing(self._open(), self.location, self.missing_guards(), request)
 
     def give(self, request: TeamRequest) -> Sharing:
         """Give a team's roles what they need, as far as this user may; return how it stands then."""
-        return team.give(self._open(), self.location, request)
+        return team.grant(self._open(), self.location, request)
 
     def put_team(self, wanted: Team) -> bool:
         """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""
@@ -286,7 +286,7 @@ class PostgresStore:
         try:
             schema.migrate(self._open())
             rebuild(self._open())
-            team.give_again(self._open())
+            team.grant_again(self._open())
             self._open().execute("COMMIT")
         except psycopg.errors.InsufficientPrivilege:
             self.undo()
@@ -310,20 +310,20 @@ class PostgresStore:
                 f"SET LOCAL lock_timeout = {patience}; SELECT pg_advisory_xact_lock({_CLASS}, {key}); {ask}"
             )
         except psycopg.errors.LockNotAvailable:
-            waits.in_vain(lock)
+            waits.timed_out(lock)
             self.undo()
             raise
-        waits.had(lock)
+        waits.acquired(lock)
         while cursor.nextset():
             pass
         return str((cursor.fetchone() or ("",))[0])
 
-    def _learn(self, end: End, words: str) -> None:
+    def _check_committed(self, end: End, words: str) -> None:
         """Return when the line `end` stands after all; raise when it does not, or when nobody can tell.
 
         The lock is taken first: the transaction of which nothing was heard has ended then, this way or that.
         """
-        until = time.monotonic() + min(self._patience, _LEARNED_WITHIN_S)
+        until = time.monotonic() + min(self._patience, _CHECK_COMMIT_S)
         self.close()
         while True:
             try:

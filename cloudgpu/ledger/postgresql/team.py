@@ -107,7 +107,7 @@ def sharing(
     return Sharing(location, person, owner, role, team, stands, members, deciders, tuple(lacks), found, is_whole)
 
 
-def nobodys(connection: Connection, location: str) -> Sharing:
+def not_shared(connection: Connection, location: str) -> Sharing:
     """Return how a ledger is shared that is not there yet; the search path may have missed the one that is meant."""
     person, here = connection.execute("SELECT session_user::text, quote_ident(current_schema())").fetchone()
     others = [name for (name,) in connection.execute(_ELSEWHERE)]
@@ -124,7 +124,7 @@ def nobodys(connection: Connection, location: str) -> Sharing:
     )  # fmt: skip
 
 
-def give(connection: Connection, location: str, request: TeamRequest) -> Sharing:
+def grant(connection: Connection, location: str, request: TeamRequest) -> Sharing:
     """Give the two roles what they need, as far as this user may; return how it stands then.
 
     Raises RoleNeeded where the tables are not this user's, InvalidRequest for a name that no role can have. What
@@ -152,7 +152,7 @@ def give(connection: Connection, location: str, request: TeamRequest) -> Sharing
     return replace(found, remarks=(*found.remarks, *map(_NEW.format, new)), missing=others or found.missing)
 
 
-def give_again(connection: Connection) -> None:
+def grant_again(connection: Connection) -> None:
     """Give the roles what they need on tables that were made anew, inside the caller's transaction."""
     team = team_of(connection)
     if team is not None and rights.exists(connection, team.members):

@@ -50,10 +50,10 @@ class _Patient(sqlite3.Connection):
         self.patience = waits.seconds(location, usual)
         try:
             self.execute("BEGIN IMMEDIATE")
-            waits.had(location)
+            waits.acquired(location)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode in _BUSY:
-                waits.in_vain(location)
+                waits.timed_out(location)
             raise
         finally:
             self.patience = usual
