@@ -1,4 +1,4 @@
-"""Looks over the directory of a job: what a snapshot of it would take, and what stays out. Reads no content."""
+"""Walks the directory of a job: which files a snapshot would include, and which it leaves out. Reads no content."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Chain = tuple[tuple[int, Rules], ...]
 
 
 class FileEntry(NamedTuple):
-    """A regular file as the walk met it: path below the root, and what tells later whether it has changed."""
+    """A regular file: its path below the root, and what tells later whether it has changed."""
 
     path: str
     size: int
@@ -129,7 +129,7 @@ def _excluded(top: str, directories: Sequence[str | Path]) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk over a directory, entry by entry, without a call that opens a file of the user's but ignore files."""
+    """One walk over a directory, entry by entry. It opens no file of the user's but ignore files."""
 
     top: str
     include: Included

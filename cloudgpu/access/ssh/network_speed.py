@@ -33,7 +33,7 @@ AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"  # where t
 SIZE, ITERATIONS, WARM_UP = "128M", 20, 2
 BITS, GIGA = 8, 1e9
 
-# The command runs until it ends, its time is over, or nobody holds this session any more: then its input is at its end.
+# The command runs until it ends, its time is over, or this SSH session ends.
 _WHILE_CONNECTED = (
     "exec 3<&0; timeout -k 1 {limit} {command} </dev/null & p=$!; (cat <&3 >/dev/null; kill $p) 2>/dev/null & w=$!; "
     "wait $p; s=$?; kill $w 2>/dev/null; exit $s"
@@ -48,7 +48,7 @@ _AVERAGE = re.compile(rb"# Avg bus bandwidth\s*:\s*([0-9.]+)")
 
 
 class Bandwidth(NamedTuple):
-    """What was measured: Gbit/s that one machine sent, for how many seconds (None: not said), and with what."""
+    """A measurement: Gbit/s that one machine sent, for how many seconds (None: not reported), and with which program."""
 
     gbit: float
     seconds: float | None
@@ -56,7 +56,7 @@ class Bandwidth(NamedTuple):
 
 
 class Tools(NamedTuple):
-    """What a machine has: the address under which it is reached here, iperf3's version, other programs, and GPUs."""
+    """What a machine has to measure with: its address, iperf3's version, other programs, and how many GPUs."""
 
     address: str
     iperf3: str
@@ -182,7 +182,7 @@ def missing(names: Sequence[str]) -> InvalidRequest:
 
 @contextlib.contextmanager
 def _run_in_session(connection: Connection, argv: Sequence[str], limit_s: float) -> Iterator[Channel]:
-    """Run a command as long as this session is held, its errors among its output; wait a moment for its end."""
+    """Run a command that ends with this session, its errors among its output; wait a moment for its end."""
     text = _WHILE_CONNECTED.format(limit=f"{limit_s:g}", command=f"{shlex.join(argv)} 2>&1")
     with connection.session() as channel, connection.explain_errors():
         channel.exec_command(shlex.join(["sh", "-c", text]))

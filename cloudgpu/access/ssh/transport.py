@@ -1,7 +1,7 @@
 """Adapts paramiko's SSH transport and channels to what we need of them.
 
-Importing this imports paramiko: do it inside functions. It adds two facts that paramiko does not tell: when the other
-side was last heard, and which signal ended a command.
+Importing this imports paramiko: do it inside functions. It adds two facts that paramiko does not report: when the last
+packet arrived, and which signal ended a command.
 
 The last message of a channel is `close`. paramiko 5.1 decides under a lock whether a channel is open, and sends after
 letting go of it. Between the two another thread may have sent `close`; what then follows breaks the protocol, and the
@@ -217,7 +217,7 @@ class SshTransport(Transport):
 
     @property
     def last_received(self) -> float:
-        """When the other side was last heard, in monotonic seconds."""
+        """When the last packet arrived, in monotonic seconds."""
         return cast("_Packetizer", self.packetizer).last_received
 
     def open_channel(self, *arguments: Any, **more: Any) -> Channel:

@@ -1,4 +1,4 @@
-"""Stores the ledger in one PostgreSQL database: connected, locked, committed, found again when the way to it broke."""
+"""Stores the ledger in one PostgreSQL database: connects, locks, commits, and reconnects after a lost connection."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
-_CHECK_COMMIT_S = 10.0  # what became of a commit that was not answered: whoever ends a machine waits for it
+_CHECK_COMMIT_S = 10.0  # whether a commit without an answer was made: a termination waits for this
 _PAUSE = 0.2  # seconds between two tries to reach a server that went away
 
 
 class PostgresStore:
     """`cloudgpu.ledger.log.store.Store` in the database at `address`.
 
-    A lock is waited for so many seconds as `patience` says.
+    `patience` is how many seconds to wait for a lock.
 
     Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
-    schema that is not known, and for lines whose commit was not heard of.
+    schema that is not known, and for lines whose commit was not confirmed.
     """
 
     takes_teams = True
@@ -61,7 +61,7 @@ class PostgresStore:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection was there and is broken now."""
+        """Whether the connection was open and is broken now."""
         return self._raw is not None and self._raw.closed
 
     def translated(self) -> AbstractContextManager[None]:
@@ -110,7 +110,7 @@ class PostgresStore:
             raise
 
     def commit(self, end: End) -> None:
-        """End the transaction for good. Where no answer came, look whether the last line stands; if not, raise."""
+        """Commit the transaction. Where no answer came, check whether the last line was committed; if not, raise."""
         try:
             cursor = self._connection().execute("COMMIT")
         except psycopg.OperationalError as error:
@@ -148,7 +148,7 @@ class PostgresStore:
 
     @contextmanager
     def as_owner(self) -> Iterator[None]:
-        """Set the team aside meanwhile: else every line would have to name who pours it."""
+        """Remove the team inside the block: else every line would have to name who copies it."""
         shared_by = team.team_of(self._open())
         if shared_by is not None:
             team.remove(self._open())
@@ -184,9 +184,7 @@ class PostgresStore:
             aside = schema.archive_tables(self._open(), f"{self._schema}_before_{stamp}") if present else None
             schema.migrate(self._open())
             pour(source, self._open())
-            if (
-                end_and_mark(self._open())[1] is not None
-            ):  # a copy of a retired ledger is brought back by its owner's word
+            if end_and_mark(self._open())[1] is not None:  # the owner restores a copy of a retired ledger
                 schema.delete_move_mark(self._open())
             rebuild(self._open())
             if shared_by is not None:
@@ -238,11 +236,11 @@ class PostgresStore:
         return team.sharing(self._open(), self.location, self.missing_guards(), request)
 
     def give(self, request: TeamRequest) -> Sharing:
-        """Give a team's roles what they need, as far as this user may; return how it stands then."""
+        """Grant a team's roles what they need, as far as this user may; return how the ledger is shared then."""
         return team.grant(self._open(), self.location, request)
 
     def put_team(self, wanted: Team) -> bool:
-        """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""
+        """Record the team inside the open transaction; return whether it differs from the present one."""
         if team.team_of(self._open()) == wanted:
             return False
         team.put(self._open(), wanted)
@@ -319,9 +317,9 @@ class PostgresStore:
         return str((cursor.fetchone() or ("",))[0])
 
     def _check_committed(self, end: End, words: str) -> None:
-        """Return when the line `end` stands after all; raise when it does not, or when nobody can tell.
+        """Return if the line `end` was committed after all; raise if it was not, or cannot be read.
 
-        The lock is taken first: the transaction of which nothing was heard has ended then, this way or that.
+        The append lock is taken first: the unconfirmed transaction is over then, committed or not.
         """
         until = time.monotonic() + min(self._patience, _CHECK_COMMIT_S)
         self.close()
