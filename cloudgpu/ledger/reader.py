@@ -46,7 +46,7 @@ class Reader:
         self._clock = clock
         self._patience = patience
         self._own = threading.RLock()
-        self._parsed = projection.Parsed()
+        self._parsed = projection.MachineCache()
         self._is_looking = False  # inside `read`: what is found over another connection is of another moment
 
     @property
@@ -111,7 +111,7 @@ class Reader:
 
     def present_machines(self) -> list[Machine]:
         """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
-        return self._read(lambda connection: [] if connection is None else projection.there(connection))
+        return self._read(lambda connection: [] if connection is None else projection.present_machines(connection))
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's current row, or None."""
@@ -133,7 +133,7 @@ class Reader:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
 
         def look(found: Connection | None) -> list[tuple[str, Usage]]:
-            return [] if found is None else list(projection.uses(found, since, unpriced=unpriced))
+            return [] if found is None else list(projection.ended_usages(found, since, unpriced=unpriced))
 
         yield from self._read(look)
 

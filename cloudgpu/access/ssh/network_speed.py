@@ -48,7 +48,7 @@ _AVERAGE = re.compile(rb"# Avg bus bandwidth\s*:\s*([0-9.]+)")
 
 
 class Bandwidth(NamedTuple):
-    """A measurement: Gbit/s that one machine sent, for how many seconds (None: not reported), and with which program."""
+    """A measurement: Gbit/s that one machine sent, for how many seconds (None: not reported), with which program."""
 
     gbit: float
     seconds: float | None

@@ -9,7 +9,7 @@ import typer
 
 from cloudgpu.cli.clusters.listing import complete_text, what
 from cloudgpu.cli.common import Format, emit, tell
-from cloudgpu.control.clusters.together import gravest
+from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.model.cluster import node_name
@@ -43,7 +43,7 @@ def leave(faults: Sequence[CloudgpuError]) -> None:
     """Say each fault; leave with the exit code of the gravest, if there is one."""
     for fault in faults:
         tell(f"error: {fault.message} {fault.next or ''}".rstrip())
-    worst = gravest(faults)
+    worst = worst_of(faults)
     if worst is not None:
         raise typer.Exit(worst.exit_code)
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
-from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, reload_machines
+from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, worst_of
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.session import Session
@@ -43,7 +43,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
     outcomes = each(session, machines, partial(_planned, by=by))
     plans, faults = [one for one in outcomes if not isinstance(one, CloudgpuError)], faults_in(outcomes)
     if not plans:
-        worst = gravest(faults)
+        worst = worst_of(faults)
         assert worst is not None  # noqa: S101  (for the type checker: there is no other one)
         raise worst
     return ClusterExtension(

@@ -8,7 +8,14 @@ from functools import partial
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_stop_all, stopping
-from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, reload_machines, workers_first
+from cloudgpu.control.clusters.together import (
+    ClusterResult,
+    each,
+    faults_in,
+    reload_machines,
+    workers_first,
+    worst_of,
+)
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, refresh_to_start, start_locked
 from cloudgpu.control.session.session import Session
@@ -98,7 +105,7 @@ def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine
     if 0 < len(awake) < len(machines):
         session.report(f"{command_name(machines[0])} runs in part: {', '.join(awake)}")
     lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
-    unknown = gravest(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
+    unknown = worst_of(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
     if unknown is not None:
         unknown.message += f" No node of {command_name(machines[0])} was started."
         raise unknown
@@ -120,14 +127,14 @@ def _refused_whole(
     faults = faults_in(outcomes)
     if not faults:
         return
-    first = next((one for one in faults if isinstance(one, NoCapacity)), gravest(faults))
+    first = next((one for one in faults if isinstance(one, NoCapacity)), worst_of(faults))
     assert first is not None  # noqa: S101  (for the type checker: there is one)
     name = command_name(machines[0])
     session.report(f"{name}: {first.message} Stopping the nodes that have started")
     unproved = faults_in(workers_first(session, asleep, stopping(_WHY)))
     ran = [machine.name for machine in machines if machine not in asleep]
     before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
-    worst = gravest(unproved)
+    worst = worst_of(unproved)
     if worst is not None:
         billed = and_billed(machines[0], " and be billed")
         worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{before}"

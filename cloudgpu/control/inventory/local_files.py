@@ -18,7 +18,7 @@ def clean_up_local_files(session: Session) -> None:
 
     Nothing is removed while the ledger is away: who does not know all machines cannot tell what belongs to none.
     """
-    if session.apart:
+    if session.ledger_away:
         return
     try:
         clean_up(session)

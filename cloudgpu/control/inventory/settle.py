@@ -79,7 +79,7 @@ def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bo
     attempt = saved.load(session.home.attempts, not_none(machine.token))
     rule = session.provider_of(machine).token_rule
     age = session.clock() - from_iso(machine.intended_at)
-    if replay and not session.apart and attempt is not None and age < rule.lifetime:
+    if replay and not session.ledger_away and attempt is not None and age < rule.lifetime:
         session.report(f"{machine.name}: an earlier launch was interrupted; sending the same call again")
         _send_again(session, machine, attempt, deadline)
         return session.ledger.machine(machine.id) or machine

@@ -134,7 +134,7 @@ def _to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
     wanted = [machine for machine in machines if whole or machine.launch_status == "open"]
     attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in wanted]
     young = all(session.clock() - from_iso(machine.intended_at) < provider.token_rule.lifetime for machine in machines)
-    all_there = len(machines) == not_none(machines[0].cluster).nodes and not session.apart and young
+    all_there = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and young
     found = [one for one in attempts if one is not None]
     return found if all_there and len(found) == len(wanted) else []
 

@@ -215,7 +215,7 @@ def _all_ended(
             raise
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
             raise terminate_without_ledger(session, machine, error, whole=True) from error
-        if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
+        if not session.ledger_away:  # the saved call tells what the machine was, until the ledger knows of its end
             saved.delete(session.home.attempts, machine.token or "none")
     return machine, on_purpose
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.clusters.together import gravest
+from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as retention_records
@@ -125,7 +125,7 @@ def clean_document(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansD
     document["removed"] = [_removed_value(one) for one in gone.values()]
     faults = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [fault.as_dict() for fault in faults]
-    return document, gravest(faults)
+    return document, worst_of(faults)
 
 
 def _removed_value(one: Cleaned) -> OrphanValue:

@@ -52,7 +52,7 @@ class Session(SessionBase):
 
         What stands in for a ledger that is away is shared by all of them.
         """
-        if self.apart:
+        if self.ledger_away:
             yield self._own(self.ledger)
             return
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
@@ -64,7 +64,7 @@ class Session(SessionBase):
     def _own(self, ledger: Ledger) -> Session:
         own = Session(self.home, self.settings, ledger, self.clock, self.report, self.pause, self._providers)
         own.found, own.tell_waits = self.found, self.tell_waits
-        own.for_lab, own.apart = self.for_lab, self.apart
+        own.for_lab, own.ledger_away = self.for_lab, self.ledger_away
         return own
 
     def find(self, name: str | None, *, ended: bool = False, running: bool = False) -> Machine:

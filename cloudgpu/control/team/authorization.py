@@ -32,7 +32,7 @@ def authorization_of(session: Session) -> Authorization:
     person, role = person_of(session), session.ledger.role()
     people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
     authorization = Authorization(role, person, people, session.settings.owner, session.for_lab)
-    if not (session.apart or is_a_file(session.ledger)):
+    if not (session.ledger_away or is_a_file(session.ledger)):
         remember(session, authorization)
     return authorization
 

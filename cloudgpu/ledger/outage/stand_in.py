@@ -17,7 +17,7 @@ from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.log import locks
-from cloudgpu.ledger.log.machines import of_those_there
+from cloudgpu.ledger.log.machines import select_present
 from cloudgpu.ledger.log.verify import canonical
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class StandInLedger:
 
     def present_machines(self) -> list[Machine]:
         """Return the records of the machines that live or of which something is kept, and the oldest."""
-        return of_those_there(self.machines())
+        return select_present(self.machines())
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's row as it is known now."""

@@ -152,7 +152,7 @@ def host_keys(runpod: Runpod, id_: str) -> tuple[str, ...]:
     """
     pod = read_pod(runpod, id_)
     log = runpod.log(id_)
-    pod_key.take_down(runpod, pod, log)
+    pod_key.record_check(runpod, pod, log)
     return host_keys_in(log)
 
 
