@@ -8,14 +8,7 @@ from functools import partial
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_stop_all, stopping
-from cloudgpu.control.clusters.together import (
-    ClusterResult,
-    each,
-    faults_in,
-    reload_machines,
-    workers_first,
-    worst_of,
-)
+from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, workers_first, worst_of
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, refresh_to_start, start_locked
 from cloudgpu.control.session.session import Session

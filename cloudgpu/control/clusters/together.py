@@ -26,7 +26,7 @@ class ClusterResult(NamedTuple):
     faults: tuple[CloudgpuError, ...] = ()
 
     @property
-    def worst_of(self) -> CloudgpuError | None:
+    def worst(self) -> CloudgpuError | None:
         """The fault whose exit code counts; None where all went well."""
         return worst_of(self.faults)
 

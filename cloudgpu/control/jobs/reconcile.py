@@ -153,7 +153,7 @@ class JobReconciler(JobObserver):
             set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
         return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
 
-    def _record_attempt(self, job: Job, step: Step) -> None:
+    def _place(self, job: Job, step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(placed_again(job, job.attempt, step, self.session.clock()))
@@ -437,7 +437,7 @@ class JobReconciler(JobObserver):
         show_end(self.session, the_job(self.session, self.id), self.environ)
         return None
 
-    def _query_machine(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _look(self, job: Job, _step: Step) -> ReconcileResult | None:
         return ReconcileResult(job, "Its machine has not been queried yet.", REQUEUE_SOON)
 
 

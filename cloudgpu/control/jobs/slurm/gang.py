@@ -121,7 +121,7 @@ def stop_gang(session: Session, machine: Machine, why: str) -> None:
     if machine.gang is None:
         stop(session, machine, why=why)
     elif nodes:
-        fault = stop_all(session, nodes, why=why).worst_of
+        fault = stop_all(session, nodes, why=why).worst
         if fault is not None:
             raise fault
 
@@ -132,7 +132,7 @@ def start_gang(session: Session, machine: Machine, span: timedelta, *, no_guard:
     if machine.gang is None:
         start_machine(session, machine, span, renew=span, no_guard=no_guard)
     else:
-        fault = start_all(session, nodes, new_lease(session, machine, span, span), no_guard=no_guard).worst_of
+        fault = start_all(session, nodes, new_lease(session, machine, span, span), no_guard=no_guard).worst
         if fault is not None:
             raise fault
 
