@@ -67,7 +67,7 @@ def test_who_asks_for_it_during_a_look_waits_for_that(lab, host, monkeypatch):
             return super().result(host)
 
     monkeypatch.setattr(client, "log_in", visit)
-    monkeypatch.setattr("cloudgpu.providers.ssh.provider._Look", Waited)
+    monkeypatch.setattr("cloudgpu.providers.ssh.provider._PendingQuery", Waited)
     provider = lab.provider
     with ThreadPoolExecutor(1) as pool:
         listed = pool.submit(provider.list)
