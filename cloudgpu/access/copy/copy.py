@@ -60,11 +60,11 @@ def copy(
     """
     from cloudgpu.access.ssh.transport import BROKEN
 
-    places = parse_copy_paths(sources, destination)
+    paths = parse_copy_paths(sources, destination)
     sessions = _Sessions(connection)
     with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as is_open:
         try:
-            done = _copy(sessions, places, progress or (lambda _done, _total: None))
+            done = _copy(sessions, paths, progress or (lambda _done, _total: None))
             if done.failed and not connection.is_usable():
                 raise done.failed[0]
         except (InvalidRequest, *BROKEN) as error:
@@ -78,17 +78,17 @@ def copy(
     return done
 
 
-def _copy(sessions: _Sessions, places: CopyPaths, progress: Progress) -> Copied:
+def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
     with sessions.session() as there:
-        source, target = _ordered(there, places)
-        layout = lay_out(source, places.sources, target, places.destination)
+        source, target = _ordered(there, paths)
+        layout = lay_out(source, paths.sources, target, paths.destination)
         failed = list(layout.failed)
         alike = case_twins(layout.items)
         made, files = _prepared(target, layout.items, alike, failed)
-        transfer = _Transfer(sessions, places, progress, sum(item.entry.size for item in files), alike)
+        transfer = _Transfer(sessions, paths, progress, sum(item.entry.size for item in files), alike)
     missed = transfer.run(files)
     with sessions.session() as there:
-        _, target = _ordered(there, places)
+        _, target = _ordered(there, paths)
         for item in reversed(made):  # from the inside out: writing into a directory changes its time
             with about(target, item.target, "written"):
                 target.set_attributes(item.target, item.entry)
@@ -116,9 +116,9 @@ def _prepared(
     return made, files
 
 
-def _ordered(there: MachineFiles, places: CopyPaths) -> tuple[Endpoint, Endpoint]:
+def _ordered(there: MachineFiles, paths: CopyPaths) -> tuple[Endpoint, Endpoint]:
     """Return source and target."""
-    return (LocalFiles(), there) if places.upload else (there, LocalFiles())
+    return (LocalFiles(), there) if paths.upload else (there, LocalFiles())
 
 
 def _make_directory(target: Endpoint, item: Item) -> bool:
@@ -143,10 +143,10 @@ class _Transfer:
     """Moves files, several at once; a fault of one path leaves out that one, any other ends all."""
 
     def __init__(
-        self, sessions: _Sessions, places: CopyPaths, progress: Progress, total: int, alike: frozenset[str]
+        self, sessions: _Sessions, paths: CopyPaths, progress: Progress, total: int, alike: frozenset[str]
     ) -> None:
         self._sessions = sessions
-        self._places = places
+        self._paths = paths
         self._progress = progress
         self._total = total
         self._alike = alike
@@ -193,7 +193,7 @@ class _Transfer:
         """Return the fault; PathFailed for a directory in the place of a file, of which SFTP 3 says nothing."""
         if isinstance(error, InvalidRequest) and not isinstance(error, PathFailed):
             with contextlib.suppress(Exception), self._sessions.session() as there:  # the first fault counts
-                _, target = _ordered(there, self._places)
+                _, target = _ordered(there, self._paths)
                 found = target.stat(item.target)
                 if found is not None and found.directory:
                     return already_exists(target, item.target, by="directory")
@@ -201,7 +201,7 @@ class _Transfer:
 
     def _copy_file(self, item: Item) -> None:
         with self._sessions.session() as there:
-            source, target = _ordered(there, self._places)
+            source, target = _ordered(there, self._paths)
             part = _part(item.target)
             try:
                 count = self._copy_content(source, target, item, part)

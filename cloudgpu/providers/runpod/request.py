@@ -122,11 +122,11 @@ def _no_volume(name: str) -> InvalidRequest:
     return InvalidRequest(NO_VOLUMES, field="--volume", value=name, next=remedy)
 
 
-def _volume_gb(wished: int | None) -> int:
-    if wished is None or MIN_GB <= wished <= MAX_GB:
-        return DEFAULT_GB if wished is None else wished
-    message = f"A {WORKSPACE} of {wished:,} GB cannot be: RunPod has {MIN_GB} to {MAX_GB:,}."
-    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
+def _volume_gb(requested: int | None) -> int:
+    if requested is None or MIN_GB <= requested <= MAX_GB:
+        return DEFAULT_GB if requested is None else requested
+    message = f"A {WORKSPACE} of {requested:,} GB cannot be: RunPod has {MIN_GB} to {MAX_GB:,}."
+    raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _attached(call: Call) -> tuple[AttachedResource, ...]:

@@ -42,7 +42,7 @@ def requested_volume(
     if len(here) > 1:
         raise ambiguous_name(f"Volumes called {wanted.name!r}", sorted(one.zone for one in here), "--zone")
     one = here[0] if here else found[0]
-    agreed("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
+    check_location("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
     if wanted.size_gb not in (None, one.size_gb):
         raise InvalidRequest(
             f"The volume {one.name} has {one.size_gb} GB, not {wanted.size_gb}; its size stays.",
@@ -147,15 +147,15 @@ def used(volume: Volume, machine: str) -> InvalidRequest:
     return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
 
 
-def agreed(what: str, name: str, lies: str, wished: str | None, option: str) -> str:
-    """Return where it lies; raise InvalidRequest where something else is wished for."""
-    if wished in (None, lies):
-        return lies
+def check_location(what: str, name: str, location: str, requested: str | None, option: str) -> str:
+    """Return its location; raise InvalidRequest where another one was requested."""
+    if requested in (None, location):
+        return location
     raise InvalidRequest(
-        f"The {what} {name} is in {lies}, not in {wished}.",
+        f"The {what} {name} is in {location}, not in {requested}.",
         field=option,
-        value=wished,
-        next=f"Launch there: {option} {lies}",
+        value=requested,
+        next=f"Launch there: {option} {location}",
     )
 
 

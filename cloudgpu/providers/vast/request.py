@@ -135,13 +135,13 @@ def _cluster_remarks(request: LaunchRequest) -> tuple[str, ...]:
     return (f"the {cluster.nodes} machines cannot reach each other: on {CLOUD}, containers have no network in common",)
 
 
-def _disk_gb(wished: int | None) -> int:
-    if wished is None:
+def _disk_gb(requested: int | None) -> int:
+    if requested is None:
         return DEFAULT_GB
-    if MIN_GB <= wished <= MAX_GB:
-        return wished
-    message = f"A disk of {wished:,} GB cannot be on {CLOUD}."
-    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
+    if MIN_GB <= requested <= MAX_GB:
+        return requested
+    message = f"A disk of {requested:,} GB cannot be on {CLOUD}."
+    raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ _RUNS = (Phase.RUNNING, Phase.ORPHANED)
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class WatchRecord:
     """How a job was watched on this computer. Times are seconds since 1970.
 
     `last` is the last run, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
@@ -61,14 +61,14 @@ class Rounds:
     priced: float | None = None
 
 
-def rounds(directory: Path) -> Rounds:
+def rounds(directory: Path) -> WatchRecord:
     """Return how a job was watched on this computer; nothing is known where it never was."""
     with suppress(OSError, ValueError, TypeError):
-        return Rounds(**json.loads((directory / "rounds").read_text()))
-    return Rounds()
+        return WatchRecord(**json.loads((directory / "rounds").read_text()))
+    return WatchRecord()
 
 
-def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> Rounds:
+def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> WatchRecord:
     """Write down that a job was looked at now, and what was seen of its command; return all that is known by now."""
     before, at = rounds(directory), now.timestamp()
     gaps = before.gaps if before.last is None else [*before.gaps, max(0.0, at - before.last)]
@@ -79,10 +79,10 @@ def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datet
     if remote is not None and remote.notice and noticed is None:
         noticed = at
     alive = at if runs else before.alive if same else None
-    return _kept(directory, Rounds(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced))
+    return _kept(directory, WatchRecord(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced))
 
 
-def _kept(directory: Path, found: Rounds) -> Rounds:
+def _kept(directory: Path, found: WatchRecord) -> WatchRecord:
     write_whole(directory / "rounds", json.dumps(asdict(found)).encode())
     return found
 
@@ -110,7 +110,7 @@ def choice_of(
     return made if why is None else replace(made, why=why, moves=True)
 
 
-def _is_due(known: Rounds, now: datetime) -> bool:
+def _is_due(known: WatchRecord, now: datetime) -> bool:
     """Say whether prices of other places are asked for again."""
     return known.priced is None or now - _moment(known.priced) >= PRICES_EVERY
 
@@ -126,7 +126,7 @@ def _policy(name: str, _job: str) -> Policy:
 
 
 def position(
-    job: Job, machine: Machine | None, remote: RemoteState | None, known: Rounds, margins: Margins, now: datetime
+    job: Job, machine: Machine | None, remote: RemoteState | None, known: WatchRecord, margins: Margins, now: datetime
 ) -> Position:
     """Return where a job is: on this machine, if there is one, whose command this sync has seen."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None

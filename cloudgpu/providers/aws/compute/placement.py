@@ -19,8 +19,8 @@ from cloudgpu.providers.aws.storage.images import AMI, described
 from cloudgpu.providers.aws.storage.volumes import holder
 from cloudgpu.providers.shared.named_volumes import (
     Data,
-    agreed,
     ambiguous_name,
+    check_location,
     check_volume_size,
     nowhere,
     used,
@@ -82,7 +82,7 @@ def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | Non
     """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
     wished, by_id = named_region(aws, requirements), AMI.fullmatch(named)
     if by_id and by_id["region"]:
-        return agreed("image", named, by_id["region"], wished, "--region")
+        return check_location("image", named, by_id["region"], wished, "--region")
     if by_id and wished:
         return wished
     answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
@@ -93,7 +93,7 @@ def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | Non
         raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
     if wished is None and len(places) > 1:
         raise ambiguous_name(f"Images called {named!r}", sorted(places), "--region")
-    return wished if wished in places else agreed("image", named, places[0], wished, "--region")
+    return wished if wished in places else check_location("image", named, places[0], wished, "--region")
 
 
 def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:

@@ -105,7 +105,7 @@ def _choose_network(
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="gp3")
+    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="gp3")
 
 
 def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[AttachedResource]:

@@ -20,8 +20,8 @@ from cloudgpu.providers.azure.storage import gallery, volumes
 from cloudgpu.providers.azure.storage import resources as refs
 from cloudgpu.providers.shared.named_volumes import (
     Data,
-    agreed,
     ambiguous_name,
+    check_location,
     check_volume_size,
     nowhere,
     used,
@@ -48,7 +48,7 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
     tied += [_Tie("image", image, region) for region in _image_region(azure, image)]
     tied += [_Tie("subnet", subnet, region) for region in _subnet_region(azure, subnet)]
     for one in tied:
-        agreed(one.what, one.name, one.region, wished, "--region")
+        check_location(one.what, one.name, one.region, wished, "--region")
         if one.region != tied[0].region:
             raise _different_places(tied[0], one)
     if not tied:

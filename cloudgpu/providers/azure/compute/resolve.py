@@ -139,7 +139,7 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="Azure")
+    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Azure")
 
 
 def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[AttachedResource]:

@@ -17,7 +17,7 @@ from cloudgpu.providers.gcp.market.availability import named_region
 from cloudgpu.providers.gcp.storage import images
 from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, our_tags
 from cloudgpu.providers.gcp.storage.volumes import check_size, listed
-from cloudgpu.providers.shared.named_volumes import Data, agreed, nowhere, used, volume_named
+from cloudgpu.providers.shared.named_volumes import Data, check_location, nowhere, used, volume_named
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -93,7 +93,7 @@ def _subnet_region(gcp: Gcp, named: str, requirements: Requirements) -> str | No
     """Return the region of a subnet; None where the region that is meant does not have it: resolving says so."""
     wished, whole = named_region(gcp, requirements), SUBNET.fullmatch(named)
     if whole is not None:
-        return agreed("subnet", named, whole[1], wished, "--region")
+        return check_location("subnet", named, whole[1], wished, "--region")
     if wished is not None:
         return wished
     found, silent = aggregated(gcp, "subnetworks")

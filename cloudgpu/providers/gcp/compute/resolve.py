@@ -142,7 +142,7 @@ def _risks(gcp: Gcp, network: str) -> list[str]:
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="Google")
+    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Google")
 
 
 def _guards() -> tuple[str, ...]:
