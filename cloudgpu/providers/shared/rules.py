@@ -148,7 +148,7 @@ def finding(found: Sequence[Opening], good: str) -> Finding:
 def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, whose: str) -> int:
     """Return how large the system disk is to be, in GB: what was requested, else the default.
 
-    `minimum` is what `image` needs, `maximum` what `whose` disks have. Raises InvalidRequest for what is not between them.
+    `minimum` is what `image` needs, `maximum` what `whose` disks have. Raises InvalidRequest for a size outside them.
     """
     if requested is None:
         return max(default, minimum)
