@@ -24,7 +24,7 @@ def command(
     """End a job: its command is ended, its results come back, its machine ends. A machine that was there stays.
 
     The command gets SIGTERM, and SIGKILL ten seconds later. If its machine does not answer now, whoever watches ends
-    the job later. A job that is over is left as it is: exit code 0.
+    the job later. A job that is over keeps its state; if its machine still runs, that is ended: exit code 0.
     """
     from cloudgpu.control.jobs.cancel import cancel
     from cloudgpu.control.jobs.listing import find
@@ -44,6 +44,8 @@ def cancelled_text(value: CancelDocument, now: datetime) -> str:
 
     one = value["job"]
     if value["was_over"]:
+        if value["waits"] is not None:
+            return f"{one['name']} is over already: {state_text(one)}. Its machine has not ended yet: {value['waits']}."
         kept = f" Its machine is kept until {when(one['kept_until'], now)}: cloudgpu down {_machine_name(one)} ends it."
         return f"{one['name']} is over already: {state_text(one)}.{kept if one['kept_until'] else ''}"
     if value["waits"] is not None:

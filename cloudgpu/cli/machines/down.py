@@ -74,7 +74,8 @@ def command(
     document, gravest = end_machines(session, wanted, running)
     now = session.clock()
     gone = [
-        f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in terminated_values(document)
+        f"{_gone(value, now)} It cost {_cost(session, value)}{without_price(value)}."
+        for value in terminated_values(document)
     ]
     gone += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
     gone += [_kept_files(value) for value in document["kept_files"]]
@@ -87,6 +88,15 @@ def command(
         tell(f"error: {fault['message']} {fault['next'] or ''}")
     if gravest:
         raise typer.Exit(gravest.exit_code)
+
+
+def _cost(session: Session, value: MachineDocument) -> str:
+    """Return what a machine cost, or a cluster: at most, where what it drew of this computer is written later."""
+    from cloudgpu.control.pricing.shared_computer import costs_at_most
+
+    machine, cost = session.ledger.machine(value["id"]), spent(value, 4)
+    at_most = not value["unpriced"] and machine is not None and costs_at_most(session, machine)
+    return f"at most {cost.removeprefix('<')}" if at_most else cost
 
 
 def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:

@@ -23,7 +23,7 @@ from cloudgpu.control.spot.history import better_location
 from cloudgpu.core.events.job_lines import Market, job_placed
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import launch_options_of
-from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.steps import MOVED, Step
@@ -36,7 +36,6 @@ from cloudgpu.errors import InvalidRequest, NoCapacity
 
 WITHIN = timedelta(seconds=30)  # for a command to end whose job continues elsewhere, before its machine ends under it
 _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
-_NOTHING_MADE = ("refused", "void")
 
 
 def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | None:
@@ -78,7 +77,23 @@ def made_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     if job.gang > 1:
         return None if attempt.key is None else launched_as(session, attempt.key, job.gang)
     found = [] if attempt.key is None else session.ledger.launched(attempt.key)
-    return next((one for one in found if one.launch_status not in _NOTHING_MADE), None)
+    return next((one for one in found if one.launch_status not in NOTHING_MADE), None)
+
+
+def check_files(session: Session, job: Job, attempt: Attempt) -> None:
+    """Raise InvalidRequest where the files of a job are on another computer and a launch from here might be sent.
+
+    One that was interrupted is settled first: where all machines are made, no other one is. Raises as `settle_launch`.
+    """
+    if job.cancel is not None or attempt.key is None or has_files(session, job):
+        return
+    there = made_for(session, job, attempt)
+    if there is not None:
+        settle_launch(session, job, there)
+        there = made_for(session, job, attempt)
+    nodes = () if there is None else nodes_of(session, there)
+    if len(nodes) < job.gang or any(one.launch_status != "made" for one in nodes):
+        snapshot_of(session, job)
 
 
 def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:

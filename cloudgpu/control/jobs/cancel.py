@@ -27,20 +27,28 @@ MAX_PAUSE_S = 5.0
 def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDocument:
     """Have a job ended, and return it once nothing is left to do, or with what it waits for.
 
-    Its results come back first. One whose command is over already is left as it is. Raises InstanceNotFound, RoleNeeded
-    where the job is somebody else's.
+    Its results come back first. One whose command is over already keeps its outcome; where a command that was killed
+    left its machine running, that ends now. Raises InstanceNotFound, RoleNeeded where the job is somebody else's.
     """
     job = find(session, name)
-    if job.outcome is not None:
+    if not job.is_living:
         return {"job": job_value(session, job), "was_over": True, "waits": None}
-    request_cancel(session, job)
+    was_over = job.outcome is not None
+    if was_over:
+        _check_may_cancel(session, job)
+    else:
+        request_cancel(session, job)
     job, waits = _continue_job(session, job, environ)
-    return {"job": job_value(session, job), "was_over": False, "waits": waits}
+    return {"job": job_value(session, job), "was_over": was_over, "waits": waits}
+
+
+def _check_may_cancel(session: Session, job: Job) -> None:
+    check_may(session, Ownership(f"the job {job.name}", job.spec["owner"]), "cancel")
 
 
 def request_cancel(session: Session, job: Job) -> None:
     """Write that a job is to end; raise RoleNeeded where that is not theirs to ask."""
-    check_may(session, Ownership(f"the job {job.name}", job.spec["owner"]), "cancel")
+    _check_may_cancel(session, job)
     why = f"cancelled by {session.settings.owner}"
     append(session, job.id, [job_cancel_requested(job.id, "cancelled", why, hostname(), session.clock())])
 

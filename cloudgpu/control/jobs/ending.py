@@ -11,7 +11,7 @@ from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.remote_results import left_elsewhere, remote_results_fetched, stores_remotely
-from cloudgpu.control.jobs.results import copied_results, deliver, sync
+from cloudgpu.control.jobs.results import deliver, deliver_copied, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.control.session.session import Session
@@ -99,9 +99,9 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     whole = job.fetched is not None and job.fetched.whole
     directory = directory_of(session, job)
     drafts += [] if whole else left_elsewhere(session, job, why)
-    if not whole and (directory / "results").is_dir():
-        target, files, size = deliver(session, job, copied_results(directory))
-        host = hostname()
+    delivered = None if whole else deliver_copied(session, job)
+    if delivered is not None:
+        (target, files, size), host = delivered, hostname()
         drafts.append(lines.job_results_fetched(job.id, files, size, str(target), host, now, whole=False, why=why))
     if remote is not None and job.spec["machine"] is not None:
         with suppress(CloudgpuError):  # the next job there cleans up, too

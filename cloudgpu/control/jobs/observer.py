@@ -17,7 +17,7 @@ from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import remote_results
-from cloudgpu.control.jobs.attempt import has_files, settle_launch
+from cloudgpu.control.jobs.attempt import has_files, settle_launch, snapshot_of
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
@@ -215,6 +215,12 @@ class JobObserver:
         self.connection.capture(f"{shell} {quote(f'{conf}scancel {quote(job.slurm_id)}')}", timeout=60)
 
     def _last_copy(self, job: Job, machine: Machine, seen: RemoteState) -> str | None:
+        """Copy what an attempt has written, and return what the next one must wait for, or None.
+
+        Raises InvalidRequest on a computer that cannot begin the next one, which starts with what that one has copied.
+        """
+        if not remote_results.stores_remotely(job):
+            snapshot_of(self.session, job)
         with self._noting_work(job, seen):
             return remote_results.last_copy(self.session, job, self.at(job, machine), seen)
 

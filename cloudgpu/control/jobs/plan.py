@@ -294,7 +294,17 @@ def _dearest(request: RunRequest, prepared: Prepared | None) -> int | None:
 
 
 def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine | None) -> None:
-    """Raise InvalidRequest where the first hour of the machine, or of all of them, costs more than --max-cost."""
+    """Raise InvalidRequest where the first hour of the machine, or of all of them, costs more than --max-cost.
+
+    So it does for a machine whose price is not known: no sum would ever reach that amount.
+    """
+    if machine is not None and machine.price is None and request.max_cost is not None:
+        raise InvalidRequest(
+            f"--max-cost needs a price, and that of {machine.name} is not known.",
+            field="--max-cost",
+            value=request.max_cost.text(2),
+            next="Leave it out, or limit the time: --timeout 2h",
+        )
     price = None
     if prepared is not None:
         price = Money(prepared.plan.dearest.nanos * prepared.plan.nodes)

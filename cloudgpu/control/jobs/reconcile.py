@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import (
+    check_files,
     ends_first,
     launch_attempt,
     launch_sent,
@@ -187,11 +188,10 @@ class JobReconciler(JobObserver):
 
     def _launch(self, job: Job, _step: Step) -> ReconcileResult | None:
         attempt = job.attempts[-1]
-        if job.cancel is None and attempt.key is not None and made_for(self.session, job, attempt) is None:
-            try:
-                snapshot_of(self.session, job)  # whoever placed it has died, and may have been another computer
-            except InvalidRequest as error:
-                return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
+        try:
+            check_files(self.session, job, attempt)  # whoever placed it has died, and may have been another computer
+        except InvalidRequest as error:
+            return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
             self._append(self._ended(job, Step(JobAction.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))

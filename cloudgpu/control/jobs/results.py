@@ -100,10 +100,18 @@ def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int
         ) from error
 
 
-def copied_results(directory: Path) -> list[str]:
-    """Return the names of all results that were copied here."""
-    source = directory / "results"
-    return [str(path.relative_to(source)) for path in _files(source)]
+def deliver_copied(session: Session, job: Job) -> tuple[Path, int, int] | None:
+    """Deliver what was copied of results that never came whole, as `deliver`; None where nothing was.
+
+    What an interrupted delivery brought there before counts, too.
+    """
+    own = directory_of(session, job)
+    source = own / "results"
+    if not source.is_dir() and not (own / "place").exists():
+        return None
+    target, *_ = deliver(session, job, [str(path.relative_to(source)) for path in _files(source)])
+    found = list(_files(target))
+    return target, len(found), sum(one.lstat().st_size for one in found)
 
 
 def _files(directory: Path) -> Iterator[Path]:

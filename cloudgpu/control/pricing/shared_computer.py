@@ -20,17 +20,18 @@ from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN, Draft
 from cloudgpu.core.events.observations import price_observed
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Price
+from cloudgpu.core.model.offers import Basis, Price
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.readings import can_be_read
 from cloudgpu.ledger.samples.store import SampleStore
+from cloudgpu.providers.abilities import SharesComputer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.identity import AccountScope
     from cloudgpu.control.session.session import Session
     from cloudgpu.ledger.log.base import View
-    from cloudgpu.providers.abilities import SharesComputer
 
 FIRST = timedelta(minutes=5)  # of a run, before its first part is written; each part is then as long as all before it
 LONGEST = timedelta(hours=1)  # up to this: two lines an hour at most
@@ -66,6 +67,22 @@ def settle_shares(session: Session, provider: SharesComputer, whose: AccountScop
 
         if lines:
             session.ledger.decide(decision)
+
+
+def costs_at_most(session: Session, machine: Machine) -> bool:
+    """Say whether what a machine has cost may become less: its part of its computer's electricity is written later."""
+    try:
+        if not isinstance(session.provider_of(machine), SharesComputer):
+            return False
+    except CloudgpuError:  # not to be asked from here: what is known counts
+        return False
+    if machine.price is None or not _is_unsettled(machine, session.clock()):
+        return False
+    begin = machine.launched_at or machine.intended_at
+    beside = (one for one in session.ledger.machines() if one.account == machine.account and one.id != machine.id)
+    return machine.price.basis == Basis.ASSUMED or any(
+        one.provider_id and (one.terminated_at is None or one.terminated_at > begin) for one in beside
+    )
 
 
 def _is_unsettled(machine: Machine, now: datetime) -> bool:

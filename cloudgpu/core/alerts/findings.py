@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
+from itertools import pairwise
 
 from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.clusters.completeness import by_cluster, lost_nodes
@@ -121,17 +122,15 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
 def last_price_change(machine: Machine) -> tuple[Money, Money] | None:
     """Return the last two prices per hour since the machine was last started, older first; None while it had one.
 
-    None, too, where one is by what its computer draws, measured or assumed: that has changed, and nobody's price has.
+    None, too, where one of them is by what its computer draws, measured or assumed: no price has changed then.
     """
     runs = [use for use in machine.open_usage if use.resource == "instance" and use.end is None]
-    prices: list[int] = []
     segments = runs[-1].segments if runs else ()
-    if any(segment.basis in (Basis.MEASURED, Basis.ASSUMED) for segment in segments):
+    changes = [(was, now) for was, now in pairwise(segments) if was.nanos != now.nanos]
+    if not changes or any(one.basis in (Basis.MEASURED, Basis.ASSUMED) for one in changes[-1]):
         return None
-    for segment in segments:
-        if prices[-1:] != [segment.nanos]:
-            prices.append(segment.nanos)
-    return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
+    before, after = changes[-1]
+    return Money(before.nanos), Money(after.nanos)
 
 
 def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Fraction]) -> Iterator[Finding]:

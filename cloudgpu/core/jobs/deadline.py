@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from cloudgpu.core.billing.charges import to_us
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.exposure import HOURLY, Exposure
-from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.spot.known_availability import APART_H, live_action, next_try_h
 from cloudgpu.core.spot.safety_net import Net
@@ -45,7 +45,6 @@ FEW = 0.02  # of the work: before that much is done, its speed tells nothing
 AGAIN_S, MAX_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
 RENEWS_FOR = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
 LEASE = timedelta(hours=2)  # of a machine of a job with a deadline, which renews it
-_NOTHING_MADE = ("refused", "void")
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,9 +396,7 @@ def may_reserve(job: Job) -> bool:
 
 def is_carried(machines: Iterable[Machine]) -> bool:
     """Say whether one of these machines runs, or may, and is counted itself."""
-    return any(
-        one.terminated_at is None and one.launch_status not in _NOTHING_MADE and runs_on(one) for one in machines
-    )
+    return any(one.terminated_at is None and one.launch_status not in NOTHING_MADE and runs_on(one) for one in machines)
 
 
 def reservation_of(job: Job, now: datetime) -> Exposure | None:

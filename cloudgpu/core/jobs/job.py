@@ -43,6 +43,7 @@ class State(StrEnum):
 
 
 _OF_SLURM = {"COMPLETED": State.SUCCEEDED, "CANCELLED": State.CANCELLED, "TIMEOUT": State.TIMED_OUT}
+NOTHING_MADE = ("refused", "void")  # how a launch ended that made no machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.jobs.deadline import Choice, Mode
-from cloudgpu.core.jobs.job import Attempt, Job, JobMove, State
+from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
@@ -262,7 +262,10 @@ def _machine_stopped(job: Job, machine: Machine, seen: ObservedState) -> Step:
 
 def _machine_gone(job: Job, machine: Machine) -> Step:
     why = f"{machine.name} is gone: {machine.action_reason or machine.state_reason or 'the cloud gives no reason'}"
-    if _is_limited(job) or _ended_by_hand(machine):
+    never_made = machine.launch_status in NOTHING_MADE
+    if never_made and not machine.action_reason:
+        why = f"the launch of {machine.name} made no machine"
+    if (_is_limited(job) and not never_made) or _ended_by_hand(machine):
         return Step(JobAction.END, why, State.LOST)
     return Step(JobAction.AGAIN, why, interrupted=True)
 

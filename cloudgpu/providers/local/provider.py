@@ -16,13 +16,13 @@ from cloudgpu.access.computer import login_name
 from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
-from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
+from cloudgpu.core.model.instances import TAG_NAME, TAG_RENEW_UNTIL, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, MissingExtra, ProviderUnavailable
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, MissingExtra, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.local import power, translate
 from cloudgpu.providers.local.build import build
@@ -90,10 +90,11 @@ class LocalProvider:
     def available(self, requirements: Requirements) -> Availability:
         """Return this computer in both markets, where it is what was wanted."""
         accelerators = power.gpus()
-        offers = (self._available(market, accelerators) for market in Market)
+        lack = self._lack(_wanted(requirements)) if accelerators else None
+        offers = (self._available(market, accelerators, lack) for market in Market)
         return Availability(tuple(item for item in offers if fits(item, requirements)))
 
-    def _available(self, market: Market, accelerators: tuple[Accelerator, ...]) -> Available:
+    def _available(self, market: Market, accelerators: tuple[Accelerator, ...], lack: str | None) -> Available:
         return Available(
             provider=KIND,
             account=self.account,
@@ -105,7 +106,38 @@ class LocalProvider:
             vcpus=power.vcpus(),
             memory_gib=power.memory_gib(),
             stop_means=STOP_MEANS,
+            after=() if lack is None else (f"{lack}, so it refuses --gpu now",),
         )
+
+    def _lack(self, wanted: int, but: str | None = None) -> str | None:
+        """Return that fewer GPUs of this computer are free than are wanted, and which machines have them; else None.
+
+        A machine has those that it was launched for (`--gpu`), while it runs. `but` is the one that wants them.
+        """
+        if not wanted or not self._home.exists():
+            return None
+        total, names = sum(gpu.count for gpu in power.gpus()), list[str]()
+        free = total
+        for path in sorted(self._home.glob(f"{INSTANCE_PREFIX}*")):
+            with contextlib.suppress(ProviderUnavailable):  # a broken record: `list` names it
+                found = find(Layout(path))
+                lives = found is not None and translate.state_of(found) in (State.PENDING, State.RUNNING)
+                has = found.record.get("gpus", 0) if found is not None and lives and path.name != but else 0
+                if has and self._is_here(Layout(path)):
+                    free, names = free - has, [*names, translate.tags(Layout(path)).get(TAG_NAME, path.name)]
+        if wanted <= free or not names:
+            return None
+        taken = f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'}"
+        if total == 1:
+            return f"{taken} the GPU of this computer"
+        return f"{taken} {total - free} of the {total} GPUs of this computer, and {wanted} of them would be needed"
+
+    def _check_free(self, wanted: int, but: str | None = None) -> None:
+        """Raise NoCapacity where fewer GPUs are free than are wanted: two jobs on one may both run out of memory."""
+        lack = self._lack(wanted, but)
+        if lack is not None:
+            way = "Stop that machine, request fewer, or leave --gpu out to share the GPU."
+            raise NoCapacity(f"{lack}.", field="--gpu", next=way)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return what the whole computer costs for each of our offers, at the most it can draw; None for others."""
@@ -120,12 +152,14 @@ class LocalProvider:
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (nothing here takes long)
         """Make the machine's directory and start its process; the same token returns the same machine.
 
-        Raises MissingExtra, and NoCapacity or AuthFailed when the disk is full or may not be written.
+        Raises MissingExtra, NoCapacity where other machines have the GPUs that it wants, and NoCapacity or AuthFailed
+        when the disk is full or may not be written.
         """
         _need_extra()
         layout = Layout(self._home / instance_id(attempt.token))
         with self._cloud():
             if find(layout) is None:
+                self._check_free(_wanted(attempt.request.want))
                 with system_errors(self._home, making=True):
                     self._accept(layout, attempt)
                     self._begin(layout)
@@ -165,6 +199,7 @@ class LocalProvider:
             "user": login_name(),
             "market": offer.market.value,
             "accelerators": translate.accelerators_to_json(offer.accelerators),
+            "gpus": _wanted(attempt.request.want),
             "launched_at": now,
             "wanted": "running",
             "boots": 1,
@@ -236,7 +271,8 @@ class LocalProvider:
     def start(self, id: str) -> None:  # noqa: A002
         """Start a stopped machine, on its old port where that is free.
 
-        Raises InstanceNotFound, MissingExtra, and InvalidRequest when it was interrupted or is just stopping.
+        Raises InstanceNotFound, MissingExtra, NoCapacity where others have its GPUs, and InvalidRequest when it was
+        interrupted or is just stopping.
         """
         _need_extra()
         with self._cloud():
@@ -245,6 +281,7 @@ class LocalProvider:
             if found is None or found.record["wanted"] == "running":
                 return
             _refuse_unstartable(found)
+            self._check_free(found.record.get("gpus", 0), id)
             for stale in (layout.spot, layout.power_off):
                 stale.unlink(missing_ok=True)
             kept = {key: value for key, value in found.record.items() if key not in ("ended", "asked_at")}
@@ -310,6 +347,11 @@ class LocalProvider:
 
 def _is_ours(item: Available) -> bool:
     return item.provider == KIND and item.instance_type == TYPE
+
+
+def _wanted(requirements: Requirements) -> int:
+    """Return how many GPUs a machine is launched for; none where any computer will do."""
+    return 0 if requirements.gpu is None else requirements.gpu_count
 
 
 def instance_id(token: str) -> str:

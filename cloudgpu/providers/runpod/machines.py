@@ -39,6 +39,7 @@ STATES = {
     "TERMINATED": State.TERMINATED,
 }
 BILLED = ("PROVISIONING", "STARTING", "RUNNING")  # whatever `cost` says: from its creation on
+_FREE = ("EXITED", "TERMINATED", "ERROR")  # while `cost` is nothing; a status that is not known here is billed
 
 
 def get(runpod: Runpod, id_: str) -> Instance:
@@ -99,7 +100,7 @@ def instance(runpod: Runpod, pod: Pod) -> Instance:
         account=runpod.account,
         id=pod["id"],
         state=state,
-        billed=status in BILLED or (pod["cost"] or 0) > 0,
+        billed=status not in _FREE or (pod["cost"] or 0) > 0,
         tags=tags(pod),
         region=where,
         zone=where,

@@ -65,5 +65,5 @@ def test_a_cluster_lives_under_one_name_from_up_to_down(cloudgpu, tmp_path):
 
     down = cloudgpu("down", "train", "--yes")
     assert down.code == 0, down.err
-    assert down.out.startswith("train with all its 2 nodes is gone. It cost ")
+    assert down.out.startswith("train with all its 2 nodes is gone. It cost at most $")
     assert cloudgpu.machines() == []

@@ -7,14 +7,19 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.core.billing.charges import spent_until_now as bill_spent
-from cloudgpu.core.events.job_lines import job_machine
+from cloudgpu.core.events.job_lines import job_began, job_machine, job_placed
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
+from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.values.money import Money
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.testing.helpers import make_attempt
 from tests.control.conftest import Lab
 
 
@@ -93,6 +98,20 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
     assert Money(0) < spent < Money.usd(1)
 
 
+def test_max_cost_is_refused_on_a_machine_whose_price_is_not_known(lab, tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    lab.up(name="owl")  # the ledger begins with its first line
+    item = lab.prepare().offers[0].available
+    attempt = make_attempt(item, key="lost", name="fox", ledger=lab.session.ledger.id, now=lab.clock())
+    lab.cloud.launch(attempt, deadline=lab.clock() + timedelta(minutes=1))
+    monkeypatch.setattr(lab.cloud, "prices", lambda offers: [None for _ in offers])
+    sync_all(lab.session)
+    assert lab.session.ledger.machine(attempt.machine).price is None
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, on="fox", max_cost="10")
+    with pytest.raises(InvalidRequest, match="that of fox is not known"):
+        plan_run(lab.session, asked, {})
+
+
 def test_a_computer_that_has_not_the_files_of_a_job_launches_nothing_for_it(lab, tmp_path):
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "train.py").write_text("pass")
@@ -103,3 +122,37 @@ def test_a_computer_that_has_not_the_files_of_a_job_launches_nothing_for_it(lab,
         found = carrier.reconcile()
     assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
     assert (lab.session.ledger.machines(), lab.machines()) == ([], [])
+
+
+@pytest.mark.parametrize("cut_off", ["before"], indirect=True)
+def test_a_computer_that_has_not_the_files_of_a_job_launches_none_for_one_that_was_never_made(lab, cut_off):
+    for one in (lab.home / "jobs" / "snapshots", lab.session.home.attempts):
+        shutil.rmtree(one)
+    lab.later(hours=1)
+    with JobReconciler(lab.session, cut_off.id, {}) as carrier:
+        found = carrier.reconcile()
+    assert settled(lab).launch_status == "void"
+    assert "are not on this computer" in found.why
+    assert found.job.is_living
+
+
+def test_a_computer_that_has_not_the_files_of_a_job_leaves_the_last_copy_before_another_attempt_to_the_one_that_has(
+    lab, tmp_path
+):
+    (tmp_path / "work").mkdir()
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
+    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    machine = lab.up(name="fox", key=f"{job.id}-1").machine
+    lab.session.ledger.append(
+        [
+            job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None),
+            job_machine(job.id, 1, machine.id, lab.clock()),
+            job_began(job.id, 1, None, lab.clock()),
+        ]
+    )
+    shutil.rmtree(lab.home / "jobs" / "snapshots")
+    with JobReconciler(lab.session, job.id, {}) as carrier:
+        carrier.remote = RemoteState(Phase.LOST, lab.clock().timestamp())
+        found = carrier._done(the_job(lab.session, job.id), Step(JobAction.AGAIN, "it failed"))
+    assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
+    assert the_job(lab.session, job.id).attempt is not None

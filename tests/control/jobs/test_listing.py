@@ -156,6 +156,19 @@ def test_a_job_that_is_over_is_not_cancelled_and_that_is_no_error(lab):
     assert not faults_under("cancel", found)
 
 
+def test_the_machine_of_a_job_that_is_over_is_ended_where_whoever_should_have_done_that_was_killed(lab):
+    lab.asked("job-1", "fox")
+    machine = lab.up(name="fox", key="job-1-1").machine
+    lab.write(
+        lines.job_placed("job-1", 1, lab.clock(), key="job-1-1", machine=None),
+        lines.job_machine("job-1", 1, machine.id, lab.clock()),
+        lines.job_ended("job-1", 1, "lost", lab.clock()),
+    )
+    found = cancel(lab.session, "fox", {})
+    assert (found["was_over"], found["waits"], found["job"]["state"]) == (True, None, "lost")
+    assert lab.machines() == []
+
+
 def test_a_job_without_a_machine_is_cancelled_at_once(lab):
     lab.asked("job-1", "fox")
     found = cancel(lab.session, "fox", {})

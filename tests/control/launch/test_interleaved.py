@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
@@ -52,9 +53,18 @@ DEEDS = {
     "stop": on_it(lambda session, row: stop(session, row, why="asked")),
     "extend": on_it(lambda session, row: extend(session, plan_extension(session, row, timedelta(hours=2)))),
     "hold": on_it(lambda session, row: set_hold(session, row, session.clock() + timedelta(hours=2))),
+    "hour": lambda session: session.pause(3_600),
+    "day": lambda session: session.pause(86_400),
+    "over": lambda session: set_value(session, BudgetOptions("lab", "1", "total", action="notify,stop"), anew=False),
     "start": on_it(lambda session, row: start(session, row, new_lease(session, row, None))),
 }
-BEFORE = {"nothing": (), "running": ("up",), "stopped": ("up", "stop")}  # what was done by then
+BEFORE = {  # what was done by then
+    "nothing": (),
+    "running": ("up",),
+    "stopped": ("up", "stop"),
+    "late": ("up", "day"),
+    "over": ("up", "hour", "over"),
+}
 PAIRS = [
     *[("nothing", "up", other) for other in ("up", "ls", "reap")],
     *[("running", "down", other) for other in ("up", "ls", "stop", "reap")],
@@ -66,7 +76,10 @@ SOAKED = [
     *[("running", "extend", other) for other in ("down", "stop", "reap", "extend")],
     ("running", "hold", "down"),
     ("stopped", "start", "extend"),
+    *[("late", "reap", other) for other in ("reap", "extend", "start", "down")],
+    *[("over", "reap", other) for other in ("up", "start", "extend")],
 ]
+POLICY = "lease: 8h\nrenew_until: 3d\nunknown: end\n"  # no machine here has an agent
 
 
 class World:
@@ -89,6 +102,8 @@ class World:
         home = self.place / name
         home.mkdir()
         (home / "config.toml").write_text(self.config)
+        (home / "policies").mkdir()
+        (home / "policies" / "default.yaml").write_text(POLICY)
         clock = ManualClock(self.true())
         clock.advance(off_s)
         self.clocks.append(clock)
@@ -166,3 +181,11 @@ def test_there_is_one_machine_in_more_orders_and_it_is_known(lab, tmp_path, befo
 @pytest.mark.parametrize("kills", [False, True])
 def test_a_lease_or_a_hold_beside_an_end_leaves_one_machine_that_is_known(lab, tmp_path, before, first, second, kills):
     in_orders(lab, tmp_path, before, (first, second), -240, kills, count=2)
+
+
+@pytest.mark.parametrize("before", ["late", "over"])
+def test_the_reaper_ends_a_machine_whose_lease_or_budget_is_over(lab, tmp_path, before):
+    world = World(lab, tmp_path / before, 0)
+    for deed in (*BEFORE[before], "reap"):
+        DEEDS[deed](world.later)
+    assert world.billed() == []

@@ -122,8 +122,9 @@ def test_a_stopped_machine_whose_end_is_asked_is_not_at_its_end():
     assert unproved_since([line(1, "terminate_requested"), line(2, "instance_observed", state="stopped")]) is not None
 
 
-def priced(*nanos, end=None, basis="quoted"):
-    segments = tuple(PriceInterval(ago(hours=9 - hour), one, "a list", None, basis) for hour, one in enumerate(nanos))
+def priced(*nanos, end=None, basis="quoted", bases=()):
+    each = zip(nanos, bases or [basis] * len(nanos), strict=True)
+    segments = tuple(PriceInterval(ago(hours=9 - hour), one, "a list", None, by) for hour, (one, by) in enumerate(each))
     run = Usage(
         Resource.INSTANCE, "i-1", "it", "aws", "spot", "p3.2xlarge", quantity=1, per=Per.HOUR, begin=ago(hours=9),
         end=end, segments=segments,
@@ -138,6 +139,13 @@ def test_a_leap_is_between_the_last_two_prices_since_the_last_start():
     assert last_price_change(priced(100, 120, 300, 300)) == (Money(120), Money(300))
     assert last_price_change(priced(100, 900, end=ago(hours=1))) is None
     assert last_price_change(priced(100, 900, basis="measured")) is None
+
+
+def test_a_price_is_told_to_have_changed_though_one_before_those_two_was_assumed():
+    settings = ("assumed", "setting", "setting")
+    assert last_price_change(priced(100, 200, 900, bases=settings)) == (Money(200), Money(900))
+    assert last_price_change(priced(100, 100, 900, bases=settings)) == (Money(100), Money(900))
+    assert last_price_change(priced(100, 900, 900, bases=settings)) is None
 
 
 @pytest.mark.parametrize(("before", "after", "told"), [(100, 150, 0), (100, 151, 1), (151, 100, 1), (150, 100, 0)])

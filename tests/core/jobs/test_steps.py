@@ -75,6 +75,17 @@ def test_a_vanished_machine_is_replaced_up_to_the_limit_and_then_the_job_is_lost
     assert [number for number, _ in world.begun] == [1, 2, 3]
 
 
+def test_a_launch_that_made_no_machine_is_repeated_though_a_job_allows_no_restart():
+    world = World(spec(restarts=0))
+    until(world, JobAction.LAUNCH)
+    there = world.machine_of(world.job)
+    world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(START), launch_status="void")
+    step = until(world, JobAction.AGAIN, most=1)
+    assert step.why == f"the launch of {there.name} made no machine"
+    until(world, JobAction.START)
+    assert len(world.job.attempts) == 2
+
+
 def test_a_machine_that_was_there_and_is_gone_is_not_replaced():
     world = World(spec(machine="desk"))
     world.machines["desk"] = machine("desk")

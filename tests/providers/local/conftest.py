@@ -28,3 +28,18 @@ def cloud():
     psutil.wait_procs(left, timeout=5)
     shutil.rmtree(root, ignore_errors=True)
     assert not left, f"processes outlived their machines: {left}"
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Put an executable named nvidia-smi on PATH that answers as the driver's does."""
+
+    def answer(names, watts, status=0):
+        program = tmp_path / "nvidia-smi"
+        program.write_text(
+            f'#!/bin/sh\ncase "$1" in\n*power.limit) printf "{watts}";;\n*) printf "{names}";;\nesac\nexit {status}\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return answer

@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from cloudgpu.agent import own_source
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
-from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.providers.local.processes import marker, wait_for
 from cloudgpu.providers.local.provider import make
 from tests.providers.local.cloud import PATIENCE_S, Cloud, processes_under, words_of
@@ -260,3 +261,25 @@ def test_a_machine_that_was_interrupted_cannot_be_started(cloud):
     cloud.wait(machine.id, State.TERMINATED)
     with pytest.raises(InvalidRequest, match="was interrupted and is gone"):
         cloud.provider.start(machine.id)
+
+
+def test_a_gpu_that_a_machine_was_launched_for_is_refused_to_another_one_until_it_is_stopped(cloud, nvidia_smi):
+    nvidia_smi("Tesla T4, 15360\\n", "70.00\\n")
+    gpu = Requirements(gpu="t4")
+
+    def launch(key, want=gpu):
+        attempt = cloud.attempt(key, tags={"cloudgpu-name": key})
+        attempt = replace(attempt, request=replace(attempt.request, want=want))
+        return cloud.provider.launch(attempt, deadline=datetime.now(UTC))
+
+    fox = launch("fox").id
+    assert launch("fox").id == fox
+    assert "fox has the GPU of this computer" in cloud.provider.available(gpu).items[0].after[0]
+    with pytest.raises(NoCapacity, match="fox has the GPU of this computer"):
+        launch("elk")
+    assert cloud.provider.available(Requirements()).items[0].after == ()
+    assert launch("owl", Requirements()).accelerators
+    cloud.provider.stop(fox)
+    launch("elk")
+    with pytest.raises(NoCapacity, match="elk has the GPU of this computer"):
+        cloud.provider.start(fox)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -68,21 +67,6 @@ def test_without_a_meter_the_price_is_a_setting_with_its_source(monkeypatch):
     own = power.price(local_options("home", {"watts": 450, "usd_per_kwh": 0.3}), (), NOON)
     assert own.per_hour == Money.usd("0.135")
     assert own.source == "450 W (accounts.home.watts) x 0.3 $/kWh (accounts.home.usd_per_kwh)"
-
-
-@pytest.fixture
-def nvidia_smi(tmp_path, monkeypatch):
-    """Put an executable named nvidia-smi on PATH that answers as the driver's does."""
-
-    def answer(names, watts, status=0):
-        program = tmp_path / "nvidia-smi"
-        program.write_text(
-            f'#!/bin/sh\ncase "$1" in\n*power.limit) printf "{watts}";;\n*) printf "{names}";;\nesac\nexit {status}\n'
-        )
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-
-    return answer
 
 
 def test_gpus_are_reported_and_count_at_the_most_they_can_draw(nvidia_smi, tmp_path):

@@ -25,7 +25,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.providers.runpod import gpus, pod_key
+from cloudgpu.providers.runpod import gpus, machines, pod_key
 from cloudgpu.providers.runpod.options import runpod_options
 from tests.clouds.rest_faults import FOREVER
 from tests.clouds.runpod import server
@@ -93,6 +93,13 @@ def test_a_pod_whose_container_failed_is_unknown_and_billed(runpod, provider):
         provider.stop(made.id)
     provider.terminate(made.id)
     assert runpod.pods() == []
+
+
+def test_a_pod_in_a_state_that_is_not_known_here_is_billed_whatever_it_costs(runpod, provider):
+    made = launched(provider, an_attempt(provider, runpod))
+    pod = provider._runpod.pod(made.id)
+    seen = machines.instance(provider._runpod, {**pod, "status": "MIGRATING", "cost": 0})
+    assert (seen.state, seen.billed) == (State.UNKNOWN, True)
 
 
 def test_only_the_line_of_the_start_script_is_a_host_key(runpod, provider):

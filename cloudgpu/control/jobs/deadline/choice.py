@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -37,6 +38,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.spot.situation import Policy
 from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import InvalidRequest
 
 MAX_ROUNDS = 100  # whose lengths are kept
 ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
@@ -79,12 +81,17 @@ def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datet
     if remote is not None and remote.notice and noticed is None:
         noticed = at
     alive = at if runs else before.alive if same else None
-    return _kept(directory, WatchRecord(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced))
-
-
-def _kept(directory: Path, found: WatchRecord) -> WatchRecord:
-    write_whole(directory / "rounds", json.dumps(asdict(found)).encode())
+    found = WatchRecord(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced)
+    _is_kept(directory, found)
     return found
+
+
+def _is_kept(directory: Path, found: WatchRecord) -> bool:
+    """Write that down; say whether it could be: on a full disk a job is managed, too, by what is known then."""
+    with suppress(InvalidRequest):
+        write_whole(directory / "rounds", json.dumps(asdict(found)).encode())
+        return True
+    return False
 
 
 def noticed_at(directory: Path, attempt: Attempt) -> datetime | None:
@@ -105,7 +112,8 @@ def choice_of(
     made = choose(job, policy_of(job), spot_seen(session, job), margins, now, at)
     if machine is None or not may_move(job, margins, at, made) or not _is_due(known, now):
         return made
-    _kept(directory, replace(known, priced=now.timestamp()))
+    if not (_has_room(directory) and _is_kept(directory, replace(known, priced=now.timestamp()))):
+        return made
     why = cheaper_location(session, job, machine, remote, at, margins, directory)
     return made if why is None else replace(made, why=why, moves=True)
 
@@ -113,6 +121,12 @@ def choice_of(
 def _is_due(known: WatchRecord, now: datetime) -> bool:
     """Say whether prices of other places are asked for again."""
     return known.priced is None or now - _moment(known.priced) >= PRICES_EVERY
+
+
+def _has_room(directory: Path) -> bool:
+    """Say whether one more checkpoint fits on this computer: a machine that nothing forces to leave keeps its work."""
+    newest = newest_copy(directory)
+    return newest is None or shutil.disk_usage(directory).free > newest.bytes
 
 
 def policy_of(job: Job) -> Policy:

@@ -20,13 +20,12 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import in_order
 from cloudgpu.core.events.job_lines import job_gang_refused, job_machine
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
 from cloudgpu.core.launch.same_request import launch_key
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError
 
 ANSWERS_WITHIN_S = 3.0
-_NOTHING_MADE = ("refused", "void")
 
 
 def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
@@ -45,7 +44,7 @@ def launched_as(session: Session, key: str, nodes: int) -> Machine | None:
     machines = [
         machine for machine in session.ledger.machines() if machine.gang is not None and launch_key(machine) == key
     ]
-    made = [machine for machine in machines if machine.launch_status not in _NOTHING_MADE]
+    made = [machine for machine in machines if machine.launch_status not in NOTHING_MADE]
     gangs: dict[str, list[Machine]] = {}
     for machine in made:
         gangs.setdefault(machine.gang.id if machine.gang else "", []).append(machine)
@@ -65,7 +64,7 @@ def refused_parts(session: Session, job: Job, attempt: Attempt, now: datetime) -
         for machine in session.ledger.machines()
         if machine.gang is not None and launch_key(machine) == attempt.key
     ]
-    made = [machine for machine in machines if machine.launch_status not in _NOTHING_MADE and machine.provider_id]
+    made = [machine for machine in machines if machine.launch_status not in NOTHING_MADE and machine.provider_id]
     whole = {
         id_ for id_, count in Counter(machine.gang.id for machine in made if machine.gang).items() if count == job.gang
     }

@@ -225,9 +225,9 @@ class CancelDocument(TypedDict):
     job: JobDocument
     """As it stands then."""
     was_over: bool
-    """It was over already: nothing was done."""
+    """Its command was over already; a machine that it had left is ended."""
     waits: str | None
-    """Why it has not ended yet; null where it has."""
+    """Why it, or its machine, has not ended yet; null where it has."""
 
 
 class StaysHere(TypedDict):

@@ -1,0 +1,82 @@
+"""A job with a deadline on a computer whose disk is full: it is managed all the same, and stays where it runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cloudgpu.control.jobs.deadline.choice import choice_of
+from cloudgpu.control.jobs.inputs.request import parse_run
+from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
+from cloudgpu.control.jobs.store import the_job
+from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
+from cloudgpu.errors import NoCapacity
+from tests.control.conftest import Lab
+from tests.control.jobs.test_capacity import ZONES
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    return Lab(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def job(lab, tmp_path):
+    (tmp_path / "work").mkdir()
+    words = {"gpu": "v100", "policy": "default", "name": "fox", "deadline": "60h", "work": "20h"}
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, **words)
+    return begin(lab.session, plan_run(lab.session, asked, {}))
+
+
+@pytest.fixture
+def directory(lab, job):
+    return lab.home / "jobs" / job.id
+
+
+def test_a_job_is_managed_though_how_it_was_watched_cannot_be_written(lab, job, directory):
+    (directory / "rounds").mkdir(parents=True)
+    for zone in ZONES:
+        lab.cloud.exhaust(zone)
+    with JobReconciler(lab.session, job.id, {}) as carrier:
+        assert isinstance(carrier.reconcile().error, NoCapacity)
+
+
+@pytest.fixture
+def asked(lab, job, monkeypatch):
+    """Ask where a job is to run whose command runs on spot; return how often prices of other places were asked for."""
+    asked = []
+    monkeypatch.setattr("cloudgpu.control.jobs.deadline.choice.cheaper_location", lambda *_: asked.append(1) and None)
+    machine = lab.up(name="fox", policy="default").machine
+    at = lab.clock()
+    lab.session.ledger.append(
+        [
+            lines.job_placed(job.id, 1, at, key=machine.key, machine=None, market="spot"),
+            lines.job_machine(job.id, 1, machine.id, at),
+            lines.job_began(job.id, 1, None, at),
+        ]
+    )
+    lab.later(hours=1)
+
+    def choose(directory):
+        seen = RemoteState(Phase.RUNNING, lab.clock().timestamp(), started=at.timestamp())
+        choice_of(lab.session, the_job(lab.session, job.id), machine, seen, directory)
+        return len(asked)
+
+    return choose
+
+
+def test_a_machine_is_left_for_a_cheaper_one_only_where_one_more_checkpoint_fits_here(asked, directory):
+    copy = directory / "checkpoints" / "7"
+    copy.mkdir(parents=True)
+    (copy / "checkpoint.json").write_text(json.dumps({"name": "7", "files": [{"path": "7", "size": 10**18}]}))
+    assert asked(directory) == 0
+    (copy / "checkpoint.json").write_text(json.dumps({"name": "7", "files": [{"path": "7", "size": 10}]}))
+    assert asked(directory) == 1
+
+
+def test_prices_are_not_asked_for_at_every_look_where_that_cannot_be_written(asked, directory):
+    (directory / "rounds").mkdir(parents=True)
+    assert asked(directory) == 0

@@ -1,0 +1,46 @@
+"""A job is closed by a process that is killed before its last lines are in the ledger, and by another one then."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.control.jobs.ending import close_job
+from cloudgpu.control.jobs.inputs.request import parse_run
+from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.results import deliver
+from tests.control.conftest import Lab
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    return Lab(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def job(lab, tmp_path):
+    """A job whose machine is gone, and two of whose results were copied here before."""
+    (tmp_path / "work").mkdir()
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
+    made = begin(lab.session, plan_run(lab.session, asked, {}))
+    copies = lab.home / "jobs" / made.id / "results" / "run"
+    copies.mkdir(parents=True)
+    for name in ("one", "two"):
+        (copies / name).write_text("12345")
+    return made
+
+
+def fetched(drafts):
+    return [(one.body["files"], one.body["bytes"], one.body["directory"]) for one in drafts if "files" in one.body]
+
+
+def test_it_still_says_where_the_results_are_that_were_delivered(lab, job, tmp_path):
+    close_job(lab.session, job, None, "its machine is gone")
+    again = close_job(lab.session, job, None, "its machine is gone")
+    assert fetched(again) == [(2, 10, str(tmp_path / "work" / "results" / "fox"))]
+    assert (tmp_path / "work" / "results" / "fox" / "run" / "two").read_text() == "12345"
+
+
+def test_it_counts_what_was_delivered_before_the_rest(lab, job, tmp_path):
+    deliver(lab.session, job, ["run/one"])
+    closed = close_job(lab.session, job, None, "its machine is gone")
+    assert fetched(closed) == [(2, 10, str(tmp_path / "work" / "results" / "fox"))]
