@@ -2,7 +2,7 @@
 
 The standard library's pool joins its threads when a `with` ends and once more when the interpreter ends: one call that
 hangs keeps the process. The threads of this pool are daemons. After an error it waits for the calls that have begun;
-after Ctrl-C it does not. A call that its caller has left is abandoned: its thread sends nothing more (`go_on`).
+after Ctrl-C it does not. A call whose caller has left is abandoned: its thread sends no more (`stop_if_abandoned`).
 
 Whoever shows that something goes on reads `counts`: of pools that say what their calls are, how many have ended.
 
@@ -63,7 +63,7 @@ def is_abandoned() -> bool:
     return part is not None and part.is_abandoned
 
 
-def go_on() -> None:
+def stop_if_abandoned() -> None:
     """Raise Abandoned where nobody waits for this thread any more. Called before whatever is sent."""
     if is_abandoned():
         raise Abandoned
@@ -155,7 +155,7 @@ class Part(Generic[Answer]):
         _HERE.part = self
         self._begun = self._heard = time.monotonic()
         try:
-            go_on()
+            stop_if_abandoned()
             self._answer = self._call()
         except BaseException as error:  # noqa: BLE001  (whoever asks for the answer gets it)
             self._fault = error

@@ -22,7 +22,7 @@ _WRITERS = [
     "psycopg",
     "tests.ledger.writer",
     "cloudgpu.ledger.log.projections",
-    "cloudgpu.ledger.suspect",
+    "cloudgpu.ledger.integrity",
     "tests.providers.local.crash",
 ]
 _FORKS.set_forkserver_preload([*_SERVERS, *_WRITERS])

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Abandoned, Pool, beat, go_on, is_abandoned, join
+from cloudgpu.parallel import Abandoned, Pool, beat, is_abandoned, join, stop_if_abandoned
 
 PATIENCE_S = 20  # a bound against hanging
 HANGS = """
@@ -147,7 +147,7 @@ def test_what_was_abandoned_sends_nothing_more_nor_do_its_own_parts():
 
     def inner(_):
         left.wait(PATIENCE_S)
-        go_on()
+        stop_if_abandoned()
         came.append("sent")
 
     def outer():
@@ -165,7 +165,7 @@ def test_what_was_abandoned_sends_nothing_more_nor_do_its_own_parts():
     with pytest.raises(Abandoned):
         parts[0].result(PATIENCE_S)
     assert not came
-    go_on()  # this thread was not abandoned
+    stop_if_abandoned()  # this thread was not abandoned
 
 
 @pytest.mark.parametrize("when", ["now", "later"])

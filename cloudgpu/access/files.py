@@ -1,4 +1,4 @@
-"""Small private files that several processes write at once: locked, whole or not at all, mode 0600."""
+"""Small private files that several processes write at once: locked, written atomically, mode 0600."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from cloudgpu.errors import InvalidRequest
 
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Hold the lock that belongs to `file`; others wait. A killed process lets go by itself.
+    """Hold the lock of `file`; others wait. The system releases the lock of a killed process.
 
     Raises InvalidRequest when the directory cannot be written to.
     """
     lock = lock_of(file)
-    with explained(file):
-        descriptor = _take(lock)
+    with explain_os_errors(file):
+        descriptor = _acquire(lock)
     try:
-        sweep(file)
+        remove_part_files(file)
         yield
     finally:
         with contextlib.suppress(OSError):
-            lock.unlink()  # still held: whoever waits for it finds that it is gone and takes the next one
+            lock.unlink()  # still held: who waits for it finds that it is gone and makes a new one
         os.close(descriptor)
 
 
 def lock_of(file: Path) -> Path:
-    """Return the lock that belongs to `file`; it stands while somebody holds it, or was killed holding it."""
+    """Return the lock file of `file`; it exists while a process holds it, or was killed holding it."""
     return file.with_name(f".{file.name}.lock")
 
 
-def sweep(file: Path) -> None:
-    """Remove what killed writers left half-written: who writes holds the lock, so it is nobody's now."""
+def remove_part_files(file: Path) -> None:
+    """Remove the part files of killed writers; the caller holds the lock, so no living writer has one."""
     for part in file.parent.glob(f".{glob.escape(file.name)}.????????.part"):
         with contextlib.suppress(OSError):
             part.unlink()
 
 
-def _take(lock: Path) -> int:
+def _acquire(lock: Path) -> int:
     while True:
         private_directory(lock.parent)
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -59,7 +59,7 @@ def _take(lock: Path) -> int:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Put `content` under this name, mode 0600: a reader, or a crash, finds the old or the new, never a part.
+    """Replace the file's content atomically, mode 0600: a reader, or a crash, finds the old or the new, never a part.
 
     The caller holds the file's lock.
 
@@ -67,7 +67,7 @@ def write_whole(file: Path, content: bytes) -> None:
     """
     import tempfile  # 5 ms that those who only read need not pay
 
-    with explained(file):
+    with explain_os_errors(file):
         private_directory(file.parent)
         descriptor, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
         try:
@@ -83,7 +83,7 @@ def write_whole(file: Path, content: bytes) -> None:
 
 def remove(file: Path) -> None:
     """Remove the file if it is there; raise InvalidRequest when that is not allowed."""
-    with explained(file):
+    with explain_os_errors(file):
         file.unlink(missing_ok=True)
 
 
@@ -93,7 +93,7 @@ def private_directory(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def explained(file: Path) -> Iterator[None]:
+def explain_os_errors(file: Path) -> Iterator[None]:
     """Turn an OSError about `file` into one sentence."""
     try:
         yield

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.files import explained, lock_of, locked, sweep, write_whole
+from cloudgpu.access.files import explain_os_errors, lock_of, locked, remove_part_files, write_whole
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def client_key(directory: Path) -> ClientKey:
                 write_whole(path, _private_pem(_generate()).encode())
     check_private(path)
     public_line = _public_line(_read(path))
-    _keep_public(path, public_line)
+    _write_public(path, public_line)
     return ClientKey(path, public_line)
 
 
@@ -62,7 +62,7 @@ def new_host_key() -> HostKey:
 
 def check_private(path: Path) -> None:
     """Raise InvalidRequest when others than the owner can read or write the private key."""
-    with explained(path):
+    with explain_os_errors(path):
         mode = path.stat().st_mode
     if mode & OPEN_TO_OTHERS:
         raise InvalidRequest(
@@ -96,7 +96,7 @@ def _read(path: Path) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-    with explained(path):
+    with explain_os_errors(path):
         text = path.read_bytes()
     try:
         key = load_ssh_private_key(text, password=None)
@@ -116,11 +116,11 @@ def _unusable(path: Path, why: str) -> InvalidRequest:
     )
 
 
-def _keep_public(private: Path, line: str) -> None:
+def _write_public(private: Path, line: str) -> None:
     """Keep the public half beside the private one, for people and for other tools."""
     path, wanted = private.with_name(f"{FILE}.pub"), f"{line}\n".encode()
     if not path.exists() or path.read_bytes() != wanted:
-        with locked(private), explained(path):
-            sweep(path)
+        with locked(private), explain_os_errors(path):
+            remove_part_files(path)
             write_whole(path, wanted)
             os.chmod(path, 0o644)  # noqa: PTH101  (public)

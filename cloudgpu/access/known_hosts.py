@@ -10,7 +10,7 @@ import binascii
 import re
 from pathlib import Path
 
-from cloudgpu.access.files import explained, locked, remove, write_whole
+from cloudgpu.access.files import explain_os_errors, locked, remove, write_whole
 from cloudgpu.errors import InvalidRequest
 
 _KEY = re.compile(r"(ssh-[a-z0-9-]+|ecdsa-sha2-[a-z0-9-]+|sk-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
@@ -65,7 +65,7 @@ def is_public_key(line: str) -> bool:
 
 
 def _lines(file: Path) -> list[str]:
-    with explained(file):
+    with explain_os_errors(file):
         try:
             content = file.read_bytes()
         except FileNotFoundError:

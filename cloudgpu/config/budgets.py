@@ -12,7 +12,7 @@ from cloudgpu.config.files.text import shown
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import typed_rate
-from cloudgpu.core.budgets import parsing as words
+from cloudgpu.core.budgets import parsing
 from cloudgpu.core.budgets.budget import Budget, PaidIn, Scope
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest
@@ -20,7 +20,7 @@ from cloudgpu.errors import InvalidRequest
 KEYS = (
     "description amount currency rate rate_as_of rate_source period scope thresholds forecast action tz allow_override"
 ).split()
-_OF_RATES = ("rate", "rate_as_of")
+_RATE_KEYS = ("rate", "rate_as_of")
 
 
 def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
@@ -37,7 +37,7 @@ def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
             continue
         budget = budget_of(table, file.stem)
         if budget.name in found:
-            raise _twice(budget, found[budget.name])
+            raise _duplicate_name(budget, found[budget.name])
         found[budget.name] = budget
     return tuple(found[name] for name in sorted(found))
 
@@ -66,34 +66,34 @@ def _read(table: Table, name: str) -> Budget:
     table.check_keys(KEYS, required=("amount", "period"))
     table.line("description")
     tz = table.line("tz", "UTC")
-    amount = words.amount_of(_plain(table, "amount"), _place(table, "amount"))
+    amount = parsing.amount_of(_as_written(table, "amount"), _field_label(table, "amount"))
     paid_in = _paid_in(table, amount)
     budget = Budget(
         name=name,
-        limit=words.limit_of(amount, paid_in, _place(table, "amount")),
-        span=words.span_of(table.line("period"), _place(table, "period")),
+        limit=parsing.limit_of(amount, paid_in, _field_label(table, "amount")),
+        span=parsing.span_of(table.line("period"), _field_label(table, "period")),
         scope=_scope(table),
         tz=tz,
-        zone=zone_of(tz, field=_place(table, "tz")),
+        zone=zone_of(tz, field=_field_label(table, "tz")),
         paid_in=paid_in,
-        place=str(table.path),
+        file=str(table.path),
     )
-    return replace(budget, **_rest(table))
+    return replace(budget, **_optional_fields(table))
 
 
-def _rest(table: Table) -> dict[str, Any]:
+def _optional_fields(table: Table) -> dict[str, Any]:
     """Return what of the keys with a default is said."""
     found: dict[str, Any] = {}
     values = table.values
     if "thresholds" in values:
-        found["thresholds"] = words.thresholds_of(_list(table, "thresholds"), _place(table, "thresholds"))
+        found["thresholds"] = parsing.thresholds_of(_list(table, "thresholds"), _field_label(table, "thresholds"))
     if "forecast" in values:
         forecast = values["forecast"]
         found["forecast"] = (
-            None if forecast in (None, "none") else words.percent_of(forecast, _place(table, "forecast"))
+            None if forecast in (None, "none") else parsing.percent_of(forecast, _field_label(table, "forecast"))
         )
     if "action" in values:
-        found["actions"] = words.actions_of(map(str, _list(table, "action")), _place(table, "action"))
+        found["actions"] = parsing.actions_of(map(str, _list(table, "action")), _field_label(table, "action"))
     if "allow_override" in values:
         if not isinstance(values["allow_override"], bool):
             raise table.fault("allow_override", "has to be true or false", next="Write true or false.")
@@ -104,10 +104,10 @@ def _rest(table: Table) -> dict[str, Any]:
 def _scope(table: Table) -> Scope:
     scope = table.values.get("scope", {})
     if isinstance(scope, str):
-        return words.scope_of(scope, _place(table, "scope"))
+        return parsing.scope_of(scope, _field_label(table, "scope"))
     if not isinstance(scope, dict):
         raise table.fault("scope", "has to be a table", next="Write `  project: vision` on a line below it.")
-    return words.scope_from(scope, _place(table, "scope"))
+    return parsing.scope_from(scope, _field_label(table, "scope"))
 
 
 def _paid_in(table: Table, amount: Decimal) -> PaidIn | None:
@@ -115,12 +115,12 @@ def _paid_in(table: Table, amount: Decimal) -> PaidIn | None:
     code = table.line("currency", "USD")
     if code.upper() == "USD":
         return None
-    for key in _OF_RATES:
+    for key in _RATE_KEYS:
         if key not in table.values:
             way_out = "Write how many of it one US dollar is, and as of which day: a budget keeps its rate."
             raise table.fault(key, f"is missing for {shown(code)}", next=way_out)
     try:
-        rate = typed_rate(code, _plain(table, "rate"), _plain(table, "rate_as_of"))
+        rate = typed_rate(code, _as_written(table, "rate"), _as_written(table, "rate_as_of"))
     except InvalidRequest as error:
         raise table.fault(
             "rate", f"or its day or currency cannot be read: {error.message}"[:-1], next=str(error.next)
@@ -133,7 +133,7 @@ def _list(table: Table, key: str) -> list[Any]:
     return value if isinstance(value, list) else str(value).split(",")
 
 
-def _plain(table: Table, key: str) -> str:
+def _as_written(table: Table, key: str) -> str:
     """Return a number or text as it was written; a table, a list or true as what is none."""
     value = table.values[key]
     if isinstance(value, Decimal):
@@ -141,14 +141,14 @@ def _plain(table: Table, key: str) -> str:
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else str(shown(value))
 
 
-def _place(table: Table, key: str) -> str:
+def _field_label(table: Table, key: str) -> str:
     return f"{table.path.name}:{table.lines.get(key, 1)}: {key}"
 
 
-def _twice(one: Budget, other: Budget) -> InvalidRequest:
+def _duplicate_name(one: Budget, other: Budget) -> InvalidRequest:
     return InvalidRequest(
-        f"The budget {one.name} is in two files: {other.place} and {one.place}.",
-        field=Path(one.place).name,
+        f"The budget {one.name} is in two files: {other.file} and {one.file}.",
+        field=Path(one.file).name,
         value=one.name,
         next="Rename or remove one of them.",
     )

@@ -58,12 +58,12 @@ class Book(Reader):
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
-        from cloudgpu.ledger.suspect import undoubted_id
+        from cloudgpu.ledger.integrity import id_if_intact
 
         with self._writing() as (connection, held, record, start):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with self._store.translated():
-                ledger = undoubted_id(connection, self.location, record, start)
+                ledger = id_if_intact(connection, self.location, record, start)
                 written, end = self._write(connection, drafts, start)
                 self._store.commit(end)
                 self._states_at = end[1]
@@ -77,7 +77,7 @@ class Book(Reader):
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
         from cloudgpu.core.events import general_lines
 
-        found = self.suspect()
+        found = self.integrity_problem()
         with self._writing(anew=True) as (connection, held, _, start), self._store.translated():
             draft = general_lines.ledger_settled(found, why, self._clock(), start[0])
             (written,), end = self._write(connection, [draft], start)
@@ -148,7 +148,7 @@ class Book(Reader):
 
         def poured(connection: Connection) -> None:
             with self._store.as_owner():
-                draft = pour(connection, self._store.take_off_mark)
+                draft = pour(connection, self._store.delete_move_mark)
                 filled.append(self._write(connection, [draft], lines.end_of(connection))[1][1])
 
         with self._own:
@@ -191,7 +191,7 @@ class Book(Reader):
         returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
         """
         from cloudgpu.core.events import general_lines
-        from cloudgpu.ledger import suspect as doubt
+        from cloudgpu.ledger import integrity
         from cloudgpu.ledger.log import marks
 
         with self._writing(marked=True) as (connection, held, record, start):
@@ -203,7 +203,7 @@ class Book(Reader):
                     draft = general_lines.ledger_arrived(came_from, self._clock(), end[0])
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
-                if marks.mark_of(record) or doubt.of_past(connection, self.location, record) is None:
+                if marks.mark_of(record) or integrity.check_head(connection, self.location, record) is None:
                     held.replace(lines.id_of(connection), *end)
 
     def retire(self, ledger: str, mark: Mark) -> None:

@@ -46,7 +46,7 @@ class Reader:
         self._clock = clock
         self._patience = patience
         self._own = threading.RLock()
-        self._parsed = projection.Parsed()
+        self._parsed = projection.MachineCache()
         self._is_looking = False  # inside `read`: what is found over another connection is of another moment
 
     @property
@@ -89,13 +89,13 @@ class Reader:
 
     def is_of(self, outbox: Outbox) -> bool:
         """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
+        from cloudgpu.ledger.integrity import check_head
         from cloudgpu.ledger.log.head import Head, read_head
-        from cloudgpu.ledger.suspect import of_past
 
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
         if not isinstance(record, Head):
             return False
-        return self._read(lambda found: found is not None and of_past(found, self.location, record) is None)
+        return self._read(lambda found: found is not None and check_head(found, self.location, record) is None)
 
     def remembered(self) -> Record:
         """Return this client's head record."""
@@ -111,7 +111,7 @@ class Reader:
 
     def present_machines(self) -> list[Machine]:
         """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
-        return self._read(lambda connection: [] if connection is None else projection.there(connection))
+        return self._read(lambda connection: [] if connection is None else projection.present_machines(connection))
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's current row, or None."""
@@ -133,7 +133,7 @@ class Reader:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
 
         def look(found: Connection | None) -> list[tuple[str, Usage]]:
-            return [] if found is None else list(projection.uses(found, since, unpriced=unpriced))
+            return [] if found is None else list(projection.ended_usages(found, since, unpriced=unpriced))
 
         yield from self._read(look)
 
@@ -181,16 +181,16 @@ class Reader:
         """Return what every line of these kinds says, by seq."""
         return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
 
-    def suspect(self) -> str | None:
+    def integrity_problem(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None."""
-        from cloudgpu.ledger import suspect as doubt
+        from cloudgpu.ledger.integrity import check_clock, check_head, check_missing
 
         record = self._told_record()  # before the lines: those that are written meanwhile contradict nothing
 
         def judged(connection: Connection | None) -> str | None:
             if connection is None:
-                return doubt.of_missing(self.location, record)
-            return doubt.of_past(connection, self.location, record) or doubt.of_clock(connection, self._clock())
+                return check_missing(self.location, record)
+            return check_head(connection, self.location, record) or check_clock(connection, self._clock())
 
         return self._read(judged, missing_ok=True)
 
@@ -221,7 +221,7 @@ class Reader:
 
         A head record that contradicts the lines is left, unless `despite_problem`.
         """
-        from cloudgpu.ledger import suspect as doubt
+        from cloudgpu.ledger import integrity
         from cloudgpu.ledger.log import marks
 
         def learned(connection: Connection | None) -> None:
@@ -230,7 +230,7 @@ class Reader:
                 return
             held = self._hold_head()
             try:
-                if despite_problem or doubt.of_past(connection, self.location, held.read()) is None:
+                if despite_problem or integrity.check_head(connection, self.location, held.read()) is None:
                     note(held, lines.id_of(connection), mark)
             finally:
                 held.let_go()
@@ -247,17 +247,17 @@ class Reader:
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        from cloudgpu.ledger import suspect as doubt
+        from cloudgpu.ledger import integrity
         from cloudgpu.ledger.log.base import Verification
 
         record = self._told_record()
 
         def judged(connection: Connection | None) -> Verification:
             if connection is None:
-                missing = doubt.of_missing(self.location, record)
+                missing = integrity.check_missing(self.location, record)
                 return Verification(0, "", (missing,) if missing else ())
             with self._store.snapshot():
-                return doubt.verification(connection, self.location, record, self._store.missing_guards())
+                return integrity.verification(connection, self.location, record, self._store.missing_guards())
 
         return self._read(judged, missing_ok=True)
 
@@ -362,13 +362,13 @@ class Reader:
         return read_head(self._head_path, self._patience)
 
     def _miss(self, record: Record) -> None:
+        from cloudgpu.ledger.integrity import check_missing
         from cloudgpu.ledger.log.marks import left, mark_of
-        from cloudgpu.ledger.suspect import of_missing
 
         mark = mark_of(record)
         if mark is not None:
             raise left(mark, self.location)
-        sentence = of_missing(self.location, record)
+        sentence = check_missing(self.location, record)
         if sentence is not None:
             raise faults.missing(self.location, sentence)
 

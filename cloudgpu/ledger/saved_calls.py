@@ -56,7 +56,7 @@ def load(directory: Path, token: str) -> Attempt | None:
         ) from error
 
 
-def forget(directory: Path, token: str) -> None:
+def delete(directory: Path, token: str) -> None:
     """Delete a saved call, and the directory when it was the last."""
     for path in directory.glob(f"{token}.*"):
         path.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ def forget(directory: Path, token: str) -> None:
         directory.rmdir()
 
 
-def waiting(directory: Path) -> Iterator[tuple[str, str]]:
+def unresolved(directory: Path) -> Iterator[tuple[str, str]]:
     """Yield (token, lock) of every saved call, half-written ones too: the lock is held while it is being made."""
     for path in directory.glob("*.*.*"):
         token, lock, _ = path.name.split(".")

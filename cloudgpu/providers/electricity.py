@@ -28,7 +28,7 @@ class Drawn:
     known: bool = True
 
 
-def said(watts: Decimal, gpus: Sequence[Accelerator]) -> Drawn:
+def from_setting(watts: Decimal, gpus: Sequence[Accelerator]) -> Drawn:
     """Return what a machine draws whose computer draws `watts` at work: some of its GPUs draw their part of that."""
     part, of = _part(gpus)
     return Drawn(watts * part / of, f"{watts} W" if part == of else f"{part} of {of} GPUs of {watts} W")

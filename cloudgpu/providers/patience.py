@@ -1,8 +1,8 @@
-"""How long a cloud may say nothing: the seconds that a call has over all its attempts, and what was silent just now.
+"""Timeouts of calls to clouds: the seconds that a call has over all its attempts, and which reads timed out just now.
 
-What counts is silence, not work: each page of a long list has these seconds anew, so that a cloud that is slow and
-answers is read to its end. A read that was silent is not asked again at once: whoever comes next would wait as long.
-Nor is the proof of an end waited for where no question about it is answered.
+The limit is on silence, not on work: each page of a long list has these seconds again, so that a slow cloud that
+answers is read to its end. A read that timed out is not sent again at once: the next caller would wait as long.
+Polling for a termination ends early, too, where no poll is answered.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ T = TypeVar("T")
 VARIABLE = "CLOUDGPU_PATIENCE"
 DEFAULT_S = 7.0  # for the answer to a read, over all its attempts
 CONNECT_S = 3.0
-_CHANGES = 2  # times as long has a call that changes something: it takes a cloud longer, and asking again costs more
-_REMEMBERED = 2  # times as long is a silent read not asked again
+_CHANGE_FACTOR = 2  # times a read's seconds, for a call that changes something: clouds take longer for it
+_REMEMBER_FACTOR = 2  # times a read's seconds is a silent read not sent again
 
 
 def patience_s() -> float:
-    """Return how many seconds a read may be without an answer: CLOUDGPU_PATIENCE, else 7. Raises InvalidRequest."""
+    """Return how many seconds a read may go unanswered: CLOUDGPU_PATIENCE, else 7. Raises InvalidRequest."""
     text = os.environ.get(VARIABLE) or str(DEFAULT_S)
     try:
         seconds = float(text)
@@ -39,105 +39,105 @@ def patience_s() -> float:
 
 
 class Patience:
-    """What one account's calls are given: seconds for a read, for a change, to connect; `monotonic` is their clock."""
+    """The timeouts of one account's calls: seconds for a read, for a change, to connect; `monotonic` is their clock."""
 
     def __init__(self, seconds: float = DEFAULT_S, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.reads = seconds
-        self.changes = _CHANGES * seconds
-        self.connect = min(CONNECT_S, seconds / 2)  # so that a way that was lost once can be tried again
+        self.read_s = seconds
+        self.change_s = _CHANGE_FACTOR * seconds
+        self.connect_s = min(CONNECT_S, seconds / 2)  # so that a lost connection can be tried once more
         self.now = monotonic
         self._lock = threading.Lock()
-        self._silent: dict[tuple[str, str], tuple[float, str]] = {}  # since when, and what was said
+        self._silent: dict[tuple[str, str], tuple[float, str]] = {}  # since when, and the error's message
 
-    def is_spent(self, begun: float, *, read: bool) -> bool:
-        """Say whether a call that began at `begun` has no time left to connect again: then it is not sent again."""
-        return self.left(begun, read=read) < self.connect
+    def is_spent(self, started: float, *, read: bool) -> bool:
+        """Say whether a call that began at `started` has no time left to connect: then it is not sent again."""
+        return self.seconds_left(started, read=read) < self.connect_s
 
-    def left(self, begun: float, *, read: bool) -> float:
-        """Return how many seconds a call that began at `begun` has left, 0 or less where it has had its time."""
-        return begun + (self.reads if read else self.changes) - self.now()
+    def seconds_left(self, started: float, *, read: bool) -> float:
+        """Return how many seconds a call that began at `started` has left, 0 or less where its time is over."""
+        return started + (self.read_s if read else self.change_s) - self.now()
 
-    def check(self, action: str, where: str) -> None:
-        """Raise Silent where this read was silent there a moment ago."""
+    def raise_if_silent(self, action: str, where: str) -> None:
+        """Raise Silent where this read timed out there a moment ago."""
         with self._lock:
             found = self._silent.get((action, where))
-        if found is not None and self.now() - found[0] < _REMEMBERED * self.reads:
+        if found is not None and self.now() - found[0] < _REMEMBER_FACTOR * self.read_s:
             raise Silent(found[1], field="provider", next="Try again in a minute.")
 
-    def silent(self, action: str, where: str, seconds: float) -> Silent:
-        """Remember that this read was silent there, and return the error that says so."""
+    def record_silence(self, action: str, where: str, seconds: float) -> Silent:
+        """Remember that this read timed out there, and return the error for it."""
         message = f"{where} did not answer {action} within {seconds:g} seconds."
         with self._lock:
             self._silent[action, where] = self.now(), message
         return Silent(message, field="provider", next="Try again in a minute.")
 
-    def answered(self, action: str, where: str) -> None:
-        """Remember that it answers."""
+    def record_answer(self, action: str, where: str) -> None:
+        """Forget that this read timed out: it was answered."""
         with self._lock:
             self._silent.pop((action, where), None)
 
 
-GIVEN_UP_AFTER = timedelta(seconds=10)  # after the first question of a proof that was not answered
+SILENCE_LIMIT = timedelta(seconds=10)  # after the first poll that was not answered
 
 
-class Silence:
-    """How long rounds of questions have gone without an answer to one of them. An error is an answer."""
+class UnansweredRounds:
+    """How long rounds of polls have each had a poll without an answer. An error is an answer."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self.word = ""  # what was not answered first
+        self.first_message = ""  # of the error for the first poll without an answer
         self._silent = False  # in this round
         self._since: datetime | None = None
 
-    def note(self, error: CloudgpuError) -> str:
-        """Note what was said in place of an answer in this round; return its sentence without the full stop."""
-        word = error.message.removesuffix(".")
+    def record(self, error: CloudgpuError) -> str:
+        """Record the error of a poll of this round; return its message without the full stop."""
+        message = error.message.removesuffix(".")
         if isinstance(error, Silent):
-            self._silent, self.word = True, self.word or word
-        return word
+            self._silent, self.first_message = True, self.first_message or message
+        return message
 
     @property
-    def is_now(self) -> bool:
-        """Whether a question of this round was not answered."""
+    def is_unanswered(self) -> bool:
+        """Whether a poll of this round was not answered."""
         return self._silent
 
-    def lasts(self) -> bool:
-        """End the round; say whether the silence has lasted so long that it is given up."""
+    def end_round(self) -> bool:
+        """End the round; say whether polls have gone unanswered for SILENCE_LIMIT."""
         silent, self._silent = self._silent, False
         now = self._clock()
         self._since = (self._since or now) if silent else None
-        return self._since is not None and now - self._since >= GIVEN_UP_AFTER
+        return self._since is not None and now - self._since >= SILENCE_LIMIT
 
 
 def poll_until(
     ask: Callable[[], T | None],
-    fault: Callable[[str], CloudgpuError],
+    make_error: Callable[[str], CloudgpuError],
     within: timedelta,
     *,
     clock: Callable[[], datetime],
     pause: Callable[[float], None],
-    last: str,
+    last_message: str,
     first_s: float = 0.2,
     longest_s: float = 5.0,
-    through: tuple[type[CloudgpuError], ...] = (),
+    raised_at_once: tuple[type[CloudgpuError], ...] = (),
 ) -> T:
-    """Return what `ask` returns once it is not None; it is asked again and again, with longer and longer pauses.
+    """Poll `ask` until it returns something other than None, with longer and longer pauses, and return that.
 
-    Raises what `fault` makes of the last word (`last` where none was said), once it took longer than `within` or no
-    question is answered any more; at once what is no ProviderUnavailable, and what is of `through`.
+    Raises what `make_error` makes of the last error's message (`last_message` where there was none) once it took longer
+    than `within`, or polls go unanswered; an error that is no ProviderUnavailable, or in `raised_at_once`, at once.
     """
-    deadline, pause_s, silence = clock() + within, first_s, Silence(clock)
+    deadline, pause_s, silence = clock() + within, first_s, UnansweredRounds(clock)
     while True:
         try:
             found = ask()
-        except through:
+        except raised_at_once:
             raise
         except ProviderUnavailable as error:
-            last = silence.note(error)
+            last_message = silence.record(error)
         else:
             if found is not None:
                 return found
-        if clock() >= deadline or silence.lasts():
-            raise fault(last)
+        if clock() >= deadline or silence.end_round():
+            raise make_error(last_message)
         pause(pause_s)
         pause_s = min(longest_s, pause_s * 1.5)

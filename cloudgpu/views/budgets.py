@@ -40,7 +40,7 @@ def budget_value(budget: Budget) -> BudgetValue:
         "forecast": budget.forecast,
         "actions": sorted(map(str, budget.actions)),
         "allow_override": budget.allow_override,
-        "file": budget.place or None,
+        "file": budget.file or None,
     }
 
 

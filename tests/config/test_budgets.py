@@ -48,7 +48,7 @@ allow_override: false
     assert (found.thresholds, found.forecast, found.allow_override) == ((50, 100), None, False)
     assert found.actions == {Action.NOTIFY, Action.STOP}
     assert str(found.zone) == found.tz == "Asia/Seoul"
-    assert found.place.endswith("lab.yaml")
+    assert found.file.endswith("lab.yaml")
 
 
 def test_what_a_file_leaves_out_is_as_usual(read):

@@ -59,7 +59,7 @@ def killed_while_writing(
 def check_whole(directory: Path, acknowledged: dict[str, set[int]], *, killed: int, url: str | None = None) -> None:
     """Check that every acknowledged line stands, at most one more per kill, seq without holes, no doubt."""
     ledger = opened(directory, url)
-    assert ledger.suspect() is None
+    assert ledger.integrity_problem() is None
     found = ledger.verify()
     assert found.faults == ()
     assert [line.seq for line in ledger.events()] == list(range(1, found.lines + 1))

@@ -95,7 +95,7 @@ class LedgerSuite:
         assert ledger.last("scope:fake/main") is None
         assert list(ledger.events()) == []
         assert ledger.head() == (0, "", "")
-        assert ledger.suspect() is None
+        assert ledger.integrity_problem() is None
         assert ledger.verify().faults == ()
 
     def test_line_one_opens_the_ledger_and_names_it(self, store: Store) -> None:
@@ -371,15 +371,15 @@ class LedgerSuite:
         ledger = store(clock=clock)
         ledger.append([note(1)])
         clock.turn(minutes=-4)
-        assert ledger.suspect() is None
+        assert ledger.integrity_problem() is None
         clock.turn(minutes=-2)
-        assert "clock" in (ledger.suspect() or "")
+        assert "clock" in (ledger.integrity_problem() or "")
         ledger.append([note(2)])
-        assert "clock" in (ledger.suspect() or ""), "a line of the wrong time does not make it right"
+        assert "clock" in (ledger.integrity_problem() or ""), "a line of the wrong time does not make it right"
         ledger.settle("the clock was wrong")
-        assert ledger.suspect() is None
+        assert ledger.integrity_problem() is None
         ledger.append([note(3)])
-        assert ledger.suspect() is None
+        assert ledger.integrity_problem() is None
 
     def test_a_settled_ledger_says_so_in_a_line(self, store: Store) -> None:
         ledger = store()

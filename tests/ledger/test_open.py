@@ -43,7 +43,7 @@ def test_two_ledgers_at_two_urls_do_not_doubt_each_other(tmp_path: Path) -> None
         for url in urls:
             ledger = open_ledger(url, tmp_path / "home", actor="somebody", clock=Clock())
             ledger.append([note(1)])
-            assert ledger.suspect() is None
+            assert ledger.integrity_problem() is None
             ledger.close()
 
 

@@ -38,5 +38,5 @@ def test_twenty_kills_while_writing_lose_nothing_that_was_acknowledged(tmp_path:
     check_whole(tmp_path, acknowledged, killed=20)
     ledger = opened(tmp_path)
     assert ledger.append([]) == ()
-    assert ledger.suspect() is None
+    assert ledger.integrity_problem() is None
     ledger.close()

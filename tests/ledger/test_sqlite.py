@@ -35,7 +35,7 @@ def modes(directory: Path) -> dict[str, int]:
 
 def test_reading_a_ledger_that_is_not_there_makes_no_file(store: Store, tmp_path: Path) -> None:
     ledger = store()
-    assert (ledger.id, ledger.machines(), list(ledger.events()), ledger.suspect()) == ("", [], [], None)
+    assert (ledger.id, ledger.machines(), list(ledger.events()), ledger.integrity_problem()) == ("", [], [], None)
     assert ledger.verify().lines == 0
     assert list(tmp_path.iterdir()) == []
 
@@ -120,7 +120,7 @@ def test_a_file_that_was_exchanged_is_noticed_by_an_open_ledger(store: Store, tm
     raw.close()
     (tmp_path / "two" / "ledger.db").replace(tmp_path / "one" / "ledger.db")
     assert [row.id for row in ledger.machines()] == ["cg-2"]
-    assert "not the ledger" in (ledger.suspect() or "")
+    assert "not the ledger" in (ledger.integrity_problem() or "")
 
 
 def test_a_ledger_of_a_newer_schema_is_left_alone(store: Store, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from time import monotonic
 from typing import IO
 
 from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
-from cloudgpu.access.copy.manifest import Item, OnePath, about, check_its_own, lay_out, taken, twins
-from cloudgpu.access.copy.paths import Places, read_places
+from cloudgpu.access.copy.manifest import Item, PathFailed, about, already_exists, case_twins, check_its_own, lay_out
+from cloudgpu.access.copy.paths import CopyPaths, parse_copy_paths
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
@@ -45,7 +45,7 @@ class Copied:
 
 def machine_of(sources: Sequence[str], destination: str) -> str:
     """Return the name of the machine in `SOURCE... DESTINATION`; raise InvalidRequest as `copy` does."""
-    return read_places(sources, destination).machine
+    return parse_copy_paths(sources, destination).machine
 
 
 def copy(
@@ -60,17 +60,17 @@ def copy(
     """
     from cloudgpu.access.ssh.transport import BROKEN
 
-    places = read_places(sources, destination)
+    paths = parse_copy_paths(sources, destination)
     sessions = _Sessions(connection)
     with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as is_open:
         try:
-            done = _copy(sessions, places, progress or (lambda _done, _total: None))
-            if done.failed and not connection.stands():
+            done = _copy(sessions, paths, progress or (lambda _done, _total: None))
+            if done.failed and not connection.is_usable():
                 raise done.failed[0]
         except (InvalidRequest, *BROKEN) as error:
-            if connection.stands():
+            if connection.is_usable():
                 raise
-            raise (is_open.fault or connection.lost()) from error
+            raise (is_open.error or connection.lost()) from error
         finally:
             sessions.close()
     if done.failed and not done.files:
@@ -78,25 +78,25 @@ def copy(
     return done
 
 
-def _copy(sessions: _Sessions, places: Places, progress: Progress) -> Copied:
-    with sessions.one() as there:
-        source, target = _ordered(there, places)
-        layout = lay_out(source, places.sources, target, places.destination)
+def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
+    with sessions.session() as there:
+        source, target = _ordered(there, paths)
+        layout = lay_out(source, paths.sources, target, paths.destination)
         failed = list(layout.failed)
-        alike = twins(layout.items)
+        alike = case_twins(layout.items)
         made, files = _prepared(target, layout.items, alike, failed)
-        transfer = _Transfer(sessions, places, progress, sum(item.entry.size for item in files), alike)
+        transfer = _Transfer(sessions, paths, progress, sum(item.entry.size for item in files), alike)
     missed = transfer.run(files)
-    with sessions.one() as there:
-        _, target = _ordered(there, places)
+    with sessions.session() as there:
+        _, target = _ordered(there, paths)
         for item in reversed(made):  # from the inside out: writing into a directory changes its time
             with about(target, item.target, "written"):
-                target.finish(item.target, item.entry)
+                target.set_attributes(item.target, item.entry)
     return Copied(len(files) - len(missed), transfer.done, layout.skipped, (*failed, *missed))
 
 
 def _prepared(
-    target: Endpoint, items: Sequence[Item], alike: frozenset[str], failed: list[OnePath]
+    target: Endpoint, items: Sequence[Item], alike: frozenset[str], failed: list[PathFailed]
 ) -> tuple[list[Item], list[Item]]:
     """Make the directories; return those that were made, and the files that have a place now."""
     made, files, closed = [], [], set()
@@ -110,25 +110,25 @@ def _prepared(
                 if item.target in alike:
                     check_its_own(target, item.target)
                 made += [item] if _make_directory(target, item) else []
-            except OnePath as error:
+            except PathFailed as error:
                 failed.append(error)
                 closed.add(item.target)
     return made, files
 
 
-def _ordered(there: MachineFiles, places: Places) -> tuple[Endpoint, Endpoint]:
+def _ordered(there: MachineFiles, paths: CopyPaths) -> tuple[Endpoint, Endpoint]:
     """Return source and target."""
-    return (LocalFiles(), there) if places.upload else (there, LocalFiles())
+    return (LocalFiles(), there) if paths.upload else (there, LocalFiles())
 
 
 def _make_directory(target: Endpoint, item: Item) -> bool:
     """Make the directory and return True; False where it is there already."""
     with about(target, item.target, "written"):
-        found = target.look(item.target or ".")
+        found = target.stat(item.target or ".")
         if found is not None and found.directory:
             return False
         if found is not None:
-            raise taken(target, item.target, by="file")
+            raise already_exists(target, item.target, by="file")
         target.make_directory(item.target)
     return True
 
@@ -143,10 +143,10 @@ class _Transfer:
     """Moves files, several at once; a fault of one path leaves out that one, any other ends all."""
 
     def __init__(
-        self, sessions: _Sessions, places: Places, progress: Progress, total: int, alike: frozenset[str]
+        self, sessions: _Sessions, paths: CopyPaths, progress: Progress, total: int, alike: frozenset[str]
     ) -> None:
         self._sessions = sessions
-        self._places = places
+        self._paths = paths
         self._progress = progress
         self._total = total
         self._alike = alike
@@ -154,13 +154,13 @@ class _Transfer:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._fault: Exception | None = None
-        self._missed: dict[str, OnePath] = {}
+        self._missed: dict[str, PathFailed] = {}
         self.done = 0
 
-    def run(self, files: Sequence[Item]) -> list[OnePath]:
+    def run(self, files: Sequence[Item]) -> list[PathFailed]:
         """Move them all; return why some could not be. Raises what the first one that ended all raised."""
         with Pool(SESSIONS) as workers:
-            moves = [workers.submit(self._move, item) for item in files]
+            moves = [workers.submit(self._try_copy, item) for item in files]
             try:
                 for move in moves:
                     move.wait()
@@ -175,39 +175,39 @@ class _Transfer:
         self._advance(0)
         return [self._missed[target] for target in sorted(self._missed)]
 
-    def _move(self, item: Item) -> None:
+    def _try_copy(self, item: Item) -> None:
         if self._stopped.is_set():
             return
         try:
-            self._moved(item)
+            self._copy_file(item)
         except Exception as met:  # noqa: BLE001  (told, or raised, by `run`)
-            error = self._explained(item, met)
+            error = self._precise_error(item, met)
             with self._lock:
-                if isinstance(error, OnePath) and self._sessions.is_open:
+                if isinstance(error, PathFailed) and self._sessions.is_open:
                     self._missed[item.target] = error
                     return
                 self._fault = self._fault or error
             self._stopped.set()
 
-    def _explained(self, item: Item, error: Exception) -> Exception:
-        """Return the fault; OnePath for a directory in the place of a file, of which SFTP 3 says nothing."""
-        if isinstance(error, InvalidRequest) and not isinstance(error, OnePath):
-            with contextlib.suppress(Exception), self._sessions.one() as there:  # the first fault counts
-                _, target = _ordered(there, self._places)
-                found = target.look(item.target)
+    def _precise_error(self, item: Item, error: Exception) -> Exception:
+        """Return the fault; PathFailed for a directory in the place of a file, of which SFTP 3 says nothing."""
+        if isinstance(error, InvalidRequest) and not isinstance(error, PathFailed):
+            with contextlib.suppress(Exception), self._sessions.session() as there:  # the first fault counts
+                _, target = _ordered(there, self._paths)
+                found = target.stat(item.target)
                 if found is not None and found.directory:
-                    return taken(target, item.target, by="directory")
+                    return already_exists(target, item.target, by="directory")
         return error
 
-    def _moved(self, item: Item) -> None:
-        with self._sessions.one() as there:
-            source, target = _ordered(there, self._places)
+    def _copy_file(self, item: Item) -> None:
+        with self._sessions.session() as there:
+            source, target = _ordered(there, self._paths)
             part = _part(item.target)
             try:
-                count = self._pour(source, target, item, part)
+                count = self._copy_content(source, target, item, part)
                 _check_whole(source, target, item, part, count)
                 with about(target, item.target, "written"):
-                    target.finish(part, item.entry)
+                    target.set_attributes(part, item.entry)
                     self._name(target, part, item.target)
             except BaseException:
                 with contextlib.suppress(Exception):  # the first fault counts
@@ -222,7 +222,7 @@ class _Transfer:
             check_its_own(target, final)
             target.rename(part, final)
 
-    def _pour(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:
+    def _copy_content(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:
         count = 0
         private = item.entry.mode & OTHERS == 0
         with (
@@ -251,7 +251,7 @@ def _read(source: Endpoint, item: Item, reader: IO[bytes]) -> bytes:
 def _check_whole(source: Endpoint, target: Endpoint, item: Item, part: str, count: int) -> None:
     """Raise InvalidRequest unless all of the file has arrived."""
     with about(target, item.target, "written"):
-        written = target.look(part)
+        written = target.stat(part)
         if written is None or written.size != count:
             arrived = written.size if written else 0
             raise OSError(f"only {arrived:,} of {count:,} bytes arrived (perhaps the disk is full)")
@@ -274,7 +274,7 @@ class _Sessions:
         return self._connection.is_open
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[MachineFiles]:
+    def session(self) -> Iterator[MachineFiles]:
         """Yield a session that nobody else uses."""
         try:
             there = self._idle.get_nowait()

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from paramiko.sftp_attr import SFTPAttributes
     from paramiko.sftp_client import SFTPClient
 
-READ = 64 * 1024  # bytes per request: the most that every OpenSSH server answers whole
-WRITE = 128 * 1024  # half of what every OpenSSH server takes
-AHEAD = 256  # read requests under way at once; paramiko looks every 10 ms whether it may send more
+READ_BYTES = 64 * 1024  # bytes per request: the most that every OpenSSH server answers whole
+WRITE_BYTES = 128 * 1024  # half of what every OpenSSH server takes
+READS_AHEAD = 256  # read requests under way at once; paramiko looks every 10 ms whether it may send more
 PERMISSIONS = 0o777  # copied; set-uid and the like are not
-GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Endpoint(Protocol):
     def label(self, path: str) -> str:
         """Return the path as a person would write it: no control character is in it."""
 
-    def look(self, path: str) -> Entry | None:
+    def stat(self, path: str) -> Entry | None:
         """Return what is there; None for nothing, and for a link that leads nowhere."""
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
-        """Yield the name of everything in a directory and what it is, as `look` says it."""
+        """Yield the name of everything in a directory and what it is, as `stat` returns it."""
 
-    def real(self, path: str) -> str:
+    def absolute_path(self, path: str) -> str:
         """Return the absolute path without links."""
 
     def read(self, path: str, size: int) -> contextlib.AbstractContextManager[IO[bytes]]:
@@ -64,7 +64,7 @@ class Endpoint(Protocol):
     def make_directory(self, path: str) -> None:
         """Make one directory."""
 
-    def finish(self, path: str, like: Entry) -> None:
+    def set_attributes(self, path: str, like: Entry) -> None:
         """Give it the permissions and the time of `like`."""
 
     def rename(self, path: str, final: str) -> None:
@@ -81,21 +81,21 @@ class LocalFiles:
         """Return the path itself."""
         return printable(path)
 
-    def look(self, path: str) -> Entry | None:
+    def stat(self, path: str) -> Entry | None:
         """See `Endpoint`."""
         try:
             return _entry(os.stat(path), linked=os.path.islink(path))  # noqa: PTH114, PTH116  (text on both sides)
         except OSError as error:
-            if error.errno not in GONE:
+            if error.errno not in MISSING_ERRORS:
                 raise
             return None
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
         """See `Endpoint`."""
         for name in sorted(os.listdir(path)):  # noqa: PTH208
-            yield name, self.look(os.path.join(path, name))  # noqa: PTH118
+            yield name, self.stat(os.path.join(path, name))  # noqa: PTH118
 
-    def real(self, path: str) -> str:
+    def absolute_path(self, path: str) -> str:
         """See `Endpoint`."""
         return os.path.realpath(path)
 
@@ -118,7 +118,7 @@ class LocalFiles:
         """See `Endpoint`."""
         Path(path).mkdir()
 
-    def finish(self, path: str, like: Entry) -> None:
+    def set_attributes(self, path: str, like: Entry) -> None:
         """See `Endpoint`."""
         Path(path).chmod(like.mode)
         os.utime(path, (like.mtime, like.mtime))
@@ -143,14 +143,14 @@ class MachineFiles:
         """Return the path with the machine's name before it."""
         return f"{self.machine}:{printable(path)}"
 
-    def look(self, path: str) -> Entry | None:
+    def stat(self, path: str) -> Entry | None:
         """See `Endpoint`."""
         try:
             found = self.sftp.lstat(path)
             linked = stat.S_ISLNK(found.st_mode or 0)
             return _entry(self.sftp.stat(path) if linked else found, linked=linked)
         except OSError as error:
-            if error.errno not in GONE:
+            if error.errno not in MISSING_ERRORS:
                 raise
             return None
 
@@ -159,9 +159,9 @@ class MachineFiles:
         for found in sorted(self.sftp.listdir_attr(path), key=lambda found: found.filename):
             name = checked_name(found.filename, self.label(path))
             linked = stat.S_ISLNK(found.st_mode or 0)
-            yield name, self.look(f"{path}/{name}") if linked else _entry(found, linked=False)
+            yield name, self.stat(f"{path}/{name}") if linked else _entry(found, linked=False)
 
-    def real(self, path: str) -> str:
+    def absolute_path(self, path: str) -> str:
         """See `Endpoint`."""
         return self.sftp.normalize(path)
 
@@ -170,9 +170,9 @@ class MachineFiles:
         """See `Endpoint`."""
         with self.sftp.open(path, "rb") as file:
             if size:  # a file that says 0 may still have content (in /proc)
-                _hush(file)
-                _widen(file, READ)
-                file.prefetch(size, AHEAD)
+                _silence_prefetch(file)
+                _set_request_size(file, READ_BYTES)
+                file.prefetch(size, READS_AHEAD)
             yield _as_file(file)
 
     @contextlib.contextmanager
@@ -181,7 +181,7 @@ class MachineFiles:
         with self.sftp.open(path, "wb") as file:
             if private:
                 file.chmod(0o600)
-            _widen(file, WRITE)
+            _set_request_size(file, WRITE_BYTES)
             file.set_pipelined(True)  # no answer is waited for before the end
             yield _as_file(file)
 
@@ -189,7 +189,7 @@ class MachineFiles:
         """See `Endpoint`."""
         self.sftp.mkdir(path)
 
-    def finish(self, path: str, like: Entry) -> None:
+    def set_attributes(self, path: str, like: Entry) -> None:
         """See `Endpoint`."""
         self.sftp.chmod(path, like.mode)
         self.sftp.utime(path, (like.mtime, like.mtime))
@@ -218,12 +218,12 @@ def checked_name(name: str, directory: str) -> str:
     return name
 
 
-def _widen(file: Any, size: int) -> None:
+def _set_request_size(file: Any, size: int) -> None:
     """Move this many bytes with each request; paramiko's 32 KiB were measured at half the speed and less."""
     file.MAX_REQUEST_SIZE = size
 
 
-def _hush(file: Any) -> None:
+def _silence_prefetch(file: Any) -> None:
     """Keep paramiko from printing a traceback when the connection is lost while it reads ahead: the reader says it."""
     from cloudgpu.access.ssh.transport import BROKEN
 

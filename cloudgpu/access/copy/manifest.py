@@ -21,7 +21,7 @@ OF_ONE_PATH = {
 BAD_NAME = "Bad message"  # OpenSSH's word for a name that is too long, or holds what no name there may
 
 
-class OnePath(InvalidRequest):
+class PathFailed(InvalidRequest):
     """One path cannot be read or written; the others can be copied."""
 
 
@@ -43,7 +43,7 @@ class Layout:
 
     items: tuple[Item, ...]
     skipped: tuple[str, ...]
-    failed: tuple[OnePath, ...]
+    failed: tuple[PathFailed, ...]
 
 
 def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destination: str) -> Layout:
@@ -56,7 +56,7 @@ def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destinatio
     items: list[Item] = []
     for path in paths:
         with about(source, path, "read"):
-            entry = source.look(path)
+            entry = source.stat(path)
         if entry is None:
             raise _refused(source, path, "does not exist", "Correct the path.")
         if not entry.directory and not entry.file:
@@ -69,7 +69,7 @@ def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destinatio
 def about(side: Endpoint, path: str, done: str) -> Iterator[None]:
     """Turn an OSError about a path into InvalidRequest that names it; `done` is `read` or `written`.
 
-    It is OnePath where other paths may fare better.
+    It is PathFailed where other paths may fare better.
     """
     from paramiko.sftp import SFTPError
 
@@ -82,7 +82,7 @@ def about(side: Endpoint, path: str, done: str) -> Iterator[None]:
         field = "SOURCE" if done == "read" else "DESTINATION"
         alone = done == "read" or why == BAD_NAME or getattr(error, "errno", None) in OF_ONE_PATH
         why = "its name is not taken there (perhaps it is too long)" if why == BAD_NAME else printable(why)
-        raise (OnePath if alone else InvalidRequest)(
+        raise (PathFailed if alone else InvalidRequest)(
             f"{side.label(path)} cannot be {done}: {why[:1].lower()}{why[1:].rstrip('.')}.",
             field=field,
             value=side.label(path),
@@ -90,10 +90,10 @@ def about(side: Endpoint, path: str, done: str) -> Iterator[None]:
         ) from error
 
 
-def taken(target: Endpoint, path: str, *, by: str) -> OnePath:
+def already_exists(target: Endpoint, path: str, *, by: str) -> PathFailed:
     """Return the error for a directory that stands where a file is to go, or the other way round: `by` is what does."""
     label, other = target.label(path), "file" if by == "directory" else "directory"
-    return OnePath(
+    return PathFailed(
         f"{label} is a {by}, and a {other} is to go there.",
         field="DESTINATION",
         value=label,
@@ -101,7 +101,7 @@ def taken(target: Endpoint, path: str, *, by: str) -> OnePath:
     )
 
 
-def twins(items: Sequence[Item]) -> frozenset[str]:
+def case_twins(items: Sequence[Item]) -> frozenset[str]:
     """Return the targets that some file systems (macOS's, say) take for one and the same name."""
     by_name: dict[str, list[str]] = {}
     for item in items:
@@ -110,12 +110,12 @@ def twins(items: Sequence[Item]) -> frozenset[str]:
 
 
 def check_its_own(target: Endpoint, path: str) -> None:
-    """Raise OnePath where something stands under this name that bears another: it would be lost."""
+    """Raise PathFailed where something stands under this name that bears another: it would be lost."""
     directory, name = posixpath.split(path)
-    if target.look(path) is None or name in (found for found, _ in target.children(directory or ".")):
+    if target.stat(path) is None or name in (found for found, _ in target.children(directory or ".")):
         return
     label = target.label(path)
-    raise OnePath(
+    raise PathFailed(
         f"{label} is one name there with another that differs only in case or accents.",
         field="DESTINATION",
         value=label,
@@ -126,7 +126,7 @@ def check_its_own(target: Endpoint, path: str) -> None:
 def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
     """Tell whether the destination is a directory that takes the sources under their own names."""
     with about(target, destination, "written"):
-        found = target.look(destination or ".")
+        found = target.stat(destination or ".")
     if found is not None and found.directory:
         return True
     if found is not None and (several or destination.endswith("/")):
@@ -139,7 +139,7 @@ def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
 def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, into: bool) -> str:
     if not into:
         with about(target, destination, "written"):
-            there = target.look(destination)
+            there = target.stat(destination)
         if there is not None and entry.directory:
             raise _refused(target, destination, "is a file", "Name a directory.", field="DESTINATION")
         return destination
@@ -154,12 +154,12 @@ class _Walk:
 
     source: Endpoint
     skipped: list[str]
-    failed: list[OnePath]
+    failed: list[PathFailed]
 
     def items(self, first: Item) -> Iterator[Item]:
         """Yield an item and all below it. The circle check compares a directory's real path with those above it."""
         with about(self.source, first.source, "read"):
-            top = (self.source.real(first.source),) if first.entry.directory else ()
+            top = (self.source.absolute_path(first.source),) if first.entry.directory else ()
         waiting: list[tuple[Item, tuple[str, ...]]] = [(first, top)]
         while waiting:
             item, above = waiting.pop()
@@ -183,7 +183,7 @@ class _Walk:
         try:
             with about(self.source, item.source, "read"):
                 return list(self.source.children(item.source))
-        except OnePath as error:
+        except PathFailed as error:
             self.failed.append(error)
             return []
 
@@ -193,7 +193,7 @@ def _chain(source: Endpoint, item: Item, name: str, above: tuple[str, ...]) -> t
     if not item.entry.linked:
         return (*above, posixpath.join(above[-1], name))
     with about(source, item.source, "read"):
-        real = source.real(item.source)
+        real = source.absolute_path(item.source)
     if real in above:
         raise _refused(
             source, item.source, f"is a link that leads in a circle (to {printable(real)})", "Remove the link."

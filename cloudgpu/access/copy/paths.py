@@ -12,7 +12,7 @@ EXAMPLE = "For example: cloudgpu cp data.csv NAME:data/, or: cloudgpu cp NAME:re
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CopyPaths:
     """Paths to copy and where to. `upload`: the sources are here and the destination on `machine`, else turned round.
 
     Paths on the machine are relative to its home, `.` for the home itself.
@@ -24,24 +24,24 @@ class Places:
     destination: str
 
 
-def read_places(sources: Sequence[str], destination: str) -> Places:
+def parse_copy_paths(sources: Sequence[str], destination: str) -> CopyPaths:
     """Return what `SOURCE... DESTINATION` means. As with scp, a colon before the first slash names a machine.
 
     Raises InvalidRequest unless exactly one side is one machine.
     """
     if not sources:
         raise InvalidRequest("There is nothing to copy.", field="SOURCE", value=None, next=EXAMPLE)
-    here = [source for source in sources if _machine(source) is None]
+    local_sources = [source for source in sources if _machine(source) is None]
     target = _machine(destination)
     if target is not None:
-        if len(here) < len(sources):
-            raise _both_sides(next(source for source in sources if source not in here))
-        return Places(target, True, tuple(sources), _there(destination, "DESTINATION"))  # noqa: FBT003
+        if len(local_sources) < len(sources):
+            raise _both_sides(next(source for source in sources if source not in local_sources))
+        return CopyPaths(target, True, tuple(sources), _remote_path(destination, "DESTINATION"))  # noqa: FBT003
     machines = {_machine(source) for source in sources}
     machine = machines.pop()
     if machines or machine is None:
-        raise _no_machine(sources, destination) if len(here) == len(sources) else _mixed(sources)
-    return Places(machine, False, tuple(_there(source, "SOURCE") for source in sources), destination)  # noqa: FBT003
+        raise _no_machine(sources, destination) if len(local_sources) == len(sources) else _mixed(sources)
+    return CopyPaths(machine, False, tuple(_remote_path(source, "SOURCE") for source in sources), destination)  # noqa: FBT003
 
 
 def _machine(typed: str) -> str | None:
@@ -58,7 +58,7 @@ def _machine(typed: str) -> str | None:
     )
 
 
-def _there(typed: str, field: str) -> str:
+def _remote_path(typed: str, field: str) -> str:
     """Return the path on the machine; SFTP starts in the home, so `~` needs no shell."""
     path = typed.partition(":")[2]
     if path in ("", "~", "~/"):

@@ -19,12 +19,12 @@ from cloudgpu.access.jobs.copies import (
     Copied,
     CopiedFile,
     Manifest,
-    explained,
-    has,
+    explain_disk_errors,
+    is_same_file,
     make_links,
-    place,
-    sweep,
-    unfinished,
+    part_path,
+    remove_part_files,
+    target_path,
 )
 
 KEEP = 2  # the newest may turn out to be of no use to the command
@@ -68,9 +68,9 @@ def take(source: Source, name: str, into: Path) -> bool:
     here = stored(into)
     if any(one.name == name and _same(one, before) for one in here):
         return True
-    fresh = unfinished(into, "new")
+    fresh = part_path(into, "new")
     try:
-        with explained(into):
+        with explain_disk_errors(into):
             shutil.rmtree(fresh, ignore_errors=True)
             (fresh / "data").mkdir(parents=True, mode=0o700)
             _reuse(here, before, fresh / "data")
@@ -78,7 +78,7 @@ def take(source: Source, name: str, into: Path) -> bool:
         make_links(fresh / "data", before)
         if torn or source.manifest("checkpoint", [name]) != before:
             return False
-        with explained(into):
+        with explain_disk_errors(into):
             _finish(fresh, into, name, before)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -87,7 +87,7 @@ def take(source: Source, name: str, into: Path) -> bool:
 
 def prune(into: Path, keep: int = KEEP) -> None:
     """Remove all copies but the newest ones, and what killed processes left unfinished; nothing that is not ours."""
-    sweep(into)
+    remove_part_files(into)
     for one in stored(into)[: -keep or None]:
         shutil.rmtree(one.path.parent, ignore_errors=True)
 
@@ -113,8 +113,8 @@ def _reuse(here: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> 
             known[known_file["sha256"]] = one.path / known_file["path"]
     for file in manifest.files:
         source = known.get(file.sha256)
-        if source is not None and has(source, file):
-            where = place(data, file.path)
+        if source is not None and is_same_file(source, file):
+            where = target_path(data, file.path)
             with contextlib.suppress(OSError):  # no links on this file system: then it travels
                 os.link(source, where)
 

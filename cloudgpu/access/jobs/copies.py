@@ -1,4 +1,4 @@
-"""Copies of files from a machine on this computer: written beside, compared by size and sha256, named when whole."""
+"""Copies files from a machine to this computer: to a part file, which is renamed once its sha256 is right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 CHUNK = 256 * 1024
-MIN_MEASURED = 1_000_000  # bytes: the rate of less says more of the connection's delay than of its width
+MIN_MEASURED = 1_000_000  # bytes: the rate of less shows the connection's latency rather than its bandwidth
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -52,7 +52,7 @@ class Manifest:
 
 
 class Copied(NamedTuple):
-    """The bytes that travelled, and the files that changed meanwhile: what was here of those before is still here."""
+    """The bytes transferred, and the files that changed meanwhile: their local copies are still the old ones."""
 
     bytes: int
     torn: tuple[str, ...]
@@ -60,14 +60,14 @@ class Copied(NamedTuple):
 
 @dataclass(slots=True)
 class Meter:
-    """What travelled, and how many seconds that took."""
+    """The bytes that were transferred, and in how many seconds."""
 
     bytes: int = 0
     seconds: float = 0.0
 
     @property
     def bytes_per_s(self) -> float | None:
-        """How fast that was; None where it was too little to tell."""
+        """The rate; None for fewer than MIN_MEASURED bytes."""
         return self.bytes / self.seconds if self.bytes >= MIN_MEASURED and self.seconds > 0 else None
 
 
@@ -76,7 +76,7 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 @contextlib.contextmanager
 def metered() -> Iterator[Meter]:
-    """Measure the copies that this thread makes meanwhile."""
+    """Measure the copies that this thread makes inside the block."""
     meter = Meter()
     before = _METER.set(meter)
     try:
@@ -86,47 +86,47 @@ def metered() -> Iterator[Meter]:
 
 
 def read_manifest(answer: Mapping[str, Any]) -> Manifest:
-    """Return what a machine said of a directory; raise ValueError for what no directory can be."""
+    """Return the manifest in a machine's answer; raise ValueError for what no directory can contain."""
     try:
         files = tuple(
-            CopiedFile(_below(one["path"]), int(one["size"]), int(one["mode"]) & 0o777, str(one["sha256"]))
+            CopiedFile(_checked_path(one["path"]), int(one["size"]), int(one["mode"]) & 0o777, str(one["sha256"]))
             for one in answer["files"]
         )
-        links = tuple((_below(path), _link(path, target)) for path, target in answer["links"])
+        links = tuple((_checked_path(path), _checked_link(path, target)) for path, target in answer["links"])
         skipped = tuple((str(path), str(why)) for path, why in answer["skipped"])
         changed = tuple(str(one["path"]) for one in answer["files"] if one["changed"])
-        return Manifest(files, links, tuple(map(_below, answer["directories"])), skipped, changed)
+        return Manifest(files, links, tuple(map(_checked_path, answer["directories"])), skipped, changed)
     except (KeyError, TypeError) as error:
         raise ValueError(str(error)) from None
 
 
-def _below(path: Any) -> str:
+def _checked_path(path: Any) -> str:
     if not isinstance(path, str) or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError(f"{path!r} is not a path below a directory")
     return path
 
 
-def _link(path: str, target: Any) -> str:
+def _checked_link(path: str, target: Any) -> str:
     if not isinstance(target, str) or target.startswith("/"):
         raise ValueError(f"{path!r} is a link to {target!r}")
-    _below(os.path.normpath(PurePosixPath(path).parent / target))
+    _checked_path(os.path.normpath(PurePosixPath(path).parent / target))
     return target
 
 
 def hash_file(path: Path) -> str:
     """Return the sha256 of a file's content, empty where it cannot be read."""
-    seen = hashlib.sha256()
+    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
             while data := file.read(CHUNK):
-                seen.update(data)
+                digest.update(data)
     except OSError:
         return ""
-    return seen.hexdigest()
+    return digest.hexdigest()
 
 
-def has(path: Path, file: CopiedFile) -> bool:
-    """Tell whether a path here is that very file."""
+def is_same_file(path: Path, file: CopiedFile) -> bool:
+    """Tell whether a local path has this file's size and hash."""
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size:
             return False
@@ -136,8 +136,8 @@ def has(path: Path, file: CopiedFile) -> bool:
 
 
 @contextlib.contextmanager
-def explained(into: Path) -> Iterator[None]:
-    """Turn what this computer's disk refuses into InvalidRequest."""
+def explain_disk_errors(into: Path) -> Iterator[None]:
+    """Turn an OSError of this computer's disk into InvalidRequest."""
     try:
         yield
     except OSError as error:
@@ -151,8 +151,8 @@ def explained(into: Path) -> Iterator[None]:
         ) from error
 
 
-def place(root: Path, path: str) -> Path:
-    """Return where a file of a manifest goes, its directory made. Raises InvalidRequest where a link leads away."""
+def target_path(root: Path, path: str) -> Path:
+    """Return the local path of a file, its directory made; raise InvalidRequest where a link leads away."""
     where = root / path
     where.parent.mkdir(parents=True, exist_ok=True)
     if not Path(os.path.realpath(where.parent)).is_relative_to(os.path.realpath(root)):
@@ -162,13 +162,13 @@ def place(root: Path, path: str) -> Path:
     return where
 
 
-def unfinished(root: Path, ending: str) -> Path:
-    """Return a name for what grows in a directory here; `sweep` knows whose it was."""
+def part_path(root: Path, ending: str) -> Path:
+    """Return the name of this process's part file in a local directory; `remove_part_files` knows whose it is."""
     return root / f".cloudgpu-{os.getpid()}-{threading.get_ident()}.{ending}"
 
 
-def sweep(root: Path) -> None:
-    """Remove what processes left unfinished in a directory that were killed."""
+def remove_part_files(root: Path) -> None:
+    """Remove the part files of killed processes from a directory."""
     for path in root.glob(".cloudgpu-*-*.*") if root.is_dir() else ():
         with contextlib.suppress(OSError, ValueError):
             try:
@@ -177,42 +177,42 @@ def sweep(root: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-class Copying:
-    """Takes the files of a request from one stream, in their order, and names each one that has its hash.
+class FileReceiver:
+    """Writes the files of a request from one stream, in their order, and renames each one whose hash is right.
 
-    What arrived with another content changed while it was read; it is in `torn`, and what was here before stays.
+    A file with another hash changed while it was read: it is in `torn`, and the local copy stays the old one.
     """
 
     def __init__(self, root: Path, files: Sequence[CopiedFile]) -> None:
-        self._root, self._part = root, unfinished(root, "part")
+        self._root, self._part = root, part_path(root, "part")
         self._files = iter(files)
         self._file: Any = None
-        self._now: CopiedFile | None = None
-        self._left = 0
-        self._seen = hashlib.sha256()
+        self._current: CopiedFile | None = None
+        self._bytes_left = 0
+        self._digest = hashlib.sha256()
         self.torn: list[str] = []
         self.bytes = 0
         self._began = time.monotonic()
-        sweep(root)
+        remove_part_files(root)
         self._next()
 
     def write(self, data: memoryview) -> None:
-        """Take the next bytes. Raises InvalidRequest where they cannot be written here."""
+        """Write the next bytes. Raises InvalidRequest where they cannot be written."""
         self.bytes += len(data)
-        with explained(self._root):
+        with explain_disk_errors(self._root):
             while data:
-                if self._now is None:
+                if self._current is None:
                     raise ValueError("more than was asked for")
-                part, data = data[: self._left], data[self._left :]
+                part, data = data[: self._bytes_left], data[self._bytes_left :]
                 self._file.write(part)
-                self._seen.update(part)
-                self._left -= len(part)
-                if not self._left:
-                    self._finish(self._now)
+                self._digest.update(part)
+                self._bytes_left -= len(part)
+                if not self._bytes_left:
+                    self._finish(self._current)
                     self._next()
 
     def close(self) -> bool:
-        """Remove what is unfinished; return whether everything came."""
+        """Remove the part file; return whether all files arrived."""
         meter = _METER.get()
         if meter is not None:
             meter.bytes, meter.seconds = meter.bytes + self.bytes, meter.seconds + time.monotonic() - self._began
@@ -222,38 +222,38 @@ class Copying:
             with contextlib.suppress(OSError):
                 self._part.unlink()
             self._file = None
-        return self._now is None
+        return self._current is None
 
     def _finish(self, file: CopiedFile) -> None:
         self._file.close()
         self._file = None
-        if self._seen.hexdigest() == file.sha256:
+        if self._digest.hexdigest() == file.sha256:
             self._part.chmod(file.mode | 0o600)
-            self._part.replace(place(self._root, file.path))
+            self._part.replace(target_path(self._root, file.path))
         else:
             self.torn.append(file.path)
             self._part.unlink()
 
     def _next(self) -> None:
-        """Open the next file that has any bytes; those that have none are whole at once."""
-        with explained(self._root):
+        """Open the next file that is not empty; finish empty ones at once."""
+        with explain_disk_errors(self._root):
             for file in self._files:
                 self._root.mkdir(parents=True, exist_ok=True)
-                self._file, self._now = self._part.open("wb"), file
-                self._left, self._seen = file.size, hashlib.sha256()
-                if self._left:
+                self._file, self._current = self._part.open("wb"), file
+                self._bytes_left, self._digest = file.size, hashlib.sha256()
+                if self._bytes_left:
                     return
                 self._finish(file)
-        self._now = None
+        self._current = None
 
 
 def make_links(root: Path, manifest: Manifest) -> None:
-    """Make the directories and links of a manifest; what stands in a link's place as a file or directory stays."""
-    with explained(root):
+    """Make the directories and links of a manifest; an existing file or directory is never replaced by a link."""
+    with explain_disk_errors(root):
         for path in manifest.directories:
-            place(root, path).mkdir(exist_ok=True)
+            target_path(root, path).mkdir(exist_ok=True)
         for path, target in manifest.links:
-            where = place(root, path)
+            where = target_path(root, path)
             if where.is_symlink():
                 where.unlink()
             if not where.exists():
@@ -261,23 +261,23 @@ def make_links(root: Path, manifest: Manifest) -> None:
 
 
 def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[str, str]]]:
-    """Return the files below a directory of ours, and its links; what is half-written by us is left out."""
+    """Return the files below a local directory, and its links, without part files."""
     files, links = [], []
     for base, directories, names in os.walk(root):
         for name in (*names, *(one for one in directories if (Path(base) / one).is_symlink())):
             path = Path(base) / name
-            below = path.relative_to(root).as_posix()
+            relative = path.relative_to(root).as_posix()
             if name.startswith(".cloudgpu-"):
                 continue
             if path.is_symlink():
-                links.append((below, str(path.readlink())))
+                links.append((relative, str(path.readlink())))
             elif path.is_file():
                 facts = path.stat()
-                files.append((CopiedFile(below, facts.st_size, facts.st_mode & 0o777, hash_file(path)), path))
+                files.append((CopiedFile(relative, facts.st_size, facts.st_mode & 0o777, hash_file(path)), path))
     return files, links
 
 
-def contents(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
+def read_files(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
     """Yield the files one after the other, each exactly as long as announced. Small ones travel together.
 
     Raises InvalidRequest for a file that is shorter.

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from cloudgpu.access.jobs.served import Served, command_of, served_over, texts_of
+from cloudgpu.access.jobs.served import ProgramChannel, command_of, get_channel, module_texts
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
@@ -57,7 +57,7 @@ class Refused(Exception):
 @cache
 def program() -> bytes:
     """Return the texts, each behind its length."""
-    return texts_of(Path(__file__).parent, PARTS)
+    return module_texts(Path(__file__).parent, PARTS)
 
 
 @cache
@@ -133,16 +133,16 @@ def ask(
     request = request_of(verb, **values)
     with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
         while True:
-            served, is_new = served_over(connection, COMMAND, program(), MARK)
+            served, is_new = get_channel(connection, COMMAND, program(), MARK)
             incoming = _Incoming(sink)
             try:
-                whole = served.carry_out(request, pieces, incoming.write, timeout)
+                whole = served.request(request, pieces, incoming.write, timeout)
             except (ValueError, TypeError):
                 raise _no_answer(connection, b"it is not an answer of cloudgpu's program") from None
-            if whole or is_new or incoming.head or served.sent or served.is_late or not connection.stands():
+            if whole or is_new or incoming.head or served.files_sent or served.is_late or not connection.is_usable():
                 break  # else the program had ended since the last request: once more, with a new one
-    if served.fault is not None:
-        raise served.fault
+    if served.read_error is not None:
+        raise served.read_error
     if incoming.head is not None and "error" in incoming.head:
         if pieces == ():
             _spare(connection, served, whole=whole)
@@ -151,16 +151,16 @@ def ask(
         raise _no_answer(connection, f"it was not done after {timeout:g} seconds".encode())
     errors = b"" if whole else served.last_errors()
     if errors is None:
-        raise alive.fault or connection.lost()
+        raise alive.error or connection.lost()
     if incoming.head is None or not whole:
         raise _no_answer(connection, errors)
     _spare(connection, served, whole=whole)
     return incoming.head
 
 
-def _spare(connection: Connection, served: Served, *, whole: bool) -> None:
+def _spare(connection: Connection, served: ProgramChannel, *, whole: bool) -> None:
     if whole and served.is_open:
-        connection.spare.append(served)
+        connection.idle_channels.append(served)
 
 
 def _refused(connection: Connection, head: Mapping[str, Any]) -> Exception:

@@ -13,14 +13,14 @@ from cloudgpu.access.jobs.checkpoints import KEEP, StoredCheckpoint
 from cloudgpu.access.jobs.copies import (
     Copied,
     CopiedFile,
-    Copying,
+    FileReceiver,
     Manifest,
     Progress,
-    contents,
     cut_short,
-    has,
+    is_same_file,
     local_files,
     make_links,
+    read_files,
     read_manifest,
 )
 from cloudgpu.access.jobs.program import Refused, StreamFrames, ask
@@ -192,7 +192,7 @@ class RemoteJob:
         """
         values = {
             "spec": spec.as_dict(),
-            "files": [_row(one) for one in snapshot.files],
+            "files": [_item(one) for one in snapshot.files],
             "links": [[one.path, one.target] for one in snapshot.links],
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
@@ -285,10 +285,10 @@ class RemoteJob:
 
         What changed on the machine meanwhile is left out, and told. Raises InvalidRequest, as `fetch_results`.
         """
-        needed = [one for one in files if not has(into / one.path, one)]
+        needed = [one for one in files if not is_same_file(into / one.path, one)]
         if not needed:
             return Copied(0, ())
-        copying = Copying(into, needed)
+        copying = FileReceiver(into, needed)
         try:
             rows = [[one.path, one.size] for one in needed]
             self._asked("fetch", sink=copying.write, which=which, files=rows)
@@ -351,7 +351,7 @@ class RemoteJob:
         if not wanted:
             return 0
         rows = [[digest, size] for digest, size, _ in wanted]
-        pieces = contents([(size, path) for _, size, path in wanted], progress)
+        pieces = read_files([(size, path) for _, size, path in wanted], progress)
         return int(self._asked("receive", pieces=pieces, files=rows)["bytes"])
 
     def _asked(self, verb: str, **values: Any) -> dict[str, Any]:
@@ -382,14 +382,14 @@ def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
 
 
-def _row(one: File) -> list[Any]:
+def _item(one: File) -> list[Any]:
     return [one.path, one.size, one.mode, one.sha256]
 
 
 def _restore(restored: Restored) -> dict[str, Any]:
     return {
-        "results": {"files": [_row(one) for one in restored.results], "links": list(restored.results_links)},
-        "checkpoint": {"files": [_row(one) for one in restored.checkpoint], "links": list(restored.checkpoint_links)},
+        "results": {"files": [_item(one) for one in restored.results], "links": list(restored.results_links)},
+        "checkpoint": {"files": [_item(one) for one in restored.checkpoint], "links": list(restored.checkpoint_links)},
     }
 
 

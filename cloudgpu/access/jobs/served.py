@@ -1,7 +1,7 @@
-"""Channels on which the program that runs jobs answers one request after the other, kept with their connection.
+"""Channels to a program that runs on a machine and answers one request after the other; kept with their connection.
 
-Starting the program takes longer than most answers. A channel whose answer was not read to its end is closed: what
-comes on it next would be taken for something else. The program ends with its channel.
+Starting the program takes longer than most answers, so idle channels are reused. A channel whose answer was not read to
+its end is closed: the rest would be read as the next answer. The program ends with its channel.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CHUNK = 128 * 1024
 OPEN_S = 20.0  # how long a server may take to open a channel
 LONGEST_GREETING = 64 * 1024
 ERRORS_KEPT = 4096
-LAST_PIECE_S = 1.0  # what is on its way when the answer comes
-PATIENCE_S = 5.0
+SEND_REST_S = 1.0  # what is on its way when the answer comes
+EXIT_WAIT_S = 5.0
 _SIZE = struct.Struct(">I")
 
-Take = Callable[[memoryview], object]
+Receive = Callable[[memoryview], object]
 
-# Isolated: no file in the user's home may stand in for a module. Unbuffered: what comes behind a request is read by
-# the process that carries it out. Behind the texts come requests.
+# Isolated (-I): no file in the user's home may shadow a module. Unbuffered: what follows a request is read by the
+# process that handles it. Requests follow the modules' texts.
 _BEGIN = """import os, sys, types
 def take(size):
     data = b""
@@ -49,50 +49,50 @@ sys.exit(module.main(take))"""
 _AGENT = '"$HOME"/.cloudgpu/agent'
 
 
-def command_of(package: str, parts: tuple[str, ...]) -> str:
-    """Return the command that takes these modules of a package, as `texts_of` has them, and runs the last one's main.
+def command_of(package: str, modules: tuple[str, ...]) -> str:
+    """Return the command that reads the modules of a package that `module_texts` returns, and runs the last one's main.
 
-    A workstation of one's own may have no agent of ours: its own Python runs them then.
+    An owned workstation may have no agent of ours: its own Python runs them then.
     """
-    begin = _BEGIN.replace("PARTS", repr(parts)).replace("PACKAGE", package).replace("'", '"')
+    begin = _BEGIN.replace("PARTS", repr(modules)).replace("PACKAGE", package).replace("'", '"')
     run = f"python -IS -c '{begin}'"
     return "sh -c " + shlex.quote(
         f"if [ -x {_AGENT} ]; then exec {_AGENT} {run}; else exec python3 -IS -c '{begin}'; fi"
     )
 
 
-def texts_of(folder: Path, parts: tuple[str, ...]) -> bytes:
-    """Return the texts of these modules, each behind its length of eight digits."""
-    texts = (folder.joinpath(f"{name}.py").read_bytes() for name in parts)
+def module_texts(folder: Path, modules: tuple[str, ...]) -> bytes:
+    """Return the texts of these modules, each preceded by its length in eight digits."""
+    texts = (folder.joinpath(f"{name}.py").read_bytes() for name in modules)
     return b"".join(b"%08d%s" % (len(text), text) for text in texts)
 
 
-def served_over(connection: Connection, command: str, program: bytes, mark: bytes) -> tuple[Served, bool]:
-    """Return a channel on which nobody waits for an answer, and whether it is a new one. Raises Unreachable."""
-    while connection.spare:
+def get_channel(connection: Connection, command: str, program: bytes, mark: bytes) -> tuple[ProgramChannel, bool]:
+    """Return an idle channel of this connection, else a new one, and whether it is new. Raises Unreachable."""
+    while connection.idle_channels:
         with contextlib.suppress(IndexError):  # another thread was faster
-            served = cast("Served", connection.spare.pop())
+            served = cast("ProgramChannel", connection.idle_channels.pop())
             if served.is_open:
                 return served, False
             served.close()
-    return Served(connection, command, program, mark), True
+    return ProgramChannel(connection, command, program, mark), True
 
 
-class Served:
+class ProgramChannel:
     """One channel with the program behind it. One thread at a time uses it; any may close it.
 
-    Of the last request, `is_late` tells whether its time was over, `sent` whether any of its files was on its way, and
-    `fault` is what kept the rest of them from being read here.
+    Of the last request, `is_late` tells whether it timed out, `files_sent` whether any of its files was on its way, and
+    `read_error` is what kept the rest of them from being read here.
     """
 
     def __init__(self, connection: Connection, command: str, program: bytes, mark: bytes) -> None:
-        with connection.explained():
+        with connection.explain_errors():
             self._channel: Channel = connection.transport.open_session(timeout=OPEN_S)
             self._channel.exec_command(command)
         self._first = program
         self._frames = _Frames(mark)
-        self.is_late = self.sent = False
-        self.fault: Exception | None = None
+        self.is_late = self.files_sent = False
+        self.read_error: Exception | None = None
 
     @property
     def is_open(self) -> bool:
@@ -101,13 +101,13 @@ class Served:
         return not (channel.closed or channel.eof_received or channel.exit_status_ready())
 
     def close(self) -> None:
-        """End the program; safe to call twice and from any thread."""
+        """End the program by closing its channel; safe to call twice and from any thread."""
         from cloudgpu.access.ssh.transport import hang_up
 
         hang_up(self._channel)
 
     def last_errors(self) -> bytes | None:
-        """Return what a program that has ended complained of; None where it is only the connection that ended."""
+        """Return what an ended program wrote to standard error; None where only the connection was lost."""
         if self._channel.exit_status < 0:
             return None
         self.close()
@@ -115,16 +115,16 @@ class Served:
             return self._channel.recv_stderr(ERRORS_KEPT)
         return b""
 
-    def carry_out(self, request: bytes, pieces: Iterable[bytes], take: Take, timeout: float | None) -> bool:
-        """Send a request, and files behind it; give the answer to `take`; return whether it came whole.
+    def request(self, body: bytes, chunks: Iterable[bytes], receive: Receive, timeout: float | None) -> bool:
+        """Send a request, then chunks of files; pass the answer to `receive`; return whether the answer is complete.
 
-        Whatever else happens, the channel is closed then. Raises what `take` raises, ValueError for no answer of ours.
+        Closes the channel where it is not. Raises what `receive` raises, and ValueError for an answer that is not ours.
         """
         first, self._first = self._first, b""
-        self.is_late = self.sent = whole = False
+        self.is_late = self.files_sent = whole = False
         try:
-            with self._closed_after(timeout), self._sending(first + request, pieces):
-                whole = self._received(take)
+            with self._timeout(timeout), self._send_in_background(first + body, chunks):
+                whole = self._read_answer(receive)
         except KeyboardInterrupt:
             self._interrupt()
             raise
@@ -133,20 +133,20 @@ class Served:
                 self.close()
         return whole
 
-    def _received(self, take: Take) -> bool:
-        self._frames.begin(take)
+    def _read_answer(self, receive: Receive) -> bool:
+        self._frames.begin(receive)
         while not self._frames.is_over:
             data = b""
             with contextlib.suppress(*_broken()):  # it opens the window, too, on a connection that is just ending
                 data = self._channel.recv(CHUNK)
             if not data:
-                self._channel.status_event.wait(PATIENCE_S)  # it comes behind the last byte
+                self._channel.status_event.wait(EXIT_WAIT_S)  # it comes behind the last byte
                 return False
             self._frames.write(memoryview(data))
         return True
 
     @contextlib.contextmanager
-    def _sending(self, request: bytes, pieces: Iterable[bytes]) -> Iterator[None]:
+    def _send_in_background(self, request: bytes, pieces: Iterable[bytes]) -> Iterator[None]:
         if pieces == ():  # the program reads a request before it answers
             self._send([request])
             yield
@@ -155,26 +155,26 @@ class Served:
         feeder.start()
         try:
             yield
-            feeder.join(LAST_PIECE_S)
+            feeder.join(SEND_REST_S)
         finally:
             if feeder.is_alive():  # it waits for a window that nobody opens any more
                 self.close()
-                feeder.join(PATIENCE_S)
+                feeder.join(EXIT_WAIT_S)
 
     def _feed(self, request: bytes, pieces: Iterable[bytes]) -> None:
         self._send([request])
-        self._send(self._sent(pieces))
-        if self.fault is not None:  # the program keeps what was whole by then
+        self._send(self._watched(pieces))
+        if self.read_error is not None:  # the program keeps what was whole by then
             with contextlib.suppress(*_broken()):
                 self._channel.shutdown_write()
 
-    def _sent(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def _watched(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         try:
             for piece in pieces:
-                self.sent = True
+                self.files_sent = True
                 yield piece
         except Exception as error:  # noqa: BLE001
-            self.fault = error
+            self.read_error = error
 
     def _send(self, pieces: Iterable[bytes]) -> None:
         with contextlib.suppress(*_broken()):  # the program has ended, or the connection: the reader sees which
@@ -186,7 +186,7 @@ class Served:
             cast("SshChannel", self._channel).send_signal("INT")
 
     @contextlib.contextmanager
-    def _closed_after(self, timeout: float | None) -> Iterator[None]:
+    def _timeout(self, timeout: float | None) -> Iterator[None]:
         if timeout is None:
             yield
             return
@@ -211,21 +211,21 @@ def _broken() -> tuple[type[BaseException], ...]:
 
 
 class _Frames:
-    """What the program writes: the mark, once; then answers in frames, each its length and bytes. An empty one ends it.
+    """Parses what the program writes: a start mark, once; then answers in frames, each its length and bytes.
 
-    Before the mark a login shell may have printed something.
+    An empty frame ends an answer. Before the mark a login shell may have printed something.
     """
 
     def __init__(self, mark: bytes) -> None:
         self._mark: bytes | None = mark
         self._buffer = bytearray()
         self._left = 0
-        self._take: Take = len
+        self._receive: Receive = len
         self.is_over = True
 
-    def begin(self, take: Take) -> None:
-        """Have the next answer taken by `take`."""
-        self._take, self.is_over = take, False
+    def begin(self, receive: Receive) -> None:
+        """Pass the next answer to `receive`."""
+        self._receive, self.is_over = receive, False
 
     def write(self, data: memoryview) -> None:
         """Take the next bytes. Raises ValueError for what is no answer of ours."""
@@ -260,5 +260,5 @@ class _Frames:
     def _body(self, data: memoryview) -> memoryview:
         part = data[: self._left]
         self._left -= len(part)
-        self._take(part)
+        self._receive(part)
         return data[len(part) :]

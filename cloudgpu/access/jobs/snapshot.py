@@ -14,20 +14,20 @@ from pathlib import Path
 from cloudgpu.access import files
 from cloudgpu.access.jobs.store import (
     SMALL,
-    Keeper,
-    Seen,
-    contents,
-    forget_old,
-    held,
+    FileStamp,
+    StoreWriter,
+    delete_old_stamps,
     is_hash,
-    recall,
-    remember,
-    seen_of,
+    load_stamps,
+    save_stamps,
+    stamp_of,
+    store_lock,
+    stored_sizes,
 )
-from cloudgpu.access.jobs.survey import AT_MOST, Found, Survey, survey
+from cloudgpu.access.jobs.survey import MAX_BYTES, FileEntry, Survey, survey
 from cloudgpu.core.jobs.snapshot import Snapshot, SnapshotFile, make_snapshot, read_manifest, write_manifest
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.parallel import Pool, go_on
+from cloudgpu.parallel import Pool, stop_if_abandoned
 
 Told = Callable[[int, int], None]  # bytes that are done, and in all
 AT_ONCE = 4  # large files
@@ -40,7 +40,7 @@ def take(
     *,
     include: Sequence[str] = (),
     exclude_dirs: Sequence[str | Path] = (),
-    at_most: int = AT_MOST,
+    at_most: int = MAX_BYTES,
     progress: Told | None = None,
     now: Callable[[], float] = time.time,
 ) -> Snapshot:
@@ -54,13 +54,13 @@ def take(
     that cannot be written.
     """
     began_ns = int(now() * 1e9)
-    found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], at_most=at_most)
-    with held(store, fcntl.LOCK_SH), files.explained(store):
+    found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], max_bytes=at_most)
+    with store_lock(store, fcntl.LOCK_SH), files.explain_os_errors(store):
         taking = _Taking(found, store, progress)
         taken = taking.run()
         made = make_snapshot((file for _, file in taken), found.links, found.directories, found.omissions)
         read = {file.path: (seen, file.sha256) for seen, file in taken}
-        remember(store, found.root, read, began_ns, taking.known)
+        save_stamps(store, found.root, read, began_ns, taking.known)
         _write_manifest(store, made)
     return made
 
@@ -69,10 +69,10 @@ class _Taking:
     def __init__(self, found: Survey, store: Path, told: Told | None) -> None:
         self._found, self._told = found, told
         self._done, self._counting = 0, threading.Lock()
-        self._keeper = Keeper(found.root, store, self._copied)
-        self.known = recall(store, found.root)  # what the files were when they were last read
+        self._keeper = StoreWriter(found.root, store, self._copied)
+        self.known = load_stamps(store, found.root)  # what the files were when they were last read
 
-    def run(self) -> list[tuple[Seen, SnapshotFile]]:
+    def run(self) -> list[tuple[FileStamp, SnapshotFile]]:
         """Read every file that is not known to be as it was: small ones one by one, large ones side by side."""
         small = [one for one in self._found.files if one.size <= SMALL]
         large = [one for one in self._found.files if one.size > SMALL]
@@ -83,20 +83,20 @@ class _Taking:
                 taken += part.result()
         return taken
 
-    def _keep(self, some: Iterable[Found]) -> list[tuple[Seen, SnapshotFile]]:
+    def _keep(self, some: Iterable[FileEntry]) -> list[tuple[FileStamp, SnapshotFile]]:
         taken = []
         for number, found in enumerate(some):
             if number % BATCH == 0:
-                go_on()
-            kept = self._recalled(found) or self._keeper.keep(found)
+                stop_if_abandoned()
+            kept = self._recalled(found) or self._keeper.add(found)
             if kept is not None:
                 seen, sha256 = kept
                 taken.append((seen, SnapshotFile(found.path, seen[0], found.mode, sha256)))
         return taken
 
-    def _recalled(self, found: Found) -> tuple[Seen, str] | None:
+    def _recalled(self, found: FileEntry) -> tuple[FileStamp, str] | None:
         known = self.known.get(found.path)
-        if known is None or known[0] != seen_of(found) or not self._keeper.has(known[1], found.size):
+        if known is None or known[0] != stamp_of(found) or not self._keeper.has(known[1], found.size):
             return None
         self._copied(found.size)
         return known
@@ -130,12 +130,12 @@ def load(store: Path, snapshot: str, *, deep: bool = False) -> Snapshot:
     manifest = store / f"{snapshot}.json"
     if not manifest.is_file():
         raise _lost(snapshot, "is not on this computer")
-    with files.explained(manifest):
+    with files.explain_os_errors(manifest):
         text = manifest.read_bytes()
     found = read_manifest(text.decode("ascii", "replace"))
     if found.hash != snapshot:
         raise _lost(snapshot, "is damaged: its list is that of another one")
-    there = contents(store)
+    there = stored_sizes(store)
     bad = [one for one in found.files if there.get(one.sha256) != one.size or (deep and not _is_intact(store, one))]
     if bad:
         raise _lost(snapshot, f"is damaged: {len(bad)} of {len(found.files)} files are missing or incomplete")
@@ -143,7 +143,7 @@ def load(store: Path, snapshot: str, *, deep: bool = False) -> Snapshot:
 
 
 def _is_intact(store: Path, file: SnapshotFile) -> bool:
-    with files.explained(store), blob(store, file.sha256).open("rb") as stream:
+    with files.explain_os_errors(store), blob(store, file.sha256).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
 
 
@@ -166,17 +166,17 @@ def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = 
     """
     if not store.is_dir():
         return 0
-    with held(store, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
+    with store_lock(store, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
         if not alone:
             return 0
         listed = [file for file in store.glob("*.json") if is_hash(file.stem)]
         stay = [file for file in listed if file.stem in keep or _is_young(file, taken_before)]
         needed = _needed(stay, keep)
-        with files.explained(store):
+        with files.explain_os_errors(store):
             freed = sum(_unlinked(file) for file in listed if file not in stay)  # a list goes before its files
-            freed += sum(_unlinked(store / name) for name in contents(store) if name not in needed)
+            freed += sum(_unlinked(store / name) for name in stored_sizes(store) if name not in needed)
             freed += sum(_unlinked(part) for part in store.glob(".*.part"))
-            forget_old(store)
+            delete_old_stamps(store)
     return freed
 
 

@@ -1,4 +1,4 @@
-"""Looks over the directory of a job: what a snapshot of it would take, and what stays out. Reads no content."""
+"""Walks the directory of a job: which files a snapshot would include, and which it leaves out. Reads no content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 GIB = 1 << 30
-AT_MOST = 10 * GIB
+MAX_BYTES = 10 * GIB
 OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
 MAX_COUNTED = 50_000  # entries of directories that stay out: their sizes are for the plan alone
 MAX_NAMED = 3
@@ -38,8 +38,8 @@ LONGEST_IGNORE_FILE = 1 << 20
 Chain = tuple[tuple[int, Rules], ...]
 
 
-class Found(NamedTuple):
-    """A regular file as the walk met it: path below the root, and what tells later whether it has changed."""
+class FileEntry(NamedTuple):
+    """A regular file: its path below the root, and what tells later whether it has changed."""
 
     path: str
     size: int
@@ -55,7 +55,7 @@ class Survey:
 
     root: str
     ignore_file: str
-    files: tuple[Found, ...]
+    files: tuple[FileEntry, ...]
     links: tuple[SnapshotLink, ...]
     directories: tuple[str, ...]
     total_bytes: int
@@ -69,7 +69,7 @@ class _Mode(Enum):
 
 
 def survey(
-    root: Path, *, include: Sequence[str] = (), exclude_dirs: Sequence[str | Path] = (), at_most: int = AT_MOST
+    root: Path, *, include: Sequence[str] = (), exclude_dirs: Sequence[str | Path] = (), max_bytes: int = MAX_BYTES
 ) -> Survey:
     """Return what a snapshot of a directory would take. Sizes are in bytes.
 
@@ -80,7 +80,7 @@ def survey(
     `exclude_dirs` are paths below `root`, or absolute ones, that stay out.
 
     Raises InvalidRequest for a directory that cannot be read, a link that leads out of it, a glob that matches nothing,
-    and for more than `at_most` bytes.
+    and for more than `max_bytes` bytes.
     """
     top = _checked_root(root)
     walk = _Walk(top, read_includes(include), _excluded(top, exclude_dirs))
@@ -88,8 +88,8 @@ def survey(
     omissions = omissions_of(walk.left_out)
     check_globs_used(walk.include, omissions.secrets)
     total = sum(one.size for one in walk.files)
-    if total > at_most:
-        raise _too_large(walk.files, total, at_most, walk.ignore_file)
+    if total > max_bytes:
+        raise _too_large(walk.files, total, max_bytes, walk.ignore_file)
     return Survey(
         top, walk.ignore_file, tuple(walk.files), tuple(walk.links), tuple(walk.empty_directories()), total, omissions
     )
@@ -129,27 +129,27 @@ def _excluded(top: str, directories: Sequence[str | Path]) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk over a directory, entry by entry, without a call that opens a file of the user's but ignore files."""
+    """One walk over a directory, entry by entry. It opens no file of the user's but ignore files."""
 
     top: str
     include: Included
     excluded: frozenset[str]
     ignore_file: str = GIT_IGNORE
     above: str = ""  # from the top of the repository to ours, with a slash at its end
-    files: list[Found] = field(default_factory=list)
+    files: list[FileEntry] = field(default_factory=list)
     links: list[SnapshotLink] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
     countable: int = MAX_COUNTED
     tracked: frozenset[str] = frozenset()  # by git although its ignore files name them, and the directories above
-    _ahead: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
+    _to_visit: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
 
     def run(self) -> None:
         """Visit every directory; a list instead of recursion, for trees may be deeper than Python's stack."""
         chain = self._begin()
-        self._ahead.append(("", chain, _Mode.ORDINARY))
-        while self._ahead:
-            directory, chain, mode = self._ahead.pop()
+        self._to_visit.append(("", chain, _Mode.ORDINARY))
+        while self._to_visit:
+            directory, chain, mode = self._to_visit.pop()
             self._visit(directory, chain, mode)
 
     def _begin(self) -> Chain:
@@ -181,16 +181,16 @@ class _Walk:
             self.entered.append(directory)
         for entry in entries:
             if entry.name != ".git":
-                self._sort(entry, below + entry.name, chain, mode)
+                self._add_entry(entry, below + entry.name, chain, mode)
 
-    def _sort(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
+    def _add_entry(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
         if path in self.excluded:
             self._leave_out(entry, path, "excluded")
         elif entry.is_dir(follow_symlinks=False):
             self._directory(entry, path, chain, mode)
         elif is_secret_name(path) and not self._takes_secret(path):
             self._leave_out(entry, path, "secret")
-        elif self._is_left(entry, path, chain, mode, is_directory=False):
+        elif self._is_ignored(entry, path, chain, mode, is_directory=False):
             self._leave_out(entry, path, "ignored")
         elif entry.is_symlink():
             self.links.append(SnapshotLink(path, self._target(path)))
@@ -203,21 +203,21 @@ class _Walk:
     def _directory(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
         if is_secret_directory(path):
             if self.include.names_secret_below(path):
-                self._ahead.append((path, (), _Mode.IGNORED))
+                self._to_visit.append((path, (), _Mode.IGNORED))
             else:
                 self._leave_out(entry, path, "secret")
             return
         named = bool(self.include) and self.include.takes(path, is_directory=True)
         if named:
-            self._ahead.append((path, (), _Mode.TAKEN))
-        elif not self._is_left(entry, path, chain, mode, is_directory=True):
-            self._ahead.append((path, chain, mode))
+            self._to_visit.append((path, (), _Mode.TAKEN))
+        elif not self._is_ignored(entry, path, chain, mode, is_directory=True):
+            self._to_visit.append((path, chain, mode))
         elif path in self.tracked or (self.include and self.include.may_hold(path)):
-            self._ahead.append((path, (), _Mode.IGNORED))
+            self._to_visit.append((path, (), _Mode.IGNORED))
         else:
             self._leave_out(entry, path, "ignored")
 
-    def _is_left(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
+    def _is_ignored(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
         named = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)
         if named or mode is _Mode.TAKEN or (not is_directory and path in self.tracked):
             return False
@@ -232,7 +232,7 @@ class _Walk:
             return  # it has gone since the directory was read
         if stat.S_ISREG(seen.st_mode):
             mode = 0o755 if seen.st_mode & stat.S_IXUSR else 0o644
-            self.files.append(Found(path, seen.st_size, mode, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino))
+            self.files.append(FileEntry(path, seen.st_size, mode, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino))
         else:
             self._leave_out(entry, path, "special")
 
@@ -360,7 +360,7 @@ def _unreadable(path: str, error: OSError, ignore_file: str) -> InvalidRequest:
     )
 
 
-def _too_large(files: Sequence[Found], total: int, at_most: int, ignore_file: str) -> InvalidRequest:
+def _too_large(files: Sequence[FileEntry], total: int, at_most: int, ignore_file: str) -> InvalidRequest:
     largest = ", ".join(f"{printable(path)} ({in_units(size)})" for path, size in largest_parts(files))
     return InvalidRequest(
         f"The directory of the job has {in_units(total)} to take along, more than {in_units(at_most)}: {largest}.",
@@ -370,7 +370,7 @@ def _too_large(files: Sequence[Found], total: int, at_most: int, ignore_file: st
     )
 
 
-def largest_parts(files: Sequence[Found]) -> list[tuple[str, int]]:
+def largest_parts(files: Sequence[FileEntry]) -> list[tuple[str, int]]:
     """Return the largest entries with their bytes, from the deepest directory that holds more than half of all."""
     total, found = sum(one.size for one in files), _parts_below(files, "")
     while found[0][0].endswith("/") and 2 * found[0][1] > total:
@@ -381,7 +381,7 @@ def largest_parts(files: Sequence[Found]) -> list[tuple[str, int]]:
     return found[:MAX_NAMED]
 
 
-def _parts_below(files: Sequence[Found], start: str) -> list[tuple[str, int]]:
+def _parts_below(files: Sequence[FileEntry], start: str) -> list[tuple[str, int]]:
     sizes: dict[str, int] = defaultdict(int)
     for one in files:
         if one.path.startswith(start):

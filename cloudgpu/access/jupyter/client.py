@@ -47,10 +47,10 @@ def give_up(_fault: NotYet) -> bool:
     return False
 
 
-def ensure(connection: Connection, *, wait_s: float = 30, go_on: Callable[[NotYet], bool] = give_up) -> JupyterServer:
+def ensure(connection: Connection, *, wait_s: float = 30, retry: Callable[[NotYet], bool] = give_up) -> JupyterServer:
     """Return the machine's JupyterLab, started when it was not running; it has `wait_s` seconds to answer.
 
-    What is not there yet is tried again as long as `go_on` says so. Raises Unreachable when it cannot be had, with
+    What is not there yet is tried again as long as `retry` says so. Raises Unreachable when it cannot be had, with
     what the machine said.
     """
     started = False
@@ -58,7 +58,7 @@ def ensure(connection: Connection, *, wait_s: float = 30, go_on: Callable[[NotYe
         try:
             answer = _ask(connection, "ensure", wait_s)
         except NotYet as error:
-            if not go_on(error):
+            if not retry(error):
                 raise
             started = True  # by the try before, where it runs already when it answers
             continue
@@ -114,7 +114,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
             f"There is no JupyterLab on {name}: {message}.",
             field="name",
             value=name,
-            next=_way_to_jupyter(name, message),
+            next=_remedy(name, message),
         )
     if answer.get("installing"):
         fault = NotYet(
@@ -133,7 +133,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
     )
 
 
-def _way_to_jupyter(name: str, message: str) -> str:
+def _remedy(name: str, message: str) -> str:
     if "launched without" in message:  # its template has no Jupyter: what is installed there would not be started
         return "Launch a machine that has it: cloudgpu up --template jupyter"
     if "could not be installed" in message:

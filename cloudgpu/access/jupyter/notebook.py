@@ -184,14 +184,14 @@ def _collect(rest: _Rest, channels: WebSocket, asked: str) -> CellResult:
         if message.get("parent_header", {}).get("msg_id") != asked:
             continue
         kind, content = message["header"]["msg_type"], message["content"]
-        text += _said(kind, content)
+        text += _output_text(kind, content)
         if kind == "execute_reply":
             status = content["status"]
         idle = idle or (kind == "status" and content["execution_state"] == "idle")
     return CellResult(text, status == "ok")
 
 
-def _said(kind: str, content: dict[str, Any]) -> str:
+def _output_text(kind: str, content: dict[str, Any]) -> str:
     if kind == "stream":
         return str(content["text"])
     if kind in ("execute_result", "display_data"):

@@ -24,7 +24,7 @@ WITHIN_S = 30.0
 class GuestKey:
     """A public key: `ssh-ed25519 AAAA...`, whose it is, and its fingerprint as ssh-keygen -l shows it.
 
-    Whose it is says its comment; every home's own key has the same, so for such a one its file's name says it.
+    `comment` names its owner; the keys that homes make all have the same comment, so theirs is the file's name.
     """
 
     line: str

@@ -36,14 +36,14 @@ class Completed:
 
 
 class _Bounded(BytesIO):
-    """What a command writes, up to a size; what is more raises `fault(size)`, or is dropped where there is none."""
+    """What a command writes, up to a size; more raises `fault(size)`, or is dropped where `fault` is None."""
 
     def __init__(self, fault: Callable[[int], Exception] | None, size: int | None) -> None:
         super().__init__()
         self._fault, self._size = fault, size
 
     def write(self, data: Any, /) -> int:
-        """Take all of it, or as much as fits."""
+        """Keep all of it, or as much as fits."""
         taken = memoryview(data).nbytes
         if self._size is not None and self.tell() + taken > self._size:
             if self._fault is not None:
@@ -59,7 +59,7 @@ class Connection:
 
     target: Target
     transport: SshTransport = field(repr=False)
-    spare: list[object] = field(default_factory=list, repr=False)  # channels kept for the next request; see access/jobs
+    idle_channels: list[object] = field(default_factory=list, repr=False)  # for the next request; see access/jobs
 
     def __enter__(self) -> Self:
         return self
@@ -71,11 +71,11 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection stands, as far as is known here: a frozen machine is noticed by `Keepalive`."""
+        """Whether the connection is open, as far as this side knows: `Keepalive` detects a frozen machine."""
         return self.transport.is_active()
 
-    def stands(self) -> bool:
-        """Tell, after a failure, whether the connection is still good; a dying one needs a moment to say so."""
+    def is_usable(self) -> bool:
+        """Tell, after a failure, whether the connection can still be used; waits a moment for one that is closing."""
         self.transport.join(0.2)
         return self.is_open
 
@@ -85,22 +85,22 @@ class Connection:
         *,
         timeout: float,
         input: bytes = b"",  # noqa: A002
-        at_most: int | None = None,
+        max_bytes: int | None = None,
     ) -> Completed:
         """Run a shell command there and return how it ended; `timeout` is seconds for all of it.
 
-        Of a machine that is not trusted, `at_most` bytes of output are taken, and as many of its errors kept.
-        Raises Unreachable when the connection is lost or the command takes longer, or says more (it is then hung up
-        on).
+        Of a machine that is not trusted, at most `max_bytes` of output, and as many of its errors, are read.
+        Raises Unreachable when the connection is lost or the command takes longer, or prints more (its channel
+        is then closed).
         """
         from cloudgpu.access.ssh.streams import converse
 
-        stdout, stderr = _Bounded(self._overlong, at_most), _Bounded(None, at_most)
-        with self.session(timeout) as channel, self._deadline(channel, timeout) as passed, self.explained():
+        stdout, stderr = _Bounded(self._overlong, max_bytes), _Bounded(None, max_bytes)
+        with self.session(timeout) as channel, self._deadline(channel, timeout) as passed, self.explain_errors():
             channel.exec_command(command)
             status = converse(channel, BytesIO(input), stdout, stderr)
         if status is None:
-            raise self._silent(timeout) if passed.is_set() else self.lost()
+            raise self._timed_out(timeout) if passed.is_set() else self.lost()
         return Completed(status, stdout.getvalue(), stderr.getvalue())
 
     @contextlib.contextmanager
@@ -108,7 +108,7 @@ class Connection:
         """Yield a session channel and close it afterwards. Raises Unreachable."""
         from cloudgpu.access.ssh.transport import hang_up
 
-        with self.explained():
+        with self.explain_errors():
             channel = self.transport.open_session(timeout=timeout)
         try:
             yield channel
@@ -119,14 +119,14 @@ class Connection:
         """Return a file transfer session, to be closed by the caller. Raises Unreachable."""
         from cloudgpu.access.ssh.streams import Files
 
-        with self.explained():
+        with self.explain_errors():
             client = Files.from_transport(self.transport)
         if client is None:
             raise self.lost()
         return client
 
     @contextlib.contextmanager
-    def explained(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """Turn what paramiko raises about this connection into Unreachable."""
         from cloudgpu.access.ssh.transport import BROKEN
 
@@ -138,7 +138,7 @@ class Connection:
     def lost(self, error: Exception | None = None) -> Unreachable:
         """Return the error that says that this connection is over, or that one request on it was refused."""
         name = self.target.name
-        if error is not None and self.stands():
+        if error is not None and self.is_usable():
             return Unreachable(f"{name} refused the request: {reason(error)}.", field="name", value=name)
         return Unreachable(
             f"The connection to {name} was lost.",
@@ -178,7 +178,7 @@ class Connection:
         name = self.target.name
         return Unreachable(f"A command on {name} printed more than {size} bytes.", field="name", value=name)
 
-    def _silent(self, timeout: float) -> Unreachable:
+    def _timed_out(self, timeout: float) -> Unreachable:
         name = self.target.name
         return Unreachable(
             f"A command on {name} was not done after {timeout:g} seconds.", field="name", value=name, next="Try again."
@@ -188,8 +188,8 @@ class Connection:
 def connect(target: Target, *, timeout: float, wait: float = 0) -> Connection:
     """Return a connection whose host key is the pinned one, logged in with our key and no other.
 
-    `timeout` is seconds for one try; for `wait` seconds, what may pass (refused, no answer, no banner) is tried
-    again. Raises WrongHostKey, LoginRefused (both at once, never retried), Unreachable, InvalidRequest (our key).
+    `timeout` is seconds for one attempt; for `wait` seconds, temporary errors (refused, no answer, no banner) are
+    retried. Raises WrongHostKey, LoginRefused (both at once, never retried), Unreachable, InvalidRequest (our key).
     """
     give_up = time.monotonic() + wait
     pause = FIRST_PAUSE_S
@@ -198,25 +198,25 @@ def connect(target: Target, *, timeout: float, wait: float = 0) -> Connection:
             return _connect_once(target, timeout)
         except Unreachable as error:
             left = give_up - time.monotonic()
-            if left <= 0 or not passing(error):
+            if left <= 0 or not retryable(error):
                 raise
         time.sleep(min(pause, left))
         pause = min(LONGEST_PAUSE_S, pause * 2)
 
 
-def passing(error: Exception) -> bool:
-    """Tell whether this error may be over after a while: never for a host key or a login."""
+def retryable(error: Exception) -> bool:
+    """Tell whether a later attempt may succeed: never after a wrong host key or a refused login."""
     return isinstance(error, (Unreachable, ProviderUnavailable)) and not isinstance(error, (WrongHostKey, LoginRefused))
 
 
 def _connect_once(target: Target, timeout: float) -> Connection:
-    known = _known(target)
+    known = _pinned_key(target)
     from cloudgpu.access.ssh import handshake  # paramiko: a tenth of a second, for what is contacted alone
 
-    return Connection(target, handshake.wire(target, known, time.monotonic() + timeout))
+    return Connection(target, handshake.open_transport(target, known, time.monotonic() + timeout))
 
 
-def _known(target: Target) -> str:
+def _pinned_key(target: Target) -> str:
     known = pinned(target.known_hosts, target.id)
     if known is not None:
         return known

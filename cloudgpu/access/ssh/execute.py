@@ -54,7 +54,7 @@ def run(
     with Keepalive(connection, quiet=quiet, deadline=deadline) as alive:
         status = _run(connection, shlex.join(argv), stdin, stdout, stderr, tty=tty)
     if status is None:
-        raise alive.fault or connection.lost()
+        raise alive.error or connection.lost()
     return status
 
 
@@ -70,7 +70,7 @@ def _run(
     from cloudgpu.access.ssh.streams import converse
 
     with connection.session() as channel:
-        with connection.explained():
+        with connection.explain_errors():
             if tty:
                 _ask_terminal(channel, stdout)
             channel.exec_command(command)
@@ -182,5 +182,5 @@ def say(target: Target, text: str, *, timeout: float) -> int:
     Raises Unreachable for a machine that does not answer, and for one on which no Python of the agent's runs.
     """
     with connect(target, timeout=timeout) as connection:
-        done = connection.capture(_RUN, timeout=timeout, input=f"[cloudgpu] {text}".encode(), at_most=1000)
+        done = connection.capture(_RUN, timeout=timeout, input=f"[cloudgpu] {text}".encode(), max_bytes=1000)
     return int(done.stdout) if done.status == 0 and done.stdout.strip().isdigit() else 0

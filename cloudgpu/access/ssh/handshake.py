@@ -1,4 +1,4 @@
-"""The first second of a connection: dial, verify the pinned host key, log in with our key and no other."""
+"""Opens an SSH transport: connect, verify the pinned host key, log in with our key and no other."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from cloudgpu.access.ssh.transport import (
 from cloudgpu.errors import InvalidRequest, WrongHostKey
 
 
-def wire(target: Target, known: str, deadline: float) -> SshTransport:
-    """Return a transport to the machine that owns the host key `known`, logged in with our key.
+def open_transport(target: Target, host_key: str, deadline: float) -> SshTransport:
+    """Return a transport to the machine that owns this host key, logged in with our key.
 
     `deadline` is in monotonic seconds. Raises WrongHostKey before anything secret was sent, LoginRefused, Unreachable,
     InvalidRequest (our own files).
     """
-    return wire_with(target, known, _own_key(target), deadline)
+    return open_transport_with(target, host_key, _own_key(target), deadline)
 
 
-def wire_with(target: Target, known: str, key: PKey, deadline: float) -> SshTransport:
-    """Return a transport to the machine that owns the host key `known`, logged in with `key`; raises as `wire`."""
+def open_transport_with(target: Target, host_key: str, key: PKey, deadline: float) -> SshTransport:
+    """Return a transport to the machine that owns this host key, logged in with `key`; raises as `open_transport`."""
     connected = dial(target, deadline)
     deadline += jump.WITHIN_S if target.jump else 0
-    made = SshTransport(connected, known.split(" ", 1)[0])
+    transport = SshTransport(connected, host_key.split(" ", 1)[0])
     try:
-        _shake_hands(target, made, deadline)
-        _check_host_key(target, known, made)
-        _log_in(target, made, key, deadline)
+        _shake_hands(target, transport, deadline)
+        _check_host_key(target, host_key, transport)
+        _log_in(target, transport, key, deadline)
     except BaseException as error:
-        made.close()
+        transport.close()
         connected.close()
-        if isinstance(connected, jump.Carried):
+        if isinstance(connected, jump.ProxySocket):
             raise connected.explained(target, error) from error
         raise
-    return made
+    return transport
 
 
 def _own_key(target: Target) -> Ed25519Key:
@@ -61,43 +61,43 @@ def _own_key(target: Target) -> Ed25519Key:
         ) from error
 
 
-def _shake_hands(target: Target, wire: SshTransport, deadline: float) -> None:
+def _shake_hands(target: Target, transport: SshTransport, deadline: float) -> None:
     """Agree on keys and ciphers; paramiko checks here that the server owns the key that it shows."""
     left = max(0.1, deadline - time.monotonic())
-    wire.banner_timeout = wire.handshake_timeout = left
+    transport.banner_timeout = transport.handshake_timeout = left
     try:
-        wire.start_client(timeout=left)
+        transport.start_client(timeout=left)
     except IncompatiblePeer as error:
         if "host key" in str(error):
             raise _wrong_key(target, "a host key of another kind") from error
         raise _incompatible(target, error) from error
     except SSHException as error:
-        if not wire.remote_version:  # no banner yet: a server that is just starting, or no SSH server
+        if not transport.remote_version:  # no banner yet: a server that is just starting, or no SSH server
             raise no_answer(target, "it did not introduce itself as an SSH server") from error
         raise _incompatible(target, error) from error
     except (EOFError, OSError) as error:
         raise no_answer(target, "it closed the connection") from error
-    if not wire.initial_kex_done:
+    if not transport.initial_kex_done:
         raise no_answer(target, "it stopped answering during the key exchange")
 
 
-def _check_host_key(target: Target, known: str, wire: SshTransport) -> None:
-    shown = wire.get_remote_server_key()
-    if f"{shown.get_name()} {shown.get_base64()}" != known:
+def _check_host_key(target: Target, host_key: str, transport: SshTransport) -> None:
+    shown = transport.get_remote_server_key()
+    if f"{shown.get_name()} {shown.get_base64()}" != host_key:
         raise _wrong_key(target, "another host key")
 
 
-def _log_in(target: Target, wire: SshTransport, key: PKey, deadline: float) -> None:
+def _log_in(target: Target, transport: SshTransport, key: PKey, deadline: float) -> None:
     answered = threading.Event()
     try:
-        wire.auth_publickey(target.address.user, key, answered)
+        transport.auth_publickey(target.address.user, key, answered)
     except BROKEN as error:
         raise no_answer(target, "it closed the connection during the login") from error
     if not answered.wait(max(0.1, deadline - time.monotonic())):
         raise no_answer(target, "it stopped answering during the login")
-    if wire.is_authenticated():
+    if transport.is_authenticated():
         return
-    if isinstance(wire.get_exception(), (EOFError, OSError)):
+    if isinstance(transport.get_exception(), (EOFError, OSError)):
         raise no_answer(target, "it closed the connection during the login")
     raise LoginRefused(
         f"{target.name} does not accept our key for the user {target.address.user}.",
@@ -109,7 +109,7 @@ def _log_in(target: Target, wire: SshTransport, key: PKey, deadline: float) -> N
 
 def _wrong_key(target: Target, what: str) -> WrongHostKey:
     return WrongHostKey(
-        f"The machine at {target.place} showed {what} than the one pinned for "
+        f"The machine at {target.host_and_port} showed {what} than the one pinned for "
         f"{target.name}: it is another machine, or somebody is in between.",
         field="known_hosts",
         value=target.id,

@@ -32,7 +32,7 @@ _LASTING = re.compile(r"Permission denied|Host key verification failed|Too many 
 _EMPTY_WORDS = re.compile(r"stdio forwarding failed|Warning: Permanently added|Killed by signal|^\s*$")
 
 
-class Carried(socket.socket):
+class ProxySocket(socket.socket):
     """Our end of a connection that an ssh process carries; closing it ends the process."""
 
     def __init__(self, end: socket.socket, process: subprocess.Popen[bytes], messages: IO[bytes]) -> None:
@@ -62,14 +62,14 @@ class Carried(socket.socket):
         kind = AccessBlocked if _LASTING.search(self.said) else Unreachable
         remedy = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
         return kind(
-            f"{target.name} cannot be reached at {target.place}: ssh says: {self.said}.",
+            f"{target.name} cannot be reached at {target.host_and_port}: ssh says: {self.said}.",
             field="--jump",
             value=str(target.jump),
             next=f"See whether you get that far: {remedy}",
         )
 
 
-def open_through(target: Target) -> Carried:
+def open_through(target: Target) -> ProxySocket:
     """Return a connection to the machine's SSH server through its jump host; that it stands is not yet known.
 
     Raises InvalidRequest without the system's ssh, Unreachable when it cannot be started.
@@ -90,7 +90,7 @@ def open_through(target: Target) -> Carried:
         raise Unreachable(f"ssh cannot be started: {reason(error)}.", field="--jump", value=str(target.jump)) from error
     finally:
         theirs.close()
-    return Carried(ours, process, messages)
+    return ProxySocket(ours, process, messages)
 
 
 def _last_words(messages: IO[bytes]) -> str:
@@ -125,7 +125,7 @@ def knock(target: Target, *, timeout: float) -> None:
 def no_answer(target: Target, why: str) -> Unreachable:
     """Return the error for a machine that does not answer; `why` ends its sentence."""
     return Unreachable(
-        f"{target.name} does not answer at {target.place}: {why}.",
+        f"{target.name} does not answer at {target.host_and_port}: {why}.",
         field="name",
         value=target.name,
         next=f"Run: cloudgpu show {target.name} --refresh",

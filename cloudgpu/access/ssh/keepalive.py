@@ -1,4 +1,4 @@
-"""Notices a machine that is frozen: connected, but silent."""
+"""Detects a machine that is frozen: connected, but silent."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cloudgpu.errors import Frozen
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
-QUIET_S = 1.0  # silence after which the machine is asked for a sign of life
-DEADLINE_S = 3.0  # how long it may take to give one
-QUESTION = "keepalive@openssh.com"
+QUIET_S = 1.0  # silence after which a ping is sent
+DEADLINE_S = 3.0  # how long the answer may take
+PING = "keepalive@openssh.com"
 
 
 class Keepalive:
-    """Asks for a sign of life after `quiet` seconds of silence; closes the connection when none comes in `deadline`.
+    """Pings after `quiet` seconds of silence; closes the connection when nothing arrives within `deadline` seconds.
 
-    Every packet is a sign of life, so a slow line that is full of data is not taken for a frozen machine.
-    paramiko's own `set_keepalive` wants no answer, and so notices nothing.
+    Every packet counts as an answer, so a slow line that is full of data is not mistaken for a frozen machine.
+    paramiko's own `set_keepalive` requests no answer, and so detects nothing.
     """
 
     def __init__(self, connection: Connection, *, quiet: float = QUIET_S, deadline: float = DEADLINE_S) -> None:
@@ -30,13 +30,13 @@ class Keepalive:
         self._quiet = quiet
         self._deadline = deadline
         self._ended = threading.Event()
-        self._ask = threading.Event()
-        # Asking may block while the machine takes no data, so it needs a thread beside the one with the clock.
+        self._ping_due = threading.Event()
+        # Sending may block while the machine reads no data, so it has a thread of its own.
         self._threads = [
             threading.Thread(target=work, name=f"keepalive-{work.__name__}", daemon=True)
-            for work in (self._watch, self._question)
+            for work in (self._watch, self._send_pings)
         ]
-        self.fault: Frozen | None = None
+        self.error: Frozen | None = None
 
     def __enter__(self) -> Self:
         """Begin to watch."""
@@ -47,9 +47,9 @@ class Keepalive:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop watching. A question that is still open ends with the connection."""
+        """Stop watching. A ping that is still unanswered ends with the connection."""
         self._ended.set()
-        self._ask.set()
+        self._ping_due.set()
         self._threads[0].join(5)
 
     def join(self, timeout: float) -> None:
@@ -61,37 +61,37 @@ class Keepalive:
         asked: float | None = None
         step = min(self._quiet, self._deadline) / 4
         while self._connection.is_open and not self._ended.wait(step):
-            now, heard = time.monotonic(), self._connection.transport.last_received
-            if asked is not None and heard >= asked:
+            now, last_received = time.monotonic(), self._connection.transport.last_received
+            if asked is not None and last_received >= asked:
                 asked = None
-            if asked is None and now - heard >= self._quiet:
+            if asked is None and now - last_received >= self._quiet:
                 asked = now
-                self._ask.set()
+                self._ping_due.set()
             if asked is not None and now - asked >= self._deadline:
                 self._give_up()
                 return
         self._ended.set()
-        self._ask.set()
+        self._ping_due.set()
 
-    def _question(self) -> None:
+    def _send_pings(self) -> None:
         from cloudgpu.access.ssh.transport import BROKEN
 
         while True:
-            self._ask.wait()
-            self._ask.clear()
+            self._ping_due.wait()
+            self._ping_due.clear()
             if self._ended.is_set():
                 return
             with contextlib.suppress(*BROKEN):
-                self._connection.transport.global_request(QUESTION, wait=True)
+                self._connection.transport.global_request(PING, wait=True)
 
     def _give_up(self) -> None:
         name = self._connection.target.name
-        self.fault = Frozen(
+        self.error = Frozen(
             f"{name} is connected but has not answered for {self._deadline:g} seconds.",
             field="name",
             value=name,
             next=f"It may be overloaded or asleep: try again, or: cloudgpu show {name} --refresh",
         )
         self._ended.set()
-        self._ask.set()
+        self._ping_due.set()
         self._connection.close()

@@ -33,12 +33,12 @@ AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"  # where t
 SIZE, ITERATIONS, WARM_UP = "128M", 20, 2
 BITS, GIGA = 8, 1e9
 
-# The command runs until it ends, its time is over, or nobody holds this session any more: then its input is at its end.
-_HELD = (
+# The command runs until it ends, its time is over, or this SSH session ends.
+_WHILE_CONNECTED = (
     "exec 3<&0; timeout -k 1 {limit} {command} </dev/null & p=$!; (cat <&3 >/dev/null; kill $p) 2>/dev/null & w=$!; "
     "wait $p; s=$?; kill $w 2>/dev/null; exit $s"
 )
-_LOOK = (
+_FIND_TOOLS = (
     'printf "%s\\n" "${SSH_CONNECTION:-}"; iperf3 --version 2>/dev/null | head -n 1; echo; '
     "echo gpus=$(nvidia-smi -L 2>/dev/null | grep -c ^GPU); "
     "for p in mpirun salloc " + " ".join(NCCL) + '; do command -v "$p"; done; true'
@@ -47,16 +47,16 @@ _RANK = re.compile(rb"^#\s+Rank\s+(\d+)\s", re.MULTILINE)
 _AVERAGE = re.compile(rb"# Avg bus bandwidth\s*:\s*([0-9.]+)")
 
 
-class Measured(NamedTuple):
-    """What was measured: Gbit/s that one machine sent, for how many seconds (None: not said), and with what."""
+class Bandwidth(NamedTuple):
+    """A measurement: Gbit/s that one machine sent, for how many seconds (None: not reported), with which program."""
 
     gbit: float
     seconds: float | None
     program: str
 
 
-class Ready(NamedTuple):
-    """What a machine has: the address under which it is reached here, iperf3's version, other programs, and GPUs."""
+class Tools(NamedTuple):
+    """What a machine has to measure with: its address, iperf3's version, other programs, and how many GPUs."""
 
     address: str
     iperf3: str
@@ -71,18 +71,18 @@ class Ready(NamedTuple):
         return next((one for one in NCCL if one in self.programs), None)
 
 
-def look(connection: Connection) -> Ready:
+def read_tools(connection: Connection) -> Tools:
     """Return what a machine has to measure with. Raises Unreachable."""
-    done = connection.capture(shlex.join(["sh", "-c", _LOOK]), timeout=ANSWER_S, at_most=MAX_OUTPUT)
+    done = connection.capture(shlex.join(["sh", "-c", _FIND_TOOLS]), timeout=ANSWER_S, max_bytes=MAX_OUTPUT)
     lines = [*done.stdout.decode(errors="replace").splitlines(), "", ""]
     parts = lines[0].split()
     address = parts[2] if len(parts) == 4 else connection.target.address.host  # noqa: PLR2004  (RFC 4254's four)
     programs = frozenset(line.rpartition("/")[2] for line in lines[2:] if line.startswith("/"))
     counted = next((line.removeprefix("gpus=") for line in lines if line.startswith("gpus=")), "")
-    return Ready(address, lines[1].strip(), programs, int(counted) if counted.isdecimal() else 0)
+    return Tools(address, lines[1].strip(), programs, int(counted) if counted.isdecimal() else 0)
 
 
-def iperf3(server: Connection, client: Connection, address: str, *, seconds: int) -> Measured:
+def iperf3(server: Connection, client: Connection, address: str, *, seconds: int) -> Bandwidth:
     """Return how fast `client` sent to `server`, which has this address, for so many seconds.
 
     The server listens on that address and one port alone, and for one client. Raises Unreachable where they do not
@@ -101,7 +101,7 @@ def iperf3(server: Connection, client: Connection, address: str, *, seconds: int
 @contextlib.contextmanager
 def _listening(server: Connection, address: str, port: int, seconds: int) -> Iterator[bool]:
     argv = ["iperf3", "-s", "-1", "--forceflush", "-B", address, "-p", str(port)]
-    with _held(server, argv, seconds + BEGIN_S + 2 * REST_S) as channel:
+    with _run_in_session(server, argv, seconds + BEGIN_S + 2 * REST_S) as channel:
         output = _read(channel, BEGIN_S, until=b"listening on")
         if b"listening on" not in output and b"in use" not in output:
             text = output.decode(errors="replace").strip() or "it was silent"
@@ -111,20 +111,20 @@ def _listening(server: Connection, address: str, port: int, seconds: int) -> Ite
         yield b"listening on" in output
 
 
-def _sent(client: Connection, address: str, port: int, seconds: int) -> Measured:
+def _sent(client: Connection, address: str, port: int, seconds: int) -> Bandwidth:
     argv = ["iperf3", "-c", address, "-p", str(port), "-t", str(seconds), "-P", str(STREAMS), "-J"]
     argv += ["--connect-timeout", "3000"]
-    with _held(client, argv, seconds + 2 * REST_S) as channel:
+    with _run_in_session(client, argv, seconds + 2 * REST_S) as channel:
         output = _read(channel, seconds + 2 * REST_S + LAST_WORDS_S)
     return iperf3_result(output, client.target.name, address)
 
 
-def iperf3_result(output: bytes, name: str, address: str) -> Measured:
+def iperf3_result(output: bytes, name: str, address: str) -> Bandwidth:
     """Return what iperf3's JSON says was received; raise Unreachable, with its own words, where nothing was."""
     try:
         value: dict[str, Any] = json.loads(output[output.find(b"{") :])
         total = value["end"]["sum_received"]
-        return Measured(total["bits_per_second"] / GIGA, total["seconds"], value["start"]["version"])
+        return Bandwidth(total["bits_per_second"] / GIGA, total["seconds"], value["start"]["version"])
     except (ValueError, KeyError, TypeError):
         pass
     why = re.search(rb'"error":\s*"([^"]+)"', output)
@@ -137,7 +137,7 @@ def iperf3_result(output: bytes, name: str, address: str) -> Measured:
     )
 
 
-def nccl(first: Connection, program: str, nodes: int, gpus: int, slurm_conf: str) -> Measured:
+def nccl(first: Connection, program: str, nodes: int, gpus: int, slurm_conf: str) -> Bandwidth:
     """Return the bus bandwidth of an all-reduce over all GPUs of a cluster, in Gbit/s, started on node 0 by Slurm.
 
     It can be compared with what one machine sends (nccl-tests, doc/PERFORMANCE.md). `slurm_conf` is below the user's
@@ -147,12 +147,12 @@ def nccl(first: Connection, program: str, nodes: int, gpus: int, slurm_conf: str
     ask = ["salloc", "--quiet", "--immediate=5", "-N", str(nodes), "--ntasks-per-node=1", f"--gpus-per-node={gpus}"]
     words = shlex.join([*ask, "--time=2", "mpirun", *run])
     argv = ["sh", "-c", f'SLURM_CONF="$HOME"/{shlex.quote(slurm_conf)} {AS_ROOT} exec {words}']
-    with _held(first, argv, INIT_S) as channel:
+    with _run_in_session(first, argv, INIT_S) as channel:
         output = _read(channel, INIT_S + LAST_WORDS_S)
     return nccl_result(output, first.target.name, program, nodes * gpus)
 
 
-def nccl_result(output: bytes, name: str, program: str, ranks: int) -> Measured:
+def nccl_result(output: bytes, name: str, program: str, ranks: int) -> Bandwidth:
     """Return what nccl-tests says at its end of so many ranks, each a GPU.
 
     Raises Unreachable, with its last lines, where it does not come so far, and where it was built without MPI:
@@ -160,7 +160,7 @@ def nccl_result(output: bytes, name: str, program: str, ranks: int) -> Measured:
     """
     found, there = _AVERAGE.findall(output), len(set(_RANK.findall(output)))
     if len(found) == 1 and float(found[0]) and there == ranks:
-        return Measured(float(found[0]) * BITS, None, program)
+        return Bandwidth(float(found[0]) * BITS, None, program)
     if found and there != ranks:
         raise Unreachable(
             f"{program} on {name} ran {there} ranks that know each other instead of {ranks}: it is built without MPI.",
@@ -181,10 +181,10 @@ def missing(names: Sequence[str]) -> InvalidRequest:
 
 
 @contextlib.contextmanager
-def _held(connection: Connection, argv: Sequence[str], limit_s: float) -> Iterator[Channel]:
-    """Run a command as long as this session is held, its errors among its output; wait a moment for its end."""
-    text = _HELD.format(limit=f"{limit_s:g}", command=f"{shlex.join(argv)} 2>&1")
-    with connection.session() as channel, connection.explained():
+def _run_in_session(connection: Connection, argv: Sequence[str], limit_s: float) -> Iterator[Channel]:
+    """Run a command that ends with this session, its errors among its output; wait a moment for its end."""
+    text = _WHILE_CONNECTED.format(limit=f"{limit_s:g}", command=f"{shlex.join(argv)} 2>&1")
+    with connection.session() as channel, connection.explain_errors():
         channel.exec_command(shlex.join(["sh", "-c", text]))
         try:
             yield channel

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from cloudgpu.access.files import explained, locked, remove, write_whole
+from cloudgpu.access.files import explain_os_errors, locked, remove, write_whole
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.machine import Machine, jump_of
 from cloudgpu.core.values.network import Jump
@@ -48,8 +48,8 @@ def write(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: 
 
 def config_text(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> str:
     """Return the whole config as text, sorted by name."""
-    alike = _lines(_alike(key_file, known_hosts))
-    blocks = [_block(host) + alike for host in sorted(hosts, key=lambda host: host.name)]
+    common = _lines(_common_options(key_file, known_hosts))
+    blocks = [_block(host) + common for host in sorted(hosts, key=lambda host: host.name)]
     return HEAD.format(file=_quoted(file)) + "".join(blocks)
 
 
@@ -89,7 +89,7 @@ def _block(host: SshHost) -> str:
     return text
 
 
-def _alike(key_file: Path, known_hosts: Path) -> dict[str, str]:
+def _common_options(key_file: Path, known_hosts: Path) -> dict[str, str]:
     """Return the options that are the same for every machine."""
     return {
         "IdentityFile": _quoted(key_file),
@@ -135,7 +135,7 @@ def _quoted_text(text: str) -> str:
 
 
 def _read(file: Path) -> bytes | None:
-    with explained(file):
+    with explain_os_errors(file):
         try:
             return file.read_bytes()
         except FileNotFoundError:

@@ -32,7 +32,7 @@ class Target:
     jump: Jump | None = None
 
     @property
-    def place(self) -> str:
+    def host_and_port(self) -> str:
         """Where it is, for a sentence."""
         through = f" through {self.jump}" if self.jump else ""
         return f"{self.address.host}:{self.address.port}{through}"
@@ -56,7 +56,7 @@ def reason(error: Exception) -> str:
 
 WITHIN_S = 10.0
 # The first that the server has is shown; it is the one that is pinned, and the only one asked for from then on.
-KINDS = (
+KEY_TYPES = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
     "ecdsa-sha2-nistp384",
@@ -79,18 +79,18 @@ def shown_host_key(host: str, port: int, *, within_s: float = WITHIN_S) -> str:
         connected = socket.create_connection((host, port), within_s)
     except (OSError, UnicodeError) as error:
         raise _no_answer(host, port, reason(error)) from error
-    wire = SshTransport(connected, KINDS[0])
+    transport = SshTransport(connected, KEY_TYPES[0])
     try:
-        wire.get_security_options().key_types = KINDS
+        transport.get_security_options().key_types = KEY_TYPES
         left = max(0.1, deadline - time.monotonic())
-        wire.banner_timeout = wire.handshake_timeout = left
-        wire.start_client(timeout=left)
-        key = wire.get_remote_server_key()
+        transport.banner_timeout = transport.handshake_timeout = left
+        transport.start_client(timeout=left)
+        key = transport.get_remote_server_key()
     except (SSHException, *BROKEN) as error:
-        why = reason(error) if wire.remote_version else "it did not introduce itself as an SSH server"
+        why = reason(error) if transport.remote_version else "it did not introduce itself as an SSH server"
         raise _no_answer(host, port, why) from error
     finally:
-        wire.close()
+        transport.close()
         connected.close()
     return f"{key.get_name()} {key.get_base64()}"
 

@@ -1,7 +1,7 @@
 """Adapts paramiko's SSH transport and channels to what we need of them.
 
-Importing this imports paramiko: do it inside functions. It adds two facts that paramiko does not tell: when the other
-side was last heard, and which signal ended a command.
+Importing this imports paramiko: do it inside functions. It adds two facts that paramiko does not report: when the last
+packet arrived, and which signal ended a command.
 
 The last message of a channel is `close`. paramiko 5.1 decides under a lock whether a channel is open, and sends after
 letting go of it. Between the two another thread may have sent `close`; what then follows breaks the protocol, and the
@@ -55,7 +55,7 @@ class SshChannel(Channel):
         with self.lock:
             size = self._inner._wait_for_send_window(len(data))
             message.add_string(data[:size])
-        if not size or not self._say(message):
+        if not size or not self._send_if_open(message):
             raise OSError("the channel is closed")
         return int(size)
 
@@ -83,7 +83,7 @@ class SshChannel(Channel):
         message.add_string("signal")
         message.add_boolean(False)  # noqa: FBT003  (want reply)
         message.add_string(name)
-        self._say(message)
+        self._send_if_open(message)
 
     def resize_pty(self, width: int = 80, height: int = 24, width_pixels: int = 0, height_pixels: int = 0) -> None:
         """Tell the new size of the window."""
@@ -95,7 +95,7 @@ class SshChannel(Channel):
         """Answer the other side's `close`. Called by the thread that reads the connection."""
         with self.lock:
             last = [message for message in self._inner._close_internal() if message is not None]
-            self._wire._unlink_channel(self.chanid)
+            self._transport._unlink_channel(self.chanid)
         if last:
             # Never wait here: what a sender waits for (new keys, say) comes through this very thread.
             threading.Thread(target=self._answer, args=(last,), name="lane-close", daemon=True).start()
@@ -103,7 +103,7 @@ class SshChannel(Channel):
     def _answer(self, last: list[Message]) -> None:
         with contextlib.suppress(*BROKEN), self._order:
             for message in last:
-                self._wire._send_user_message(message)
+                self._transport._send_user_message(message)
 
     def _receive(self, buffer: Any, nbytes: int) -> bytes:
         try:
@@ -114,7 +114,7 @@ class SshChannel(Channel):
         if room > 0:
             message = self._message(MSG_CHANNEL_WINDOW_ADJUST)
             message.add_int(room)
-            self._say(message)
+            self._send_if_open(message)
         return data
 
     def _message(self, kind: int) -> Message:
@@ -123,12 +123,12 @@ class SshChannel(Channel):
         message.add_int(self.remote_chanid)
         return message
 
-    def _say(self, message: Message) -> bool:
+    def _send_if_open(self, message: Message) -> bool:
         """Send a message unless the channel is closed; say whether it was sent."""
         with self._order:
             if self.closed:
                 return False
-            self._wire._send_user_message(message)
+            self._transport._send_user_message(message)
             return True
 
     @property
@@ -136,7 +136,7 @@ class SshChannel(Channel):
         return self  # paramiko's own methods, which its type stubs leave out
 
     @property
-    def _wire(self) -> Any:
+    def _transport(self) -> Any:
         return self.transport
 
 
@@ -159,7 +159,7 @@ SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 # What paramiko does with messages of a channel. Not in its documentation, and there is no other door;
 # tests/access would notice a change, and the dependency is bound to paramiko 5.
-_PLAIN: dict[int, Any] = vars(Transport)["_channel_handler_table"]
+_PARAMIKO_HANDLERS: dict[int, Any] = vars(Transport)["_channel_handler_table"]
 
 # Its errors reach the user as ours; without a handler Python would print paramiko's tracebacks to stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -181,7 +181,7 @@ def _request(channel: Channel, message: Message) -> None:
     start = message.packet.tell()
     if message.get_text() != "exit-signal":
         message.packet.seek(start)
-        _PLAIN[MSG_CHANNEL_REQUEST](channel, message)
+        _PARAMIKO_HANDLERS[MSG_CHANNEL_REQUEST](channel, message)
         return
     message.get_boolean()
     number = getattr(signal, f"SIG{message.get_text()}", None)
@@ -193,7 +193,7 @@ def _close(channel: Channel, message: Message) -> None:
     if isinstance(channel, SshChannel):
         channel.on_close()
     else:  # not yet handed to anybody
-        _PLAIN[MSG_CHANNEL_CLOSE](channel, message)
+        _PARAMIKO_HANDLERS[MSG_CHANNEL_CLOSE](channel, message)
 
 
 def hang_up(channel: Channel) -> None:
@@ -205,7 +205,7 @@ def hang_up(channel: Channel) -> None:
 class SshTransport(Transport):
     """One SSH connection to a server that shows one known key."""
 
-    _channel_handler_table = {**_PLAIN, MSG_CHANNEL_REQUEST: _request, MSG_CHANNEL_CLOSE: _close}  # noqa: RUF012  (paramiko's name and kind)
+    _channel_handler_table = {**_PARAMIKO_HANDLERS, MSG_CHANNEL_REQUEST: _request, MSG_CHANNEL_CLOSE: _close}  # noqa: RUF012  (paramiko's name and kind)
 
     def __init__(self, connected: socket.socket, key_type: str) -> None:
         # The default window: 16 or 128 MiB was measured ten times slower.
@@ -217,7 +217,7 @@ class SshTransport(Transport):
 
     @property
     def last_received(self) -> float:
-        """When the other side was last heard, in monotonic seconds."""
+        """When the last packet arrived, in monotonic seconds."""
         return cast("_Packetizer", self.packetizer).last_received
 
     def open_channel(self, *arguments: Any, **more: Any) -> Channel:

@@ -1,7 +1,6 @@
 """Logs in to machines that are not cloudgpu's, as their user does: with the user's own keys and known_hosts.
 
-It takes no host key on faith. It reads the known_hosts file, where the user has confirmed keys already, and never
-writes it.
+It trusts only host keys that the user has confirmed in known_hosts, which it reads and never writes.
 """
 
 from __future__ import annotations
@@ -58,15 +57,15 @@ def _entries(lines: list[str], host: str) -> Iterator[tuple[str, str]]:
     for line in lines:
         words = line.split()
         marker = words.pop(0) if words and words[0].startswith("@") else ""
-        if len(words) >= 3 and not words[0].startswith("#") and _names(words[0], host):  # noqa: PLR2004  (names type key)
+        if len(words) >= 3 and not words[0].startswith("#") and _entry_matches(words[0], host):  # noqa: PLR2004  (names type key)
             key = f"{words[1]} {words[2]}"
             if is_public_key(key):
                 yield marker, key
 
 
-def _names(field: str, host: str) -> bool:
+def _entry_matches(field: str, host: str) -> bool:
     if field.startswith("|1|"):
-        return _hashed(field, host)
+        return _hash_matches(field, host)
     patterns = field.lower().split(",")
     if any(_matches(host, pattern[1:]) for pattern in patterns if pattern.startswith("!")):
         return False
@@ -78,7 +77,7 @@ def _matches(host: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(host, pattern.replace("[", "[[]"))
 
 
-def _hashed(field: str, host: str) -> bool:
+def _hash_matches(field: str, host: str) -> bool:
     try:
         salt, wanted = (base64.b64decode(word) for word in itertools.islice(field.split("|"), 2, 4))
     except (ValueError, binascii.Error):
@@ -92,19 +91,19 @@ def _rank(key: str) -> int | None:
 
 
 MAX_KEYS = 6  # as many as an OpenSSH server tries by itself
-DEFAULT = ("id_ed25519", "id_ecdsa", "id_rsa")
+DEFAULT_KEY_FILES = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
-def visit(name: str, address: Address, *, known: str, key: Path | None, timeout: float) -> Connection:
-    """Return a connection to the machine that owns the host key `known` (an OpenSSH public line without a comment).
+def log_in(name: str, address: Address, *, host_key: str, key: Path | None, timeout: float) -> Connection:
+    """Return a connection to the machine that owns `host_key` (an OpenSSH public line without a comment).
 
-    Logs in with the private key `key`; without one, with the keys of the SSH agent and the usual ones of ~/.ssh. A key
-    with a passphrase is used through the SSH agent. `timeout` is seconds for all of it. Raises WrongHostKey,
+    Logs in with the private key `key`; without it, with the keys of the SSH agent and the default ones of ~/.ssh. A
+    key with a passphrase is used through the SSH agent. `timeout` is seconds for all of it. Raises WrongHostKey,
     LoginRefused, Unreachable, and InvalidRequest when there is no key to log in with.
     """
-    from cloudgpu.access.ssh.handshake import wire_with
+    from cloudgpu.access.ssh.handshake import open_transport_with
 
-    keys = _named(key) if key else list(_usual())
+    keys = _key_from_file(key) if key else list(_default_keys())
     if not keys:
         raise InvalidRequest(
             f"There is no SSH key for {name}, neither in an SSH agent nor in ~/.ssh.",
@@ -114,9 +113,9 @@ def visit(name: str, address: Address, *, known: str, key: Path | None, timeout:
         )
     target = Target(name, name, address, key or Path("~/.ssh"), Path("~/.ssh/known_hosts"))
     deadline = time.monotonic() + timeout
-    for tried in keys[:MAX_KEYS]:  # a connection each: paramiko asks for the login service anew, which not all allow
+    for tried in keys[:MAX_KEYS]:  # each over its own connection: not all servers allow a second login request
         with contextlib.suppress(LoginRefused):
-            return Connection(target, wire_with(target, known, tried, deadline))
+            return Connection(target, open_transport_with(target, host_key, tried, deadline))
     raise LoginRefused(
         f"{name} does not let {address.user} in with {key or 'any of your SSH keys'}.",
         field="key",
@@ -140,14 +139,14 @@ def login_key(text: str) -> Path:
     return path
 
 
-def _named(path: Path) -> list[PKey]:
+def _key_from_file(path: Path) -> list[PKey]:
     """Return the key of a file; of one with a passphrase, the same key from the SSH agent."""
     found = _load(path)
     if found is not None:
         return [found]
-    held = list(_agent())
-    if held:
-        return held
+    agent_keys = list(_agent())
+    if agent_keys:
+        return agent_keys
     raise InvalidRequest(
         f"The private key {path} has a passphrase, and no SSH agent holds a key.",
         field="key",
@@ -156,9 +155,9 @@ def _named(path: Path) -> list[PKey]:
     )
 
 
-def _usual() -> Iterator[PKey]:
+def _default_keys() -> Iterator[PKey]:
     yield from _agent()
-    for name in DEFAULT:
+    for name in DEFAULT_KEY_FILES:
         path = Path.home() / ".ssh" / name
         if path.is_file() and (found := _load(path)) is not None:
             yield found
@@ -170,7 +169,7 @@ def _load(path: Path) -> PKey | None:
 
     try:
         return PKey.from_path(path)
-    except TypeError:  # cryptography's word for a missing passphrase
+    except TypeError:  # what cryptography raises for a missing passphrase
         return None
     except OSError as error:
         why = (error.strerror or str(error)).lower()
@@ -191,4 +190,4 @@ def _agent() -> Iterator[PKey]:
     try:
         yield from Agent().get_keys()
     except (SSHException, OSError):
-        return  # one that does not answer is none
+        return  # an agent that does not answer has no keys

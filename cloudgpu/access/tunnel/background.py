@@ -1,7 +1,7 @@
-"""Tunnels in processes of their own: started, listed and stopped by what a living process holds locked.
+"""Tunnels in processes of their own: started, listed and stopped by the file that each holds locked.
 
 Each has a file `ID.json` (0600, no secret in it) that its process keeps locked as long as it lives. A file that
-nobody holds belongs to the dead: it counts for nothing and is removed. Process ids are only believed under the lock.
+is not locked is of a process that has ended: it is removed. Process ids are only trusted under the lock.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu import errors
-from cloudgpu.access.files import explained, locked, private_directory
+from cloudgpu.access.files import explain_os_errors, locked, private_directory
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
 REPORT_TO = "CLOUDGPU_REPORT_FD"  # the number of the pipe on which a new process says how its start went
 START_S = 60.0
 STOP_S = 10.0
-LINE = 64 * 1024  # bytes that a report may have at most
+MAX_REPORT_BYTES = 64 * 1024  # bytes that a report may have at most
 HIGHEST_PORT = 65535
 
 
@@ -40,7 +40,7 @@ def check_port(port: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Background:
+class BackgroundTunnel:
     """A tunnel that runs by itself: which machine, which local port, which process."""
 
     id: str
@@ -49,23 +49,23 @@ class Background:
     pid: int
 
 
-def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = START_S) -> Background:  # noqa: A002
+def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = START_S) -> BackgroundTunnel:  # noqa: A002
     """Start `command` as a process that outlives this one, and wait until it serves.
 
-    The command has to call `serving` once it does, or `report` what keeps it from it. Its messages go to `ID.log`.
-    Raises the very error that it reported, Unreachable when it says nothing for `timeout` seconds, InvalidRequest
-    when one for this id is running already. Give it no secret among its words: they can be seen by everybody.
+    The command has to call `registered` once it serves, or `report` why it cannot. Its messages go to `ID.log`.
+    Raises the error that it reported, Unreachable when it reports nothing for `timeout` seconds, InvalidRequest
+    when one for this id is running already. Pass no secret in its arguments: everybody on this computer can see them.
     """
-    already = find(directory, id)
-    if already is not None:
-        raise _taken(already)
+    other = find(directory, id)
+    if other is not None:
+        raise _already_running(other)
     reader, writer = os.pipe()
     try:
         try:
             process = _start(command, directory, id, writer)
         finally:
             os.close(writer)
-        output = _listen(reader, timeout)
+        output = _wait_for_report(reader, timeout)
     finally:
         os.close(reader)
     if output is None:
@@ -77,24 +77,24 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
             value=id,
             next=f"Its messages are in {_log(directory, id)}.",
         )
-    return _outcome(output, process, directory, id)
+    return _result(output, process, directory, id)
 
 
 @contextlib.contextmanager
-def serving(directory: Path, id: str, name: str, port: int) -> Iterator[None]:  # noqa: A002
-    """Hold the place of this machine's tunnel and tell the one who spawned us, if any, that it serves.
+def registered(directory: Path, id: str, name: str, port: int) -> Iterator[None]:  # noqa: A002
+    """Hold the lock of this machine's tunnel and report to the process that spawned us, if any, that it serves.
 
     Raises InvalidRequest when a living process holds it already.
     """
-    own = Background(id, name, port, os.getpid())
+    own = BackgroundTunnel(id, name, port, os.getpid())
     file = _file(directory, id)
     with locked(file):
-        other = _look(file)
+        other = _read_locked(file)
         if other is not None:
-            raise _taken(other)
-        descriptor = _claim(file, own)
+            raise _already_running(other)
+        descriptor = _create_locked(file, own)
     try:
-        _tell({"serving": asdict(own)})
+        _write_report({"serving": asdict(own)})
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -104,28 +104,28 @@ def serving(directory: Path, id: str, name: str, port: int) -> Iterator[None]:  
 
 def report(error: CloudgpuError) -> None:
     """Tell the process that spawned us, if any, why this tunnel does not serve."""
-    _tell({"fault": {"class": type(error).__name__, **error.as_dict()}})
+    _write_report({"fault": {"class": type(error).__name__, **error.as_dict()}})
 
 
-def running(directory: Path) -> list[Background]:
+def running(directory: Path) -> list[BackgroundTunnel]:
     """Return the tunnels whose processes live, by name; files of dead ones are removed."""
     found = [find(directory, file.stem) for file in sorted(directory.glob("*.json"))]
     return sorted((one for one in found if one is not None), key=lambda one: one.name)
 
 
-def find(directory: Path, id: str) -> Background | None:  # noqa: A002
+def find(directory: Path, id: str) -> BackgroundTunnel | None:  # noqa: A002
     """Return this machine's tunnel if its process lives."""
     file = _file(directory, id)
-    found = _look(file)
+    found = _read_locked(file)
     if found is None and file.exists():
-        with locked(file):  # or a file that was written this moment could be taken for the dead one's
-            found = _look(file)
+        with locked(file):  # or a file that is being written now could be mistaken for an old one
+            found = _read_locked(file)
             if found is None:
                 file.unlink(missing_ok=True)
     return found
 
 
-def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> Background | None:  # noqa: A002
+def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> BackgroundTunnel | None:  # noqa: A002
     """End this machine's tunnel and return it once it is gone; None when none is running.
 
     It is asked first, and killed after `timeout` seconds. Never touches a process that does not hold the lock.
@@ -134,34 +134,34 @@ def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> Background | N
     own = find(directory, id)
     if own is not None:
         _end(directory, own, timeout)
-    with explained(_log(directory, id)):
+    with explain_os_errors(_log(directory, id)):
         _log(directory, id).unlink(missing_ok=True)
     remove_page(directory, id)
     return own
 
 
-def known(directory: Path) -> list[str]:
-    """Return the machines whose tunnels have written something in this directory, living or not."""
+def machine_ids(directory: Path) -> list[str]:
+    """Return the ids of machines whose tunnels have files in this directory, running or not."""
     if not directory.is_dir():
         return []
     return sorted({path.name.partition(".")[0] for path in directory.iterdir()} - {""})
 
 
 def page_directory(directory: Path, id: str) -> Path:  # noqa: A002
-    """Return where the page stands that leads a browser to this machine's Jupyter, as long as its tunnel does."""
+    """Return the directory of the page that opens this machine's Jupyter; it exists while the tunnel runs."""
     return directory / f"{id}.page"
 
 
 def remove_page(directory: Path, id: str) -> None:  # noqa: A002
-    """Remove that page, which holds the token, and the directory where nothing else is in it."""
+    """Remove that page, which holds the token, and `directory` itself where it is empty then."""
     shutil.rmtree(page_directory(directory, id), ignore_errors=True)
     with contextlib.suppress(OSError):
         directory.rmdir()
 
 
-def _end(directory: Path, own: Background, timeout: float) -> None:
+def _end(directory: Path, own: BackgroundTunnel, timeout: float) -> None:
     for number, patience in ((signal.SIGTERM, timeout), (signal.SIGKILL, timeout)):
-        _send(directory, own, number)
+        _send_signal(directory, own, number)
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             if find(directory, own.id) != own:
@@ -177,7 +177,7 @@ def _end(directory: Path, own: Background, timeout: float) -> None:
 
 def _start(command: Sequence[str], directory: Path, id: str, writer: int) -> subprocess.Popen[bytes]:  # noqa: A002
     log = _log(directory, id)
-    with explained(log):
+    with explain_os_errors(log):
         private_directory(directory)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
@@ -192,31 +192,31 @@ def _start(command: Sequence[str], directory: Path, id: str, writer: int) -> sub
             )
 
 
-def _listen(reader: int, timeout: float) -> bytes | None:
-    """Return the one line that the new process says, nothing if it ended without; None when time is up."""
+def _wait_for_report(reader: int, timeout: float) -> bytes | None:
+    """Return the one line that the new process reports, empty if it ended without one; None on a timeout."""
     deadline, output = time.monotonic() + timeout, b""
-    waiting = select.poll()  # select() takes no descriptor above 1,023
-    waiting.register(reader, select.POLLIN)
+    poller = select.poll()  # select() takes no descriptor above 1,023
+    poller.register(reader, select.POLLIN)
     while not output.endswith(b"\n"):
-        ready = waiting.poll(1000 * max(0.0, deadline - time.monotonic()))
+        ready = poller.poll(1000 * max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
-        piece = os.read(reader, LINE)
+        piece = os.read(reader, MAX_REPORT_BYTES)
         if not piece:
             return b""
         output += piece
     return output
 
 
-def _outcome(output: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> Background:  # noqa: A002
+def _result(output: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> BackgroundTunnel:  # noqa: A002
     answer: dict[str, Any] = json.loads(output) if output else {}
     if "serving" in answer:
         # It is never waited for: it lives on as its own. Python would warn about that at our end.
         process.returncode = 0
-        return Background(**answer["serving"])
+        return BackgroundTunnel(**answer["serving"])
     process.wait()
     if "fault" in answer:
-        raise _fault(answer["fault"])
+        raise _error_of(answer["fault"])
     raise Unreachable(
         f"The tunnel's process ended at once with status {process.returncode}.",
         field="id",
@@ -225,14 +225,14 @@ def _outcome(output: bytes, process: subprocess.Popen[bytes], directory: Path, i
     )
 
 
-def _fault(answer: Mapping[str, Any]) -> CloudgpuError:
+def _error_of(answer: Mapping[str, Any]) -> CloudgpuError:
     """Return the error that was reported, in its own class where the tree of errors has it."""
     kind = getattr(errors, str(answer["class"]), CloudgpuError)
     fault: CloudgpuError = kind(answer["message"], field=answer["field"], value=answer["value"], next=answer["next"])
     return fault
 
 
-def _tell(answer: Mapping[str, Any]) -> None:
+def _write_report(answer: Mapping[str, Any]) -> None:
     number = os.environ.pop(REPORT_TO, None)
     if number is None:
         return
@@ -240,9 +240,9 @@ def _tell(answer: Mapping[str, Any]) -> None:
         stream.write(json.dumps(answer).encode() + b"\n")
 
 
-def _claim(file: Path, own: Background) -> int:
-    """Put the file under its name, complete and already locked, and return what keeps it locked."""
-    with explained(file):
+def _create_locked(file: Path, own: BackgroundTunnel) -> int:
+    """Create the file, complete and already locked, and return the descriptor that keeps it locked."""
+    with explain_os_errors(file):
         descriptor, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -255,25 +255,25 @@ def _claim(file: Path, own: Background) -> int:
     return descriptor
 
 
-def _look(file: Path) -> Background | None:
-    """Return what a living process says in this file; None when there is no file, or only a dead one's."""
-    with explained(file):
+def _read_locked(file: Path) -> BackgroundTunnel | None:
+    """Return the tunnel in this file if a process holds it locked; None if no file is there, or none holds it."""
+    with explain_os_errors(file):
         try:
             stream = file.open("rb")
         except FileNotFoundError:
             return None
         with stream:
             try:
-                # A shared lock: two who look at once do not take each other for the living.
+                # A shared lock: two readers at once do not mistake each other for the tunnel.
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return _read(file, stream.read())
         return None
 
 
-def _read(file: Path, content: bytes) -> Background:
+def _read(file: Path, content: bytes) -> BackgroundTunnel:
     try:
-        return Background(**json.loads(content))
+        return BackgroundTunnel(**json.loads(content))
     except (ValueError, TypeError) as error:
         raise InvalidRequest(
             f"{file} does not say which tunnel it belongs to.",
@@ -283,14 +283,14 @@ def _read(file: Path, content: bytes) -> Background:
         ) from error
 
 
-def _send(directory: Path, own: Background, number: int) -> None:
+def _send_signal(directory: Path, own: BackgroundTunnel, number: int) -> None:
     """Send a signal to the process, if it is still the one that holds the lock."""
     with contextlib.suppress(ProcessLookupError):
         if not hasattr(os, "pidfd_open"):
             if find(directory, own.id) == own:
                 os.kill(own.pid, number)
             return
-        # The handle is taken before the look: if the number was given to another process since, the look says so.
+        # The handle is opened before the check: if the number was reused by another process since, the check says so.
         handle = os.pidfd_open(own.pid)
         try:
             if find(directory, own.id) == own:
@@ -299,7 +299,7 @@ def _send(directory: Path, own: Background, number: int) -> None:
             os.close(handle)
 
 
-def _taken(other: Background) -> InvalidRequest:
+def _already_running(other: BackgroundTunnel) -> InvalidRequest:
     return InvalidRequest(
         f"A tunnel to {other.name} is running already, on http://127.0.0.1:{other.port}.",
         field="name",

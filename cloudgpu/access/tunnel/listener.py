@@ -1,4 +1,4 @@
-"""The local end of a tunnel: a port of this computer's loopback, found by taking it."""
+"""The local end of a tunnel: a port on this computer's loopback, bound at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from cloudgpu.errors import InvalidRequest
 
 LOOPBACK = "127.0.0.1"
-TRIED = 100  # ports in a row, before the system may choose
+PORTS_TRIED = 100  # ports in a row, before the system may choose
 BACKLOG = 256
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 BUSY = (errno.EADDRINUSE, errno.EACCES)
@@ -29,9 +29,9 @@ def listen(first_port: int) -> socket.socket:
             value=str(first_port),
             next="Give a number from 1024 to 65535.",
         )
-    wanted = range(first_port, min(first_port + TRIED, 65536)) if first_port else ()
+    wanted = range(first_port, min(first_port + PORTS_TRIED, 65536)) if first_port else ()
     for port in (*wanted, 0):
-        # Taken at once and kept: a port that was only looked at may be somebody else's a moment later.
+        # Bound at once and kept: a port that was only checked may be in use a moment later.
         listener = _take(port)
         if listener is not None:
             return listener

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, passing
+from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, retryable
 from cloudgpu.access.ssh.keepalive import DEADLINE_S, QUIET_S, Keepalive
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.access.tunnel.listener import LOOPBACK, listen, reset
@@ -164,7 +164,7 @@ class Tunnel:
             connection.transport.join()
         connection.close()
         alive.join(5)
-        return alive.fault or connection.lost()
+        return alive.error or connection.lost()
 
     def _reconnect(self, error: CloudgpuError) -> _Link | None:
         """Return the next link, however long it takes; None when the tunnel is to end. Raises what does not pass."""
@@ -178,7 +178,7 @@ class Tunnel:
             try:
                 link = self._new_link()
             except CloudgpuError as why:
-                if not passing(why):
+                if not retryable(why):
                     raise
                 self._tell(TunnelEvent(Happening.TRIED, self.port, why))
                 continue
@@ -267,7 +267,7 @@ class Tunnel:
             channel = _open(link, caller)
             if channel is not None:
                 return channel
-            if link.connection.stands():  # the machine is there, but nobody listens on that port
+            if link.connection.is_usable():  # the machine is there, but nobody listens on that port
                 if asked:
                     return None
                 asked = True

@@ -58,7 +58,7 @@ def command(
 
     session = open_session(warn=False)
     if cron:
-        session.check_there()
+        session.check_home()
     session.check_ever_used(os.environ)
     with notify_where_away(session) if cron else nullcontext():
         session.ledger.check_in_use()
@@ -95,11 +95,11 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
         return nightly
     from cloudgpu.config.files.zones import zone_of
     from cloudgpu.control.scheduler.due import sweep_due
-    from cloudgpu.control.session.last_run import last_pass
+    from cloudgpu.control.session.last_run import read_last_run
     from cloudgpu.errors import LedgerUnavailable
 
     try:
-        last = last_pass(session.ledger)
+        last = read_last_run(session.ledger)
     except LedgerUnavailable:
         return nightly  # the run itself finds that out, and tells owners
     return sweep_due(last, zone_of(session.settings.tz), session.clock())

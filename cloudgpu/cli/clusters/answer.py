@@ -9,7 +9,7 @@ import typer
 
 from cloudgpu.cli.clusters.listing import node_counts_text, nodes_text
 from cloudgpu.cli.common import Format, emit, tell
-from cloudgpu.control.clusters.together import gravest
+from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.model.cluster import node_name
@@ -43,7 +43,7 @@ def exit_with_worst(errors: Sequence[CloudgpuError]) -> None:
     """Say each fault; leave with the exit code of the gravest, if there is one."""
     for error in errors:
         tell(f"error: {error.message} {error.next or ''}".rstrip())
-    worst = gravest(errors)
+    worst = worst_of(errors)
     if worst is not None:
         raise typer.Exit(worst.exit_code)
 

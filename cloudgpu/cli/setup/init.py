@@ -199,7 +199,7 @@ def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[
     sys.stderr.write("Enter keeps the value in brackets.\n")
     for name, question in QUESTIONS.items():
         if name not in values:
-            default = setup.default_value(name)
+            default = setup.current_value(name)
             first = name == "owner" and setup.text is None  # a login name is a guess: write down what was confirmed
             shown = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
             answer = _answer(shown, default, partial(check_setup, name))

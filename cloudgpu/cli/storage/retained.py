@@ -29,12 +29,12 @@ def listing(session: Session, word: str, output: Format) -> None:
 def removal(session: Session, word: str, name: str | None, region: str | None, *, yes: bool, output: Format) -> None:
     """Ask, remove the image or volume, and print that it is gone."""
     from cloudgpu.control.resources.named import leftover_value, remove, the_one
-    from cloudgpu.control.team.authorization import named_row, others_note
+    from cloudgpu.control.team.authorization import others_note, ownership_of_named
 
     if name is None:
         raise InvalidRequest(f"Which {word}?", field="NAME", value=None, next=f"See them: cloudgpu {word} ls")
     resource = the_one(session, Kind(word), name, region)
-    whose = others_note(session, named_row(resource), "remove")
+    whose = others_note(session, ownership_of_named(resource), "remove")
     confirm(f"Remove the {word} {resource.name} ({resource.size_gb} GB)? What is on it is lost.{whose}", yes=yes)
     remove(session, resource)
     emit(output, {"removed": leftover_value(resource)}, f"The {word} {resource.name} is gone.")

@@ -124,7 +124,7 @@ def find_home(environ: Mapping[str, str] | None = None) -> Home:
     Raises InvalidRequest for a CLOUDGPU_HOME that is no absolute path, or a place that is no directory.
     """
     environ = os.environ if environ is None else environ
-    home = _named(environ["CLOUDGPU_HOME"]) if environ.get("CLOUDGPU_HOME") else _usual(environ)
+    home = _named(environ["CLOUDGPU_HOME"]) if environ.get("CLOUDGPU_HOME") else _default_home(environ)
     _check_directory(home.root)
     return home
 
@@ -159,7 +159,7 @@ def _check_directory(root: Path) -> None:
     )
 
 
-def _usual(environ: Mapping[str, str]) -> Home:
+def _default_home(environ: Mapping[str, str]) -> Home:
     if os.uname().sysname == "Darwin":
         return Home(Path.home() / "Library" / "Application Support" / "cloudgpu")
     base = environ.get("XDG_DATA_HOME", "")

@@ -35,12 +35,12 @@ def rate_of(currencies: Mapping[str, Currency], code: str, *, field: str = "--cu
             f"There is no exchange rate for {known}; cloudgpu never fetches or guesses one.",
             field=field,
             value=known,
-            next=_way_out(known, typed=field.startswith("--")),  # a bill's own currency has no options
+            next=_remedy(known, typed=field.startswith("--")),  # a bill's own currency has no options
         )
     return found
 
 
-def _way_out(code: str, *, typed: bool) -> str:
+def _remedy(code: str, *, typed: bool) -> str:
     options = (
         f"Add --currency {code}, --rate with how many {code} one US dollar is, and --rate-date with its day; or add"
     )

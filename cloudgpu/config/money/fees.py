@@ -28,7 +28,7 @@ class Fees:
         return (1 + Fraction(support) / 100) * (1 + Fraction(tax) / 100)
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """What of tax, support and marketplace fees is in the amounts with fees, and what is in none."""
         known = {"tax": self.tax_percent, "support": self.support_percent, "marketplace fees": None}
         inside = [f"{name} ({rate.normalize():f}%)" for name, rate in known.items() if rate is not None]

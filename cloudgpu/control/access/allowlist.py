@@ -67,7 +67,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     moves = _Moves()
     known = {machine.id: machine for machine in session.ledger.machines()}
     if not name:
-        machines, others = _told_apart(session, machines)
+        machines, others = _split_by_owner(session, machines)
         moves.skipped += others
     for machine, keeper in _kept(session, machines, cidr, moves):
         try:
@@ -94,7 +94,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     return document, next((error for error in moves.faults if error.exit_code == code), None)
 
 
-def _told_apart(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
+def _split_by_owner(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
     """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
     authorization = authorization_of(session)
     ours = [machine for machine in machines if authorization.owns(machine) or let_in(session, machine) is not None]

@@ -163,7 +163,7 @@ class JupyterTunnel:
             return session.target(machine)
 
     def _ask_jupyter(self, connection: Connection) -> int:
-        self._server = jupyter.ensure(connection, go_on=setup_patience(self._session, self._machine))
+        self._server = jupyter.ensure(connection, retry=setup_patience(self._session, self._machine))
         return self._server.port
 
     def _told(self, event: TunnelEvent) -> None:
@@ -237,7 +237,7 @@ def start_background(session: Session, machine: Machine, *, first_port: int) -> 
     Raises what kept the tunnel from coming up, in its own class.
     """
     with reached(session, machine) as connection:  # before it is left alone: what is wrong is said here
-        server = jupyter.ensure(connection, go_on=setup_patience(session, machine))
+        server = jupyter.ensure(connection, retry=setup_patience(session, machine))
     running = background.find(session.home.tunnels, machine.id)
     if running is None:
         words = ["tunnel", machine.id, "--serve", "--port", str(first_port)]
@@ -257,7 +257,7 @@ def serve_background(session: Session, machine: Machine, *, first_port: int) -> 
     try:
         with (
             JupyterTunnel(session, machine, first_port=first_port) as tunnel,
-            background.serving(session.home.tunnels, machine.id, machine.name, tunnel.port),
+            background.registered(session.home.tunnels, machine.id, machine.name, tunnel.port),
         ):
             ended = tunnel.wait()
     except CloudgpuError as error:

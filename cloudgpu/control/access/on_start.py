@@ -39,7 +39,7 @@ def on_start_of(session: Session, machine: Machine, template: Template) -> OnSta
     if not template.on_start.strip():
         return None
     with suppress(CloudgpuError), reached(session, machine) as connection:
-        return _said(connection)[0]
+        return _read_status(connection)[0]
     return None
 
 
@@ -56,7 +56,7 @@ def wait_for_on_start(session: Session, machine: Machine, template: Template) ->
     session.report(f"{machine.name}: waiting for on_start of the template {template.name} to end")
     deadline = session.clock() + WITHIN
     with reached(session, machine) as connection:
-        while (found := _said(connection))[0] is OnStart.RUNNING:
+        while (found := _read_status(connection))[0] is OnStart.RUNNING:
             if session.clock() >= deadline:
                 raise _still_running(machine)
             session.pause(POLL_S)
@@ -65,9 +65,9 @@ def wait_for_on_start(session: Session, machine: Machine, template: Template) ->
     return found[0]
 
 
-def _said(connection: Connection) -> tuple[OnStart, str]:
+def _read_status(connection: Connection) -> tuple[OnStart, str]:
     """Return how far it is, and the status it ended with."""
-    text = connection.capture(_LOOK, timeout=ANSWER_S, at_most=100).stdout.decode(errors="replace").strip()
+    text = connection.capture(_LOOK, timeout=ANSWER_S, max_bytes=100).stdout.decode(errors="replace").strip()
     if not text.isdecimal():
         return OnStart.RUNNING, text
     return (OnStart.DONE if int(text) == 0 else OnStart.FAILED), text

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
-from cloudgpu.access.ssh.connection import Connection, connect, passing
+from cloudgpu.access.ssh.connection import Connection, connect, retryable
 from cloudgpu.access.ssh.jump import knock
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network import authorized_keys as guest
@@ -73,7 +73,7 @@ def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> Non
         found = explain_unreachable(session, machine, error)
         if found is not error:
             raise found from error
-        if not passing(error):
+        if not retryable(error):
             raise
         connect(target, timeout=10, wait=_left(session, deadline)).close()
 
@@ -90,7 +90,7 @@ def wait_until_running(session: Session, machine: Machine) -> Machine:
 def _wait_running(session: Session, machine: Machine, deadline: datetime, *, addressed: bool = True) -> Machine:
     pause = 0.05
     while True:
-        machine = _look(session, machine)
+        machine = _sync_machine(session, machine)
         if machine.state == "running" and (machine.address or not addressed):
             return machine
         if machine.terminated_at or machine.state in ("stopped", "deallocated", "terminated"):
@@ -112,7 +112,7 @@ def _wait_running(session: Session, machine: Machine, deadline: datetime, *, add
         pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
 
 
-def _look(session: Session, machine: Machine) -> Machine:
+def _sync_machine(session: Session, machine: Machine) -> Machine:
     """Look once; while a machine starts, a provider that does not answer is asked again until the deadline."""
     try:
         return refresh(session, machine)
@@ -172,7 +172,7 @@ def find_moved(session: Session, machine: Machine, error: Unreachable) -> Machin
 
 def explain_unreachable(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return why a connection failed: SSH there is not open to this client's address, or this home was not let in."""
-    return (closed(session, machine) if passing(error) else None) or guest.explain_other_home(session, machine, error)
+    return (closed(session, machine) if retryable(error) else None) or guest.explain_other_home(session, machine, error)
 
 
 def reachable_address(session: Session, machine: Machine) -> Machine:

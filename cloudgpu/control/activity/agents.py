@@ -164,7 +164,7 @@ def _answer(connection: Connection, since: float, deadline: float, queue: str | 
     left = max(1.0, deadline - time.monotonic())
     ask = ASK.format(since=int(max(0, since)))
     command = ask if queue is None else f"sh -c {shlex.quote(with_queue(ask, queue))}"
-    done = connection.capture(command, timeout=left, at_most=AT_MOST)
+    done = connection.capture(command, timeout=left, max_bytes=AT_MOST)
     output, engine = (done.stdout, "") if queue is None else split(done.stdout)
     if done.status == USAGE and not output:
         return unknown_status(EARLIER), engine

@@ -148,7 +148,7 @@ def estimate(
         "old_after_days": OLD_AFTER.days,
         "free_hours": _free(request, whole),
         "assumptions": list(assumptions(request, wished, whole, past, settings)),
-        "fees": settings.fees.said,
+        "fees": settings.fees.summary,
     }
 
 

@@ -80,7 +80,7 @@ def budget_findings(session: Session, standings: Iterable[BudgetState]) -> Itera
     """Yield what budgets have to say; those of files, which other homes do not have, as findings of this home."""
     for state in standings:
         for finding in findings([state]):
-            yield found_at_home(session, finding) if state.budget.place else finding
+            yield found_at_home(session, finding) if state.budget.file else finding
 
 
 def found_here(session: Session) -> tuple[Finding, ...]:

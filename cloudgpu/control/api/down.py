@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.engine import leave_nothing
 from cloudgpu.control.clusters.power import end_all
-from cloudgpu.control.clusters.together import gravest
+from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.lifecycle.lifecycle import Ended, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
@@ -80,7 +80,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
     except LedgerAway as error:
         return _to_end_by_tags(session, names, error, all_=all_)
     try:
-        look = _look_first(session)
+        look = _sync_first(session)
         machines = present(session.ledger.machines())
         ours, others = (
             [machine for machine in machines if authorization.owns(machine)],
@@ -137,7 +137,7 @@ def _not_here(gap: AccountElsewhere) -> ProviderUnavailable:
     return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
 
 
-def _look_first(session: Session) -> SyncResult:
+def _sync_first(session: Session) -> SyncResult:
     """Look at all accounts, since the ledger alone may not know every machine."""
     from cloudgpu.control.inventory.sync import sync_all
 
@@ -186,7 +186,7 @@ def end_machines(
         "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in wanted.others],
         **queried_accounts_value(wanted.asked, wanted.closed),
     }
-    return document, gravest(faults)
+    return document, worst_of(faults)
 
 
 def _retained(machine: Machine, remains: Remains) -> RetainedFiles:
@@ -216,12 +216,12 @@ def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> lis
     if len(wholes) == 1:
         return _ended(session, wholes[0])
 
-    def apart(machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
+    def in_own_session(machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
         with session.for_thread() as own:
             return _ended(own, machines)
 
     with Pool(AT_ONCE, "machines") as pool:
-        return [outcome for some in pool.map(apart, wholes) for outcome in some]
+        return [outcome for some in pool.map(in_own_session, wholes) for outcome in some]
 
 
 def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:

@@ -82,7 +82,7 @@ class Jobs(Capability):
         """
         job = self._begun(argv, asked)
         try:
-            return self._job(self._carried(job, stdout, stderr, detach=detach))
+            return self._job(self._follow(job, stdout, stderr, detach=detach))
         except CloudgpuError:
             self._close_refused(job)
             raise
@@ -189,7 +189,7 @@ class Jobs(Capability):
         session.check_launchable()
         return begin(session, planned)
 
-    def _carried(self, job: Job, stdout: IO[bytes] | None, stderr: IO[bytes] | None, *, detach: bool) -> Job:
+    def _follow(self, job: Job, stdout: IO[bytes] | None, stderr: IO[bytes] | None, *, detach: bool) -> Job:
         from cloudgpu.control.jobs.follow import follow, reconcile_until_begun
         from cloudgpu.control.jobs.ports import ForwardedPorts
 

@@ -400,7 +400,7 @@ class Machines(Capability):
 
     def _cluster(self, done: ClusterResult) -> ClusterMachinesDocument:
         """Return a cluster with its machines; raise the gravest fault where one of them failed."""
-        worst = done.gravest
+        worst = done.worst
         if worst is None:
             return cluster(self._session, done.machines)
         worst.add_note("; ".join(f"{machine.name}: {machine.state}" for machine in done.machines))

@@ -16,7 +16,7 @@ from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.roles import payers_only
-from cloudgpu.core.budgets import parsing as words
+from cloudgpu.core.budgets import parsing
 from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
 from cloudgpu.core.budgets.enforcement import Stop, budget_stops
 from cloudgpu.core.budgets.status import BudgetState
@@ -78,20 +78,24 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     if not NAME.fullmatch(options.name):
         says = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
         raise InvalidRequest(says, field="NAME", value=options.name[:60], next="Choose a name like lab.")
-    amount = words.amount_of(options.amount, "--amount")
+    amount = parsing.amount_of(options.amount, "--amount")
     paid_in = _paid_in(session, options, amount)
     tz = options.tz or session.settings.tz
-    scope = words.scope_of(options.scope, "--scope")
+    scope = parsing.scope_of(options.scope, "--scope")
     _check_known(session, scope)
-    default = Budget(options.name, Money(0), words.span_of(options.period, "--period"))
-    percents = options.thresholds
+    default = Budget(options.name, Money(0), parsing.span_of(options.period, "--period"))
+    texts, actions = options.thresholds, options.action
     return replace(
         default,
-        limit=words.limit_of(amount, paid_in, "--amount"),
+        limit=parsing.limit_of(amount, paid_in, "--amount"),
         scope=scope,
-        thresholds=default.thresholds if percents is None else words.thresholds_of(percents.split(","), "--thresholds"),
+        thresholds=default.thresholds
+        if percents is None
+        else parsing.thresholds_of(percents.split(","), "--thresholds"),
         forecast=_forecast(options.forecast, default.forecast),
-        actions=default.actions if options.action is None else words.actions_of(options.action.split(","), "--action"),
+        actions=default.actions
+        if options.action is None
+        else parsing.actions_of(options.action.split(","), "--action"),
         tz=tz,
         zone=zone_of(tz),
         allow_override=options.allow_override,
@@ -112,7 +116,7 @@ def _check_texts(options: BudgetOptions) -> None:
 def _forecast(text: str | None, default: int | None) -> int | None:
     if text is None:
         return default
-    return None if text == "none" else words.percent_of(text, "--forecast")
+    return None if text == "none" else parsing.percent_of(text, "--forecast")
 
 
 def _paid_in(session: Session, options: BudgetOptions, amount: Decimal) -> PaidIn | None:

@@ -43,7 +43,7 @@ def budgets(session: Session) -> tuple[Budget, ...]:
     for one in of_files:
         if one.name in found:
             raise InvalidRequest(
-                f"The budget {one.name} is in the ledger and in {one.place}: it is not known which one counts.",
+                f"The budget {one.name} is in the ledger and in {one.file}: it is not known which one counts.",
                 field="budget",
                 value=one.name,
                 next=f"Run: cloudgpu budget rm {one.name} (the file then counts), or rename the file.",
@@ -58,7 +58,7 @@ def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]
     """
     found, of_files = _both(session)
     both = tuple(
-        f"the budget {one.name} is in the ledger and in {one.place}: only the ledger's counts"
+        f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
         for one in of_files
         if one.name in found
     )
@@ -117,7 +117,7 @@ def _check_no_file(session: Session, name: str) -> None:
     for budget in _file_budgets(session):
         if budget.name == name:
             raise InvalidRequest(
-                f"The budget {name} is in the file {budget.place}.",
+                f"The budget {name} is in the file {budget.file}.",
                 field="NAME",
                 value=name,
                 next="Change it there, or choose another name.",
@@ -162,7 +162,7 @@ def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRe
     in_file = next((budget for budget in _file_budgets(session) if budget.name == name), None)
     if in_file is not None:
         return InvalidRequest(
-            f"The budget {name} is in the file {in_file.place}.", field="NAME", value=name, next="Remove the file."
+            f"The budget {name} is in the file {in_file.file}.", field="NAME", value=name, next="Remove the file."
         )
     return unknown_word(f"No budget is called {name!r}", name, known, field="NAME", next="Run: cloudgpu budget ls")
 

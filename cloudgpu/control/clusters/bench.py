@@ -19,7 +19,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cloudgpu.access.ssh.network_speed import Measured
+    from cloudgpu.access.ssh.network_speed import Bandwidth
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
 
@@ -78,7 +78,7 @@ def bench_network(
     check_near(first, second)
     with ExitStack() as stack:
         server = stack.enter_context(reached(session, first))
-        ready = network_speed.look(server)
+        ready = network_speed.read_tools(server)
         cluster = first.cluster if other is None and first.cluster and first.cluster.engine == "slurm" else None
         program = None if cluster is None or tool is Tool.IPERF3 else ready.nccl
         if program is not None and cluster is not None:
@@ -89,7 +89,7 @@ def bench_network(
         if tool is Tool.NCCL:
             raise _no_nccl(first)
         client = stack.enter_context(reached(session, second))
-        lacking = [one.target.name for one in (server, client) if not network_speed.look(one).iperf3]
+        lacking = [one.target.name for one in (server, client) if not network_speed.read_tools(one).iperf3]
         if lacking:
             raise network_speed.missing(lacking)
         session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
@@ -147,7 +147,7 @@ def check_near(first: Machine, second: Machine) -> None:
 
 
 def _value(
-    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Measured, given: float | None
+    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Bandwidth, given: float | None
 ) -> NetworkBenchDocument:
     network = network_of(machine.provider, machine.instance_type or "") if given is None else None
     gbit = given if network is None else network.gbit

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from cloudgpu.access.slurm.node import EVERY, EngineNode
+from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
@@ -87,7 +87,7 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
     """
     named = queue_for(session, machines[0]) if people is None else people
     with _gang(session, machines) as gang:
-        facts = _looked_at(session, gang, named)
+        facts = _read_node_facts(session, gang, named)
         check_fit(facts)
         check_people(facts, named)
         names, steady = _started(session, gang, facts, several=bool(others_of(facts, named)))
@@ -167,12 +167,12 @@ def _connected(session: Session, machine: Machine) -> Connection:
         return open_connection(own, machine)
 
 
-def _looked_at(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
+def _read_node_facts(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
     """Return what the nodes say of themselves, once those that still install what their first boot brings have it."""
     deadline = session.clock() + INSTALLED_WITHIN
     reported = False
     while True:
-        facts = gang.each(lambda node: node.look(people))
+        facts = gang.each(lambda node: node.read_facts(people))
         waits = [one.name for one in facts if one.preparing and not one.has_engine]
         if not waits or session.clock() >= deadline:
             return facts
@@ -192,7 +192,7 @@ def _started(
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
         session.report(f"{_called(names)}: starting what does not run of its Slurm")
         began = gang.each(
-            lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), several=several)
+            lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), many_users=several)
         )
         return names, STEADY if "slurmctld" in began[0] else timedelta(0)
     for left in reversed(range(TRIES)):
@@ -207,7 +207,7 @@ def _started(
 
 def _listens_at(facts: Sequence[NodeFacts], node: EngineNode) -> str:
     """Return the address at which the daemons of a node listen."""
-    return facts[node.node].address if listens_narrowly(facts) else EVERY
+    return facts[node.node].address if listens_narrowly(facts) else ALL_ADDRESSES
 
 
 def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str, *, several: bool) -> None:
@@ -215,13 +215,13 @@ def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], diges
     session.report(f"{_called([one.name for one in facts])}: setting up Slurm {facts[0].version}")
     gang.each(EngineNode.stop)
     shared = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
-    ports = gang.each(lambda node: node.hold(shared=shared))
+    ports = gang.each(lambda node: node.reserve_ports(shared=shared))
     nodes = [Node(*pair) for pair in zip(facts, ports, strict=True)]
     key = secrets.token_bytes(KEY_BYTES)
     texts = [files_of(gang.cluster, nodes, number, several=several) for number in range(len(nodes))]
-    gang.each(lambda node: node.write(texts[gang.nodes.index(node)], key, several=several))
-    gang.each(lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), several=several))
-    gang.each(lambda node: node.note_plan(digest, ports[gang.nodes.index(node)]))
+    gang.each(lambda node: node.write(texts[gang.nodes.index(node)], key, many_users=several))
+    gang.each(lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), many_users=several))
+    gang.each(lambda node: node.record_plan(digest, ports[gang.nodes.index(node)]))
 
 
 def _wait_until_ready(session: Session, gang: _Gang, names: Sequence[str], steady: timedelta) -> None:

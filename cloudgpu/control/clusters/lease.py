@@ -9,7 +9,7 @@ from functools import partial
 
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
-from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, rows_now
+from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, worst_of
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.session import Session
@@ -43,7 +43,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
     outcomes = each(session, machines, partial(_planned, by=by))
     plans, faults = [one for one in outcomes if not isinstance(one, CloudgpuError)], faults_in(outcomes)
     if not plans:
-        worst = gravest(faults)
+        worst = worst_of(faults)
         assert worst is not None  # noqa: S101  (for the type checker: there is no other one)
         raise worst
     return ClusterExtension(
@@ -77,14 +77,14 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
         session.check_launchable()
         sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
     with lock_machine(session, machines[0]), changing(single.partly_set(command_name(machines[0]))):
-        looks = each(session, rows_now(session, machines), _extendable)
+        looks = each(session, reload_machines(session, machines), _extendable)
         latest = [one for one in looks if not isinstance(one, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
         if latest:
             lease = _latest([single.not_earlier(extension.lease, one) for one in latest])
             single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
             outcomes += each(session, latest, partial(_put, lease=lease))
-    return ClusterResult(rows_now(session, machines), (*extension.faults, *faults_in(outcomes)))
+    return ClusterResult(reload_machines(session, machines), (*extension.faults, *faults_in(outcomes)))
 
 
 def _extendable(session: Session, machine: Machine) -> Machine:
@@ -106,7 +106,7 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):
         outcomes = each(session, machines, partial(_held, until=until))
-    return ClusterResult(rows_now(session, machines), faults_in(outcomes))
+    return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
 
 
 def _held(session: Session, machine: Machine, *, until: datetime | None) -> Machine:

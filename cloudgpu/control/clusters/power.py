@@ -10,7 +10,7 @@ from cloudgpu.control.clusters.together import (
     ClusterResult,
     all_without_ledger,
     faults_in,
-    rows_now,
+    reload_machines,
     with_or_without_ledger,
     workers_first,
 )
@@ -53,7 +53,7 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
         return stopped
 
     outcomes = all_without_ledger(session, machines, act, f"{command_name(machines[0])} is stopped and not billed")
-    return ClusterResult(rows_now(session, machines), faults_in(outcomes))
+    return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
 
 
 def stopping(why: str) -> Act[Machine]:

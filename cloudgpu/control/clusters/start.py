@@ -8,7 +8,7 @@ from functools import partial
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_stop_all, stopping
-from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, rows_now, workers_first
+from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, workers_first, worst_of
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, refresh_to_start, start_locked
 from cloudgpu.control.session.session import Session
@@ -53,7 +53,7 @@ def start_all(
     check_stop_all(machines)
     with changing(may_start(machines[0], name)):
         with lock_machine(session, machines[0]):
-            rows = _looked_at(session, machines)
+            rows = _living_nodes(session, machines)
             asleep = [machine for machine in rows if machine.state not in AWAKE]
             if asleep:
                 admit_start(session, asleep, lease, override, no_guard=no_guard)
@@ -61,12 +61,12 @@ def start_all(
             else:
                 session.report(f"{name} runs already; extend makes its lease longer")
         if not wait:
-            return ClusterResult(rows_now(session, rows))
-        outcomes = each(session, rows_now(session, rows), wait_until_ready)
+            return ClusterResult(reload_machines(session, rows))
+        outcomes = each(session, reload_machines(session, rows), wait_until_ready)
         with lock_machine(session, machines[0]):
             _ended_meanwhile(session, rows, asleep, outcomes)
-        faults = faults_in(outcomes) or _engine_again(session, rows_now(session, rows))
-    return ClusterResult(rows_now(session, rows), faults)
+        faults = faults_in(outcomes) or _engine_again(session, reload_machines(session, rows))
+    return ClusterResult(reload_machines(session, rows), faults)
 
 
 def _engine_again(session: Session, machines: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
@@ -88,17 +88,17 @@ def _started(session: Session, machine: Machine, *, lease: Lease) -> Machine:
     return start_locked(session, machine, lease)
 
 
-def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
+def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     """Return the rows of now of the nodes that are there, and tell of those that have ended.
 
     Raises what keeps one from being asked: nothing was started then; InstanceNotFound where none is there.
     """
     outcomes = each(session, machines, refresh_to_start)
-    awake = [machine.name for machine in rows_now(session, machines) if machine.state in AWAKE]
+    awake = [machine.name for machine in reload_machines(session, machines) if machine.state in AWAKE]
     if 0 < len(awake) < len(machines):
         session.report(f"{command_name(machines[0])} runs in part: {', '.join(awake)}")
     lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
-    unknown = gravest(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
+    unknown = worst_of(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
     if unknown is not None:
         unknown.message += f" No node of {command_name(machines[0])} was started."
         raise unknown
@@ -120,14 +120,14 @@ def _refused_whole(
     faults = faults_in(outcomes)
     if not faults:
         return
-    first = next((one for one in faults if isinstance(one, NoCapacity)), gravest(faults))
+    first = next((one for one in faults if isinstance(one, NoCapacity)), worst_of(faults))
     assert first is not None  # noqa: S101  (for the type checker: there is one)
     name = command_name(machines[0])
     session.report(f"{name}: {first.message} Stopping the nodes that have started")
     unproved = faults_in(workers_first(session, asleep, stopping(_WHY)))
     ran = [machine.name for machine in machines if machine not in asleep]
     before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
-    worst = gravest(unproved)
+    worst = worst_of(unproved)
     if worst is not None:
         billed = and_billed(machines[0], " and be billed")
         worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{before}"
@@ -145,7 +145,7 @@ def _ended_meanwhile(
     outcomes: Sequence[Machine | CloudgpuError],
 ) -> None:
     """Stop all that this start has started, where one of it has ended while it started: that was no start."""
-    started, now = {machine.id for machine in asleep}, rows_now(session, machines)
+    started, now = {machine.id for machine in asleep}, reload_machines(session, machines)
     over = [
         one
         for machine, one in zip(now, outcomes, strict=True)

@@ -26,12 +26,12 @@ class ClusterResult(NamedTuple):
     faults: tuple[CloudgpuError, ...] = ()
 
     @property
-    def gravest(self) -> CloudgpuError | None:
+    def worst(self) -> CloudgpuError | None:
         """The fault whose exit code counts; None where all went well."""
-        return gravest(self.faults)
+        return worst_of(self.faults)
 
 
-def gravest(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
+def worst_of(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
     """Return the fault whose exit code counts: 9 before 8 before the rest."""
     order = {9: 0, 8: 1}
     return min(errors, key=lambda fault: order.get(fault.exit_code, 2), default=None)
@@ -40,17 +40,17 @@ def gravest(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
 def each(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
     """Return what `act` returns or raises of each machine, in their order; each has a session of its own."""
     if len(machines) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
-        return [_tried(session, machine, act) for machine in machines]
+        return [_act_or_error(session, machine, act) for machine in machines]
 
-    def apart(machine: Machine) -> T | CloudgpuError:
+    def in_own_session(machine: Machine) -> T | CloudgpuError:
         with session.for_thread() as own:
-            return _tried(own, machine, act)
+            return _act_or_error(own, machine, act)
 
     with Pool(AT_ONCE, "machines") as pool:
-        return list(pool.map(apart, machines))
+        return list(pool.map(in_own_session, machines))
 
 
-def _tried(session: Session, machine: Machine, act: Act[T]) -> T | CloudgpuError:
+def _act_or_error(session: Session, machine: Machine, act: Act[T]) -> T | CloudgpuError:
     try:
         return act(session, machine)
     except CloudgpuError as error:
@@ -93,7 +93,7 @@ def all_without_ledger(
     try:
         return act()
     except LedgerAway as error:
-        if session.apart:
+        if session.ledger_away:
             raise
         with going_on(session, error, machines) as aside:
             session.report(f"{command_name(machines[0])}: {error.message} Continuing without it")
@@ -106,6 +106,6 @@ def faults_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...
     return tuple(one for one in outcomes if isinstance(one, CloudgpuError))
 
 
-def rows_now(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
+def reload_machines(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
     """Return the records of these machines as the ledger has them now."""
     return tuple(session.ledger.machine(machine.id) or machine for machine in machines)

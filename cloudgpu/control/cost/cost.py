@@ -13,7 +13,7 @@ from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
-from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.advice.compare import clouds_of, desktops_cost
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money, shares
@@ -177,7 +177,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         "failed": lost_value(found.total.failed),
         **to_come(machines, found.total, query.asked, now),
         "budgets": budgets_left(session, now) if of_all else [],
-        "prepaid": credits_value(last_pass(session.ledger).credits, machines, now) if of_all else [],
+        "prepaid": credits_value(read_last_run(session.ledger).credits, machines, now) if of_all else [],
         **(deductions(session, machines, query.asked, now) if of_all else NOTHING_OFF),
         "fees": _fees(session, found.total),
         "desktop": _desktop(session, machines, ended, query, now),
@@ -355,5 +355,5 @@ def _fees(session: Session, total: CostTotals) -> Fees:
         "support_percent": None if fees.support_percent is None else f"{fees.support_percent:f}",
         "label": fees.label,
         "total_usd": with_fees(total, fees.factor) if configured else None,
-        "sentence": fees.said,
+        "sentence": fees.summary,
     }

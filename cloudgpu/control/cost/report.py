@@ -20,7 +20,7 @@ from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
-from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import CostTimeline, to_us
 from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, with_full_names
@@ -145,7 +145,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "owners": values.owners_value(with_full_names(list(read.rows), By.OWNER), by_machine.groups),
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
-        "prepaid": credits_value(last_pass(session.ledger).credits, read.rows, now),
+        "prepaid": credits_value(read_last_run(session.ledger).credits, read.rows, now),
         **to_come(read.rows, by_machine.total, period, now),
         "jobs": _jobs(session, read, period, now),
         "machines": ran.first,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import is_mine
-from cloudgpu.control.session.last_run import LastPass, last_pass, overdue, unguarded
+from cloudgpu.control.session.last_run import LastRun, overdue, read_last_run, unguarded
 from cloudgpu.control.session.reachable import absences, reachable
 from cloudgpu.control.session.session import Session, living_machines, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
@@ -87,7 +87,7 @@ def list_machines(
     if doubt is not None:
         session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     machines = session.ledger.machines() if ended else session.ledger.present_machines()
-    last = last_pass(session.ledger)
+    last = read_last_run(session.ledger)
     late = session.moved_away() or unguarded(session, machines, last) or overdue(session, machines, last)
     if late is not None:
         session.report(late)
@@ -108,7 +108,7 @@ def list_machines(
     }
 
 
-def _credits(last: LastPass, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
+def _credits(last: LastRun, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
     if not last.credits:
         return []
     from cloudgpu.views.budgets import credits_value

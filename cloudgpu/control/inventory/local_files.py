@@ -18,29 +18,29 @@ def clean_up_local_files(session: Session) -> None:
 
     Nothing is removed while the ledger is away: who does not know all machines cannot tell what belongs to none.
     """
-    if session.apart:
+    if session.ledger_away:
         return
     try:
-        put_in_order(session)
+        clean_up(session)
     except (CloudgpuError, OSError) as error:
         session.report(f"Some of cloudgpu's own files could not be cleaned up: {error}")
 
 
-def put_in_order(session: Session) -> None:
+def clean_up(session: Session) -> None:
     """Remove what belongs to no living machine and write the SSH config anew.
 
     Derived from the ledger alone, so that whatever a killed process left is put right by the next command. Raises
     InvalidRequest for a file that cannot be understood.
     """
     # Files before rows: what a launch writes just now is then surely among the rows.
-    calls = sorted(set(saved.waiting(session.home.attempts)))
+    calls = sorted(set(saved.unresolved(session.home.attempts)))
     pinned = known_hosts.machines(session.home.known_hosts)
-    tunnelled = background.known(session.home.tunnels)
+    tunnelled = background.machine_ids(session.home.tunnels)
     machines = session.ledger.machines()
     alive = living_machines(machines)
     for token, lock in calls:
         if token not in {row.token for row in alive} and not session.is_locked(lock):
-            saved.forget(session.home.attempts, token)
+            saved.delete(session.home.attempts, token)
     living, known = {row.id for row in alive}, {row.id: row for row in machines}
     gone = {one for one in {*pinned, *tunnelled} - living if not _is_between_attempts(session, known.get(one))}
     for machine in pinned:

@@ -85,5 +85,5 @@ def end_remnant(session: Session, machine: Machine, instance: Instance, now: dat
     machine = request_until_confirmed(
         session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
     )
-    saved.forget(session.home.attempts, not_none(machine.token))
+    saved.delete(session.home.attempts, not_none(machine.token))
     return delete_shared_resources(session, machine)

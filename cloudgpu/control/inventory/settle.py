@@ -79,7 +79,7 @@ def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bo
     attempt = saved.load(session.home.attempts, not_none(machine.token))
     provider = session.provider_of(machine)
     age = session.clock() - from_iso(machine.intended_at)
-    if replay and not session.apart and attempt is not None and age < provider.token_rule.lifetime:
+    if replay and not session.ledger_away and attempt is not None and age < provider.token_rule.lifetime:
         session.report(f"{machine.name}: an earlier launch was interrupted; sending the same call again")
         _send_again(session, provider, machine, attempt, deadline)
         return session.ledger.machine(machine.id) or machine
@@ -159,7 +159,7 @@ def _sent(
     except closed_by as error:
         now = session.clock()
         session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", error.message, now)])
-        saved.forget(session.home.attempts, attempt.token)
+        saved.delete(session.home.attempts, attempt.token)
         raise
     except ProviderUnavailable as error:
         error.next = error.next or "Run the same up again: it first finds out what became of this launch."
@@ -231,7 +231,7 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
         )
     line = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(machine, [line])
-    saved.forget(session.home.attempts, not_none(machine.token))
+    saved.delete(session.home.attempts, not_none(machine.token))
     return closed
 
 

@@ -21,7 +21,7 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.ledger.last_seen import last_seen_at
-from cloudgpu.providers.patience import Silence
+from cloudgpu.providers.patience import UnansweredRounds
 from cloudgpu.providers.shared.calls import Waiting
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def request_until_confirmed(
     answer: a later sync shows whether it was done.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
-    again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session.clock)
+    again, patience, silence = session.clock(), ASKED_AGAIN, UnansweredRounds(session.clock)
     waiting = Waiting(session.waits, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
@@ -94,15 +94,15 @@ def request_until_confirmed(
                 require_repeated_404=require_repeated_404,
             )
             seen_running, seen_by_get, last = True, seen_by_get or arrived, machine.state
-            arrived = arrived and not silence.is_now
+            arrived = arrived and not silence.is_unanswered
         except (LedgerUnavailable, NotReachableHere):
             raise  # it will not be read back however often we look
         except ProviderUnavailable as error:
-            last = silence.note(error)
+            last = silence.record(error)
         if done(machine):
             return machine
-        if session.clock() >= deadline or silence.lasts():
-            word = last if silence.word in ("", last) else f"{last}; {silence.word}"
+        if session.clock() >= deadline or silence.end_round():
+            word = last if silence.first_message in ("", last) else f"{last}; {silence.first_message}"
             raise StopUnproved(
                 f"Could not confirm that {machine.name} has stopped (last state: {word}). It {may_go_on(machine)}."
                 f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
@@ -120,12 +120,12 @@ def is_stopped(seen: Machine) -> bool:
     return not seen.billed and seen.state not in ("unknown", "pending")
 
 
-def _asked(ask: Callable[[], None], silence: Silence) -> None:
+def _asked(ask: Callable[[], None], silence: UnansweredRounds) -> None:
     """Ask; where that is not answered, the state may tell all the same whether it was done."""
     try:
         ask()
     except Silent as error:
-        silence.note(error)
+        silence.record(error)
 
 
 def _read_state(

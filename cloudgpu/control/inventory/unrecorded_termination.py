@@ -67,11 +67,11 @@ def terminate_without_ledger(
         f"{machine.name} was ended and nothing of it is left, but the ledger does not know it yet: {error.message}",
         field=error.field,
         value=error.value,
-        next=f"{_way_of(error)} cloudgpu ls --refresh",
+        next=f"{_remedy_of(error)} cloudgpu ls --refresh",
     )
 
 
-def _way_of(error: CloudgpuError) -> str:
+def _remedy_of(error: CloudgpuError) -> str:
     """Return what clears the way for the ledger, up to the command that then writes it."""
     if isinstance(error, LedgerLeft):
         return f"Run: {FOLLOW}, then run:"

@@ -38,7 +38,7 @@ def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDoc
         _check_may_cancel(session, job)
     else:
         request_cancel(session, job)
-    job, waits = _carried(session, job, environ)
+    job, waits = _continue_job(session, job, environ)
     return {"job": job_value(session, job), "was_over": was_over, "waits": waits}
 
 
@@ -53,7 +53,7 @@ def request_cancel(session: Session, job: Job) -> None:
     append(session, job.id, [job_cancel_requested(job.id, "cancelled", why, hostname(), session.clock())])
 
 
-def _carried(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
+def _continue_job(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
     """Carry a job on to its end; return it with what it waits for, None where nothing is left to do."""
     until, last_reason = session.clock() + LONGEST, ""
     with JobReconciler(session, job.id, environ) as carrier:

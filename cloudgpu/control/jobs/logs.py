@@ -109,10 +109,10 @@ def _print_attempt(
 def _no_copy(job: Job) -> InstanceNotFound:
     ran = any(one.began_at is not None for one in job.attempts)
     says = f"This computer has no output of {job.name}" if ran else f"{job.name} has not begun: it is {job.state}"
-    return InstanceNotFound(f"{says}.", field="NAME", value=job.name, next=_way(job, ran=ran))
+    return InstanceNotFound(f"{says}.", field="NAME", value=job.name, next=_how_to_read_logs(job, ran=ran))
 
 
-def _way(job: Job, *, ran: bool) -> str:
+def _how_to_read_logs(job: Job, *, ran: bool) -> str:
     if not ran:
         return f"See why: cloudgpu show job:{job.name}"
     return (

@@ -111,7 +111,7 @@ class JobObserver:
             return nodes, None
         return nodes, f"its command failed, and {silent} does not answer: it may be lost"
 
-    def _there(self, job: Job) -> Machine:
+    def _living_machine(self, job: Job) -> Machine:
         """Return the machine of a step that is only taken where there is one."""
         machine = self._machine(job)
         if machine is None:

@@ -149,7 +149,7 @@ class JobReconciler(JobObserver):
 
     def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
         """Hold the machine of a failed job, so that no idle time ends it before somebody looks."""
-        machine = self._there(job)
+        machine = self._living_machine(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
             set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
         return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
@@ -255,7 +255,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
         if job.spec["secrets"]:
             note_secrets(self.session, job, ())
-        machine = self._there(job)
+        machine = self._living_machine(job)
         self.remote = start(self.session, job, self.at(job, machine), values)
         return None
 
@@ -289,7 +289,7 @@ class JobReconciler(JobObserver):
         outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         if job.cancel is None:
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
-        machine = self._there(job)
+        machine = self._living_machine(job)
         grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
         self.at(job, machine).cancel(outcome, grace_s=grace)
         return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
@@ -304,7 +304,7 @@ class JobReconciler(JobObserver):
             return None
         if not attempt.move.interrupted:
             snapshot_of(self.session, job)  # who cannot begin it elsewhere does not end it here
-        machine = self._there(job)
+        machine = self._living_machine(job)
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
                 if ends_first(self.at(job, machine), self.remote, now - attempt.move.at):
@@ -368,7 +368,7 @@ class JobReconciler(JobObserver):
         return lines.job_ended(job.id, number, outcome, at, **exit_, why=step.why)  # type: ignore[arg-type]
 
     def _fetch(self, job: Job, _step: Step) -> ReconcileResult | None:
-        machine = self._there(job)
+        machine = self._living_machine(job)
         try:
             line = fetch(self.session, job, machine, lambda: self.at(job, machine))
             if line is None:
@@ -388,13 +388,13 @@ class JobReconciler(JobObserver):
     def _stored(self, job: Job, _step: Step) -> ReconcileResult | None:
         machine = self._machine(job)
         runs = machine is not None and machine.state == "running"
-        remote = (lambda: self.at(job, self._there(job))) if runs else None
+        remote = (lambda: self.at(job, self._living_machine(job))) if runs else None
         if self.results is not None:
             self._append(*remote_results.bucket_results_fetched(self.session, job, self.results, remote))
         return None
 
     def _resume(self, job: Job, step: Step) -> ReconcileResult | None:
-        machine, now = self._there(job), self.session.clock()
+        machine, now = self._living_machine(job), self.session.clock()
         line = lines.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
         try:
             resume(self.session, job, machine)
@@ -411,7 +411,7 @@ class JobReconciler(JobObserver):
         return None
 
     def _stop(self, job: Job, step: Step) -> ReconcileResult | None:
-        machine = self._there(job)
+        machine = self._living_machine(job)
         self.close()
         stop(self.session, job, machine, step.why)
         self._append(not_fetched(self.session, job, step.why))
@@ -419,7 +419,7 @@ class JobReconciler(JobObserver):
 
     def _terminate(self, job: Job, _step: Step) -> ReconcileResult | None:
         self.close()
-        self._terminate_gang(job, self._there(job))
+        self._terminate_gang(job, self._living_machine(job))
         return None
 
     def _close(self, job: Job, step: Step) -> ReconcileResult | None:

@@ -48,16 +48,16 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
         JobReconciler,
     )  # a quarter of the CPU time of a run that has no job to carry on
 
-    def carried(job: Job) -> ReconcileResult:
+    def reconcile(job: Job) -> ReconcileResult:
         with session.for_thread() as own, JobReconciler(own, job.id, environ) as carrier:
-            return _carried(carrier, job)
+            return _reconcile_reported(carrier, job)
 
     with Pool(min(AT_ONCE, len(jobs))) as pool:
-        calls = [(job, pool.submit(carried, job)) for job in jobs]
+        calls = [(job, pool.submit(reconcile, job)) for job in jobs]
         return [(job, call.result()) for job, call in calls]
 
 
-def _carried(carrier: JobReconciler, job: Job) -> ReconcileResult:
+def _reconcile_reported(carrier: JobReconciler, job: Job) -> ReconcileResult:
     """Carry a job on; return what goes wrong with it, too. Raises LedgerUnavailable."""
     try:
         return carrier.reconcile()
@@ -80,13 +80,13 @@ def reconcile_to_end(
 
     shares = [jobs[first::MAX_SHARES] for first in range(min(MAX_SHARES, len(jobs)))]
 
-    def carried(share: Sequence[Job]) -> None:
+    def reconcile_share(share: Sequence[Job]) -> None:
         with session.for_thread() as own, ExitStack() as stack:
             carriers = [stack.enter_context(JobReconciler(own, job.id, environ)) for job in share]
             _Share(own, list(zip(carriers, share, strict=True)), until).to_the_end()
 
     with Pool(max(1, len(shares))) as pool:
-        for call in [pool.submit(carried, share) for share in shares]:
+        for call in [pool.submit(reconcile_share, share) for share in shares]:
             call.result()
 
 
@@ -103,7 +103,7 @@ class _Share:
             now = self._session.clock()
             if self._until is not None and now >= self._until:
                 return
-            found = [(carrier, job, _carried(carrier, job)) for carrier, job in self._left]
+            found = [(carrier, job, _reconcile_reported(carrier, job)) for carrier, job in self._left]
             for _, job, carried in found:
                 self._tell(job, carried)
             self._left = [(carrier, carried.job) for carrier, _, carried in found if not carried.is_over]

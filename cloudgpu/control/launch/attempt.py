@@ -116,7 +116,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     except BaseException:
         for attempt in made:
             if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:
-                saved.forget(session.home.attempts, attempt.token)
+                saved.delete(session.home.attempts, attempt.token)
         raise
     return tuple(made)
 
@@ -287,7 +287,7 @@ def _close(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why:
     now = session.clock()
     session.ledger.append([launch_settled(one.machine, one.token, outcome, why, now) for one in attempts])
     for attempt in attempts:
-        saved.forget(session.home.attempts, attempt.token)
+        saved.delete(session.home.attempts, attempt.token)
 
 
 def _clear_unmade(session: Session, attempt: Attempt) -> None:

@@ -57,7 +57,7 @@ def find_or_settle_node(
     if any(machine.launch_status == "open" for machine in machines):
         if prepared.existing is not None:
             agree()
-        return _settled(session, prepared, machines, deadline, covered), False
+        return _complete_or_end(session, prepared, machines, deadline, covered), False
     never = [machine for machine in machines if machine.launch_status in ("refused", "void")]
     if there and never:
         _end(session, there, f"{never[0].name} was never launched")
@@ -94,7 +94,7 @@ def _node(machine: Machine) -> int:
     return not_none(machine.cluster).node
 
 
-def _settled(
+def _complete_or_end(
     session: Session,
     prepared: Prepared,
     machines: Sequence[Machine],
@@ -145,7 +145,7 @@ def _to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
     wanted = [machine for machine in machines if whole or machine.launch_status == "open"]
     attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in wanted]
     young = all(session.clock() - from_iso(machine.intended_at) < provider.token_rule.lifetime for machine in machines)
-    all_there = len(machines) == not_none(machines[0].cluster).nodes and not session.apart and young
+    all_there = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and young
     found = [one for one in attempts if one is not None]
     return found if all_there and len(found) == len(wanted) else []
 

@@ -11,7 +11,7 @@ from cloudgpu.control.access.reach import wait_until_ready, with_volume
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory.listing import machine
-from cloudgpu.control.inventory.local_files import clean_up_local_files, put_in_order
+from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_files
 from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
@@ -92,12 +92,12 @@ def launch(
         check_may(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
     else:
         claim_owner(session, prepared.plan.request.owner)
-    _look_first(session, prepared)
+    _sync_if_old(session, prepared)
     if session.is_locked(prepared.lock):
         session.report("another cloudgpu is busy with the same request; waiting for it")
     with session.lock(prepared.lock, wait=LOCK_WITHIN_S):
-        put_in_order(session)
-        machine, found = (_cluster_found if prepared.plan.nodes > 1 else _found_or_settled)(session, prepared, agree)
+        clean_up(session)
+        machine, found = (_cluster_found if prepared.plan.nodes > 1 else _found_or_resolved)(session, prepared, agree)
         if machine is None:
             if prepared.existing is not None:
                 sync_for_budgets(session, replace(prepared, existing=None))
@@ -131,7 +131,7 @@ def launch_document(session: Session, prepared: Prepared, done: Launched, on_sta
     }
 
 
-def _look_first(session: Session, prepared: Prepared) -> None:
+def _sync_if_old(session: Session, prepared: Prepared) -> None:
     """Look at the account, and at all that a budget spans, where the last sync is old: what is there may raise doubts.
 
     The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
@@ -145,14 +145,14 @@ def _look_first(session: Session, prepared: Prepared) -> None:
     session.check_launchable()
 
 
-def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
+def _sync_account(session: Session, prepared: Prepared, offer: Offer) -> None:
     """Look at a further account before anything is sent there, as at the first one."""
     machine = budget_subject(prepared.plan, prepared.name, offer)
     sync_before_admission(session, {machine.account: machine.region}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
 
 
-def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
+def _found_or_resolved(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return the machine of this request, and whether it was there before an interrupted launch.
 
     One that is parked, or was interrupted and left its disk, is returned as it is: never a second one unasked.
@@ -181,14 +181,14 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
         )
     except NoCapacity as error:  # surely not made: the next offer is tried, as the interrupted launch would have done
         session.report(f"{machine.zone}: {error.message}")
-        return _found_or_settled(session, prepared, agree)
+        return _found_or_resolved(session, prepared, agree)
     if machine.terminated_at is not None:
         return None, False
     return _under_the_agreed_lease(session, prepared, machine), False
 
 
 def _cluster_found(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
-    """Return a node of this request's cluster as `_found_or_settled` returns the machine of a request."""
+    """Return a node of this request's cluster as `_found_or_resolved` returns the machine of a request."""
     until = session.clock() + SEND_WITHIN
     machine, found = find_or_settle_node(
         session, prepared, agree, until, covered=lambda one: _is_covered(session, prepared, one)
@@ -270,7 +270,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             continue
         if offer.available.account not in looked:
             looked.add(offer.available.account)
-            _look_at(session, prepared, offer)
+            _sync_account(session, prepared, offer)
         try:
             each = node_offers(prepared.plan.nodes, offer, prepared.offers)
             places = [(one, _resolved(session, prepared, one)) for one in each]

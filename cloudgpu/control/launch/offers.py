@@ -220,38 +220,38 @@ def offers_unless_launched(
     session: Session,
     provider: Provider,
     want: Requirements,
-    there: Machine | None,
-    less: list[Offer] | None = None,
+    existing: Machine | None,
+    untrusted: list[Offer] | None = None,
 ) -> list[Offer]:
-    """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled.
+    """Return the offers; an `existing` machine of the request needs no other offer to be returned or resolved.
 
-    What would do but for the trust that is wanted goes into `less`, so that it can be spoken of.
+    Offers that fit but are less trusted than requested go into `untrusted`, so that an error can name them.
     """
     try:
-        return _offers(session, provider, want, [] if less is None else less)
+        return _offers(session, provider, want, [] if untrusted is None else untrusted)
     except (NoCapacity, ProviderUnavailable):
-        if there is None or there.price is None:
+        if existing is None or existing.price is None:
             raise
-        return [_offer_of(there)]
+        return [_offer_of(existing)]
 
 
 def offers_in(
     session: Session,
     provider: Provider,
     request: LaunchRequest,
-    wished: Requirements,
-    there: Machine | None,
-    less: list[Offer],
+    requirements: Requirements,
+    existing: Machine | None,
+    untrusted: list[Offer],
 ) -> list[Offer]:
     """Return what is offered to a request that was tied; where nothing is, the way out names what tied it.
 
-    What would do but for the trust that is wanted goes into `less`.
+    Offers that fit but are less trusted than requested go into `untrusted`.
     """
     try:
-        return offers_unless_launched(session, provider, request.want, there, less)
+        return offers_unless_launched(session, provider, request.want, existing, untrusted)
     except NoCapacity as error:
         setup, want = request.setup, request.want
-        if (want.region, want.zone) != (wished.region, wished.zone):
+        if (want.region, want.zone) != (requirements.region, requirements.zone):
             volume = setup.volume.name if setup.volume else None
             named = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             message = " and ".join(f"{option} {value}" for option, value in named.items() if value)

@@ -33,7 +33,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
             f"{machine.name} cannot be interrupted: it is {machine.market.replace('_', '-')} on {machine.provider}.",
             field="name",
             value=machine.name,
-            next=_way_out(machine),
+            next=_rehearsal_remedy(machine),
         )
     machine = refresh_or_raise(session, machine)
     left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
@@ -44,7 +44,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
     return at
 
 
-def _way_out(machine: Machine) -> str:
+def _rehearsal_remedy(machine: Machine) -> str:
     """Return where an interruption can be rehearsed: AWS does it in its console, which sets up what that needs."""
     if machine.market == "spot" and machine.provider == "aws":
         return (

@@ -215,7 +215,7 @@ def admit_lease(
         later = [row_until(row, lease.renew_until) for row in known if _moves(row, lease)]
         return [*drafts, *(admit_all(session, view, later, override) if later else [])]
 
-    append_if_admitted(session, decision, _way(machines[0], session.clock()))
+    append_if_admitted(session, decision, _remedy(machines[0], session.clock()))
 
 
 def _moves(machine: Machine, lease: Lease) -> bool:
@@ -246,7 +246,7 @@ def _put_back(session: Session, machine: Machine) -> None:
     session.ledger.append([lease_put_back(machine, _after_all_known(session, machine), host=platform.node())])
 
 
-def _way(machine: Machine, now: datetime) -> Remedy:
+def _remedy(machine: Machine, now: datetime) -> Remedy:
     """Return how less can be asked for: by how much the lease's end may move."""
     base = now if machine.expires is None else max(now, from_iso(machine.expires))
 

@@ -96,10 +96,10 @@ def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable
         check_stop(machine)
         if has_retained_resources(machine) or _is_parked_by_stop(session, machine):
             machine = park(
-                session, machine if has_retained_resources(machine) else settled_row(session, machine), why=why
+                session, machine if has_retained_resources(machine) else resolved_machine(session, machine), why=why
             )
         else:
-            machine = _stopped_or_parked(session, settled_row(session, machine), why)
+            machine = _stopped_or_parked(session, resolved_machine(session, machine), why)
     clean_up_local_files(session)
     return machine
 
@@ -107,7 +107,7 @@ def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable
 def stop_locked(session: Session, machine: Machine, *, why: str) -> Machine:
     """Stop a machine that is not parked instead, as `stop` does, under a lock that the caller holds."""
     with changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
-        machine = _stop(session, settled_row(session, machine), why)
+        machine = _stop(session, resolved_machine(session, machine), why)
     clean_up_local_files(session)
     return machine
 
@@ -209,14 +209,14 @@ def _all_ended(
     with changing(unproved("end", machine.name)), denied(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
-            machine = _settled_and_ended(session, machine, why, failed=failed)
+            machine = _resolve_and_end(session, machine, why, failed=failed)
             machine, on_purpose = retention_records.delete_all(session, session.ledger.machine(machine.id) or machine)
         except (LedgerAway, Unrecorded):
             raise
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
             raise terminate_without_ledger(session, machine, error, whole=True) from error
-        if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
-            saved.forget(session.home.attempts, machine.token or "none")
+        if not session.ledger_away:  # the saved call tells what the machine was, until the ledger knows of its end
+            saved.delete(session.home.attempts, machine.token or "none")
     return machine, on_purpose
 
 
@@ -237,7 +237,7 @@ def _remains(session: Session, machine: Machine) -> Remains | None:
     return None
 
 
-def _settled_and_ended(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
+def _resolve_and_end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
     if machine.launch_status == "open":
         machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
     if machine.terminated_at is None:
@@ -290,7 +290,7 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machi
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
-    there = _is_there(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
+    there = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
     who, now = by(session, machine, "end"), not_before(machine, session.clock())
     session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
@@ -304,7 +304,7 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machi
     return timers.drop(session, machine)
 
 
-def _is_there(provider: Provider, machine: Machine) -> bool:
+def _exists(provider: Provider, machine: Machine) -> bool:
     """Say whether the provider has this machine now, billed if it was; what it does not say keeps nothing from its end.
 
     One that others are ending already is not there in this sense: its end is no end of ours.
@@ -340,7 +340,7 @@ def pausable(session: Session, machine: Machine) -> Any:
     return provider
 
 
-def settled_row(session: Session, machine: Machine) -> Machine:
+def resolved_machine(session: Session, machine: Machine) -> Machine:
     """Return a machine's row of now, once the outcome of its launch is known; raise InstanceNotFound if it is gone."""
     machine = session.ledger.machine(machine.id) or machine
     if machine.launch_status == "open":
@@ -375,7 +375,7 @@ def denied(session: Session, machine: Machine, verb: str) -> Iterator[None]:
         if latest.terminated_at is None and not is_owned(latest.provider):
             error.message = f"{latest.name} was not {_DONE[verb]}: {_goes_on(latest)}. {error.message}"
             error.args = (error.message,)
-            error.next = f"{_by_hand(latest)} Or give cloudgpu a key that may do it. {_way(error, latest, verb)}"
+            error.next = f"{_by_hand(latest)} Or give cloudgpu a key that may do it. {_remedy(error, latest, verb)}"
         raise
 
 
@@ -399,6 +399,6 @@ def _by_hand(machine: Machine) -> str:
     return f"End it by hand {where}" + (f" (there it is {id_})." if id_ else ".")
 
 
-def _way(error: AuthFailed, machine: Machine, verb: str) -> str:
+def _remedy(error: AuthFailed, machine: Machine, verb: str) -> str:
     ways = [(error.next or "").rstrip("."), f"Then run: cloudgpu {verb} {command_name(machine)}"]
     return ". ".join(way for way in ways if way)

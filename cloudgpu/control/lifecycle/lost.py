@@ -41,7 +41,7 @@ def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
             lines = [launch_settled(machine.id, not_none(machine.token), "void", proof, now)]
         lost = session.ledger.append_to(machine, lines)
         if is_on_computer(machine):  # a cloud may still make what a call asked for: settling it needs that call
-            saved.forget(session.home.attempts, machine.token or "none")
+            saved.delete(session.home.attempts, machine.token or "none")
     return lost
 
 

@@ -16,7 +16,7 @@ from cloudgpu.control.lifecycle.lifecycle import (
     lock_machine,
     not_started,
     pausable,
-    settled_row,
+    resolved_machine,
 )
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import available, price_again
@@ -58,11 +58,11 @@ def new_lease(session: Session, machine: Machine, span: timedelta | None, renew:
     a `renew` that is shorter than `span`, or one of them beyond the lab's limits.
     """
     now = session.clock().replace(microsecond=0)
-    wished = _wished_lease(session, machine, span, renew, now)
+    wished = _requested_lease(session, machine, span, renew, now)
     return start_within(wished, now, limits_of(session), typed=(span is not None, renew is not None))
 
 
-def _wished_lease(
+def _requested_lease(
     session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None, now: datetime
 ) -> Lease:
     agreed = machine.renew_s
@@ -116,7 +116,7 @@ def refresh_to_start(session: Session, machine: Machine) -> Machine:
 
     As all of a start but `check_start`, it is done under the machine's lock, which the caller holds.
     """
-    latest = refresh(session, settled_row(session, machine))
+    latest = refresh(session, resolved_machine(session, machine))
     if latest.terminated_at:
         raise ended_error(latest, session.clock())
     return latest
@@ -193,13 +193,13 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
             error.next = error.next or "Try again later: its disk remains. Or launch another machine: cloudgpu up --new"
         raise
     except ProviderUnavailable as error:
-        machine = _look_after(session, machine, error)
+        machine = _check_arrived(session, machine, error)
         if machine.state not in AWAKE:
             raise
     return timers.guard(session, refresh(session, machine), "start")
 
 
-def _look_after(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
+def _check_arrived(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
     """Look whether a request arrived that was not answered; raise `error`, with the way out, where nothing is known."""
     billed = and_billed(machine, ", and billed")
     error.next = f"It may be running{billed}. Run: cloudgpu show {machine.name} --refresh"

@@ -36,7 +36,7 @@ def label_of(machine: Machine, key: GuestKey) -> str:
 
 def is_launched_here(session: Session, machine: Machine) -> bool:
     """Say whether this home has the call that launched it: that is kept until the end is proved."""
-    return machine.token is not None and machine.token in {token for token, _ in saved.waiting(session.home.attempts)}
+    return machine.token in {token for token, _ in saved.unresolved(session.home.attempts)}
 
 
 def let_in(session: Session, machine: Machine) -> SharedKey | None:

@@ -112,7 +112,7 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
     session.report(f"{machine.name}: reading its host key through the provider's API")
     pause: float = 1.0
     before: Sequence[str] = ()
-    while not _pinned(session, machine, lines := _told(session, machine), before):
+    while not _pinned(session, machine, lines := _reported_keys(session, machine), before):
         if session.clock() >= deadline:
             raise _untold(machine)
         before = lines
@@ -131,7 +131,7 @@ def _reader(session: Session, machine: Machine) -> ReadsHostKeys:
     return cast("ReadsHostKeys", session.provider_of(machine))
 
 
-def _told(session: Session, machine: Machine) -> Sequence[str]:
+def _reported_keys(session: Session, machine: Machine) -> Sequence[str]:
     """Ask once; a provider that does not answer is asked again until the deadline."""
     try:
         return _reader(session, machine).host_keys(not_none(machine.provider_id))

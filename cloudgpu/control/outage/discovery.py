@@ -68,9 +68,9 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
         for gap in untold:
             session.report(f"{gap.scope} is left alone: {gap.why}")
         for machine, one in living.items():
-            _add(machines, gaps, one.account, partial(_row_of, session, one, calls.get(machine)))
+            _add(machines, gaps, one.account, partial(_machine_of, session, one, calls.get(machine)))
         for call in (call for machine, call in calls.items() if machine not in seen):
-            _add(machines, gaps, call.request.account, partial(_open_row, session, call))
+            _add(machines, gaps, call.request.account, partial(_unresolved_machine, session, call))
         return Tagged(machines, gaps, fault, calls.keys())
 
 
@@ -152,13 +152,13 @@ def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
     return found
 
 
-def _row_of(session: Session, instance: Instance, call: Attempt | None) -> Machine:
+def _machine_of(session: Session, instance: Instance, call: Attempt | None) -> Machine:
     """Return what is known of a machine. Its state is left open: the ledger has to be told it by a look of its own."""
-    machine = _told_row(session, instance, call)
+    machine = _observed_machine(session, instance, call)
     return machine._replace(state=State.UNKNOWN, billed=True, since=None, seen_at=machine.intended_at)
 
 
-def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Machine:
+def _observed_machine(session: Session, instance: Instance, call: Attempt | None) -> Machine:
     now = session.clock()
     if call is None:
         provider = session.provider(instance.account)
@@ -175,7 +175,7 @@ def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Mac
     return _folded([_intent(session, call), made, instance_observed(instance, now)])
 
 
-def _open_row(session: Session, call: Attempt) -> Machine | None:
+def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
     """Return what is known of a launch that no listing shows: None once a listing would show it.
 
     It was never made then, or has ended, or is parked: only the ledger knows. Raises NotReachableHere.

@@ -20,12 +20,12 @@ def notify_where_away(session: Session) -> Iterator[None]:
     try:
         yield
     except LedgerUnavailable as error:
-        said_outside(session)
+        ping_no_run(session)
         notify_once(session, error)
         raise
 
 
-def said_outside(session: Session) -> None:
+def ping_no_run(session: Session) -> None:
     """Say to the dead-man's address that no run was made. Raises nothing."""
     from cloudgpu.control.alerts.health import ping
 

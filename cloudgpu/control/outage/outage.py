@@ -34,11 +34,11 @@ def going_on(session: Session, fault: LedgerAway, machines: Iterable[Machine] = 
     """
     behind = session.ledger
     aside = StandInLedger(behind, _id_of(session, fault), fault, machines)
-    session.ledger, session.apart = aside, True
+    session.ledger, session.ledger_away = aside, True
     try:
         yield aside
     finally:
-        session.ledger, session.apart = behind, False
+        session.ledger, session.ledger_away = behind, False
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
     try:
         return act(machine)
     except LedgerAway as error:
-        if session.apart:
+        if session.ledger_away:
             raise
         with going_on(session, error, [machine]) as aside:
             session.report(f"{machine.name}: {error.message} Continuing without it")

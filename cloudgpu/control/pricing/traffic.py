@@ -123,7 +123,7 @@ def count(session: Session, machine: Machine, connection: Connection) -> None:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
         if is_charged(machine):
-            found = connection.capture(ASK, timeout=ANSWER_WITHIN_S, at_most=MAX_SAID)
+            found = connection.capture(ASK, timeout=ANSWER_WITHIN_S, max_bytes=MAX_SAID)
             record(session, machine, status_of(found.stdout))
 
 

@@ -24,7 +24,7 @@ from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, Provide
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.cluster_abilities import BulkStop
-from cloudgpu.providers.patience import Silence
+from cloudgpu.providers.patience import UnansweredRounds
 from cloudgpu.providers.shared.calls import Waiting
 from cloudgpu.underway import changing
 
@@ -93,7 +93,7 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
     looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
     the next run.
     """
-    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session.clock)
+    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, UnansweredRounds(session.clock)
     waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()
     wait = Waiting(session.waits, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
     while True:
@@ -107,10 +107,10 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
         waiting = {one: row for one, row in waiting.items() if one not in failed}
         last = {one: silent.get(one) or refused.get(one) for one in waiting}
         for fault in last.values() if all(isinstance(one, Silent) for one in last.values()) else ():
-            silence.note(cast("Silent", fault))
+            silence.record(cast("Silent", fault))
         if not waiting or session.clock() >= deadline:
             return failed | {one: _last_word(session, row, last[one]) for one, row in waiting.items()}
-        if silence.lasts():
+        if silence.end_round():
             return failed | {one: _silent_word(cast("Silent", last[one])) for one in waiting}
         wait.on(f"{len(waiting)} are left")
         session.pause(pause)

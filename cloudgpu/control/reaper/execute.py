@@ -35,8 +35,8 @@ def execute_decisions(
     """
     check = _checker(session)
     items = [EndItem(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
-    places = _by_place(items) if apart else {"": items}
-    ways = [partial(_carried_out, items=some, judge=judge, check=check) for some in places.values() if some]
+    places = _by_region(items) if apart else {"": items}
+    ways = [partial(_execute_group, items=some, judge=judge, check=check) for some in places.values() if some]
     return _side_by_side(session, ways)
 
 
@@ -54,7 +54,7 @@ def _checker(session: Session) -> Check:
     return check
 
 
-def _by_place(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
+def _by_region(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
     places: dict[str, list[EndItem]] = {}
     for one in items:
         places.setdefault(f"{one.machine.account}/{one.machine.region}", []).append(one)
@@ -79,7 +79,7 @@ def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]
     return outcome
 
 
-def _carried_out(session: Session, *, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
+def _execute_group(session: Session, *, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
     _wait_out(session, items)
     ends, outcome = recheck(session, items, judge)
     late = [one for one in ends if one.decision.rule in _BY_USE and one.is_stale(session.clock())]
@@ -104,7 +104,7 @@ def _ended(session: Session, items: Sequence[EndItem], judge: Judge, check: Chec
     if together:
         ways.append(partial(stop_together, items=together, judge=judge, check=check))
     ways += [partial(end_cluster, items=some, judge=judge, check=check) for some in clusters.values()]
-    ways += [partial(end_each, items=some, judge=judge, check=check) for some in _by_place(apart).values()]
+    ways += [partial(end_each, items=some, judge=judge, check=check) for some in _by_region(apart).values()]
     outcome = _side_by_side(session, ways)
     if outcome.ended:
         clean_up_local_files(session)

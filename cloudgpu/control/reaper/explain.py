@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.activity.agents import ask_activity, probe
-from cloudgpu.control.reaper.recheck import cluster_rows
+from cloudgpu.control.reaper.recheck import cluster_nodes
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
@@ -68,7 +68,7 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     sources = _asked(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
     words = ask_activity(session, nodes, keep=False) if ask else {}
     each = with_cluster_activity([_seen(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now)
-    machines = cluster_rows(session, each, at_work=False)
+    machines = cluster_nodes(session, each, at_work=False)
     decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=machines)
     seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
@@ -118,10 +118,10 @@ def _asked(session: Session, machines: Sequence[Machine], limits: Thresholds) ->
     running = [one for one in machines if runs_on(one)]
     reports = probe(session, running)
     rest = {one.id: stored_samples(session, one, limits) for one in machines if one.id not in reports}
-    return {one: _said(report, limits) for one, report in reports.items()} | rest
+    return {one: _agent_source(report, limits) for one, report in reports.items()} | rest
 
 
-def _said(report: Report, limits: Thresholds) -> Source:
+def _agent_source(report: Report, limits: Thresholds) -> Source:
     engine = read_engine(report.engine) if report.engine else None
     if report.machine_now is None:
         return Source(None, None, "live", report.fault, engine=engine or EngineSaid(None, report.fault))

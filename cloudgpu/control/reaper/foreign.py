@@ -29,7 +29,7 @@ from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
-from cloudgpu.providers.patience import Silence
+from cloudgpu.providers.patience import UnansweredRounds
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ def _stopped(session: Session, one: Instance, why: str) -> str:
     session.check_lock(LOCK)
     with changing(unproved("stop", name_of(one))):
         session.ledger.append([_line(one, why, session.clock(), by(session, _owned(one), "stop"))])
-        return _proved(session, provider, one.id, _way(provider, one.id, one.market))
+        return _proved(session, provider, one.id, _stop_call(provider, one.id, one.market))
 
 
-def _way(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
+def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
     def ask() -> None:
         if isinstance(provider, Pausable):
             try:
@@ -115,7 +115,7 @@ def _way(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # 
 def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
     """Ask, again where nobody knows whether that arrived, until the machine is not billed; return its state."""
     deadline, pause, arrived = session.clock() + PROVED_WITHIN, 0.05, False
-    silence = Silence(session.clock)
+    silence = UnansweredRounds(session.clock)
     while True:
         try:
             if not arrived:
@@ -125,12 +125,12 @@ def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], Non
         except InstanceNotFound:
             return "terminated"
         except ProviderUnavailable as error:
-            last = silence.note(error)
+            last = silence.record(error)
         else:
             last = f"it was last seen {seen.state}"
             if not seen.billed:
                 return str(seen.state)
-        if session.clock() >= deadline or silence.lasts():
+        if session.clock() >= deadline or silence.end_round():
             raise ProviderUnavailable(f"Its stop was asked and is not proved: {last}", field="machine", value=id)
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)

@@ -197,7 +197,7 @@ def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
     )
 
 
-def _decision_findings(session: Session, found: Pass, machines: Iterable[Machine]) -> Iterator[Finding]:
+def _decision_findings(session: Session, found: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
     """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
     owners = {machine.id: machine.owner or "" for machine in machines}
     for one in found.decisions:

@@ -77,9 +77,9 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
             session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S
         )
     if found.unlisted:
-        found.answered |= _told_one_by_one(session, found.unlisted)
+        found.answered |= _query_unlisted(session, found.unlisted)
     to_judge = living_machines(session.ledger.machines()) + (_kept(session) if sweep else [])
-    answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
+    answered = found.answered | (_listed_resources(session, to_judge, found.unanswered) if sweep else set())
     return Snapshot(
         tuple(to_judge),
         answered,
@@ -91,7 +91,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     )
 
 
-def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
+def _query_unlisted(session: Session, unlisted: Collection[str]) -> set[str]:
     """Ask accounts that were silent for their machines by the ids; return those of which something is known now.
 
     A listing needs more than a machine's own region: which regions there are, say.
@@ -161,7 +161,7 @@ def _kept(session: Session) -> list[Machine]:
     return machines + [machine for machine in resources if machine.state == Kind.IMAGE]
 
 
-def _told_of(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
+def _listed_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
     silent = {gap.scope for gap in unanswered}
     kept = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]

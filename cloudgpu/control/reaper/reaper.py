@@ -21,8 +21,8 @@ from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
 from cloudgpu.control.reaper.observe import Snapshot, gather, observe_machines, rehearse, seen_of
-from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_rows
-from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
+from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_nodes
+from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_run
 from cloudgpu.control.session.guarding import own_run
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living_machines
@@ -100,7 +100,7 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
     except LedgerAway as error:
         return _without_ledger(session, request, begun, error)
     except LedgerUnavailable as error:  # one that refuses this user, say: nothing ends behind its back
-        return _told_away(session, request, error)
+        return _report_no_ledger(session, request, error)
     over(session)
     return found
 
@@ -109,7 +109,7 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
     """Make the run by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
     with going_on(session, fault) as aside:
         if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
-            return _told_away(session, request, fault)
+            return _report_no_ledger(session, request, fault)
         found = _reaped(session, request, begun)
         if aside.offer():
             over(session)
@@ -118,11 +118,11 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
     return replace(found, faults=(*found.faults, message))
 
 
-def _told_away(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
+def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
     """Say outside, and to owners once where nobody looks on, that no run can be made. Raises `fault`."""
-    from cloudgpu.control.outage.notices import notify_once, said_outside
+    from cloudgpu.control.outage.notices import notify_once, ping_no_run
 
-    said_outside(session)
+    ping_no_run(session)
     if request.cron:
         notify_once(session, error)
     raise error
@@ -142,10 +142,10 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> ReaperRu
         except LedgerAway:
             raise
         except CloudgpuError as error:
-            _broken_off(session, request, error.message)
+            _report_aborted(session, request, error.message)
             raise
         except Exception as defect:
-            _broken_off(session, request, f"a defect: {type(defect).__name__}: {defect}")
+            _report_aborted(session, request, f"a defect: {type(defect).__name__}: {defect}")
             raise
 
 
@@ -187,7 +187,7 @@ def _judged_only(session: Session, request: ReapOptions, begun: datetime) -> Rea
 def _passed(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
     judged = _judged(session, request, observe_machines(session, sweep=request.sweep))
-    found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
+    found = _execute_decisions(session, judged, judged.found(begun))  # before all that a full disk would refuse
     machines = session.ledger.billable_machines()
     if request.policy is None:
         session.ledger.append(list(changed_terms(session.home_terms, machines, session.clock())))
@@ -195,14 +195,14 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> ReaperRu
     found = replace(
         found,
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
-        sentences=(*found.sentences, *_said(repaired), *(left_over(session) if request.sweep else ())),
+        sentences=(*found.sentences, *_repair_lines(repaired), *(left_over(session) if request.sweep else ())),
     )
     found = replace(found, credits=tuple(read_credits(session, found.queried)))
     if request.cron:  # one by hand says nothing of the next
         session.own_run = own_run(session, request.interval, found.queried, (*found.unanswered, *found.not_queried))
     refused = deliver_all(session, found, judged.standings, machines)
     found = replace(found, undelivered=refused, duration=session.clock() - begun)
-    record_pass(session, found, cron=request.cron, sweep=request.sweep)
+    record_run(session, found, cron=request.cron, sweep=request.sweep)
     if request.sweep:
         gather(
             session,
@@ -211,7 +211,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> ReaperRu
     return found
 
 
-def _carried_out(session: Session, judged: _Judged, found: ReaperRun) -> ReaperRun:
+def _execute_decisions(session: Session, judged: _Judged, found: ReaperRun) -> ReaperRun:
     """Record what was decided, warn, renew, end; return the run with what came of it."""
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
@@ -252,7 +252,7 @@ def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[En
         return renewing.result(), outcome
 
 
-def _said(repaired: Repaired) -> list[str]:
+def _repair_lines(repaired: Repaired) -> list[str]:
     set_ = [f"{name}: it had no timer in the cloud; now it has one" for name in repaired.set]
     set_ += [f"{name}: its timer in the cloud is set to its renew-until" for name in repaired.moved]
     return set_ + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in repaired.dropped]
@@ -286,7 +286,7 @@ def _judged(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
         now, most = session.clock(), request.max_stops
         return decide(some, over, now, interval=request.interval, max_idle_stops=most, machines=machines)
 
-    decisions = judge(seen, cluster_rows(session, seen, at_work=False))
+    decisions = judge(seen, cluster_nodes(session, seen, at_work=False))
     return _Judged(sight, held, seen, reports, standing, judge, decisions, clashes)
 
 
@@ -297,7 +297,7 @@ def _reachable(judged: _Judged) -> dict[str, Machine]:
     return {machine.id: machine for machine in machines if machine.address and machine.id not in silent}
 
 
-def _broken_off(session: Session, request: ReapOptions, why: str) -> None:
+def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
     """Say outside and in the ledger that this run was not made; what ended it is what the user hears of."""
     from cloudgpu.control.alerts.health import ping
 

@@ -30,7 +30,7 @@ LOCK = "reaper"
 Judge = Callable[[Sequence[MachineView], Sequence[Machine]], list[Decision]]  # by all rows of the clusters among them
 
 
-def cluster_rows(session: Session, seen: Sequence[MachineView], *, at_work: bool = True) -> list[Machine]:
+def cluster_nodes(session: Session, seen: Sequence[MachineView], *, at_work: bool = True) -> list[Machine]:
     """Return the ledger's rows of all nodes of the clusters of these machines, those that have ended, too.
 
     Without `at_work`, not of a cluster on which a command works: that its launch is not whole yet is no news then.
@@ -80,7 +80,7 @@ def split_still_to_end(session: Session, items: Sequence[EndItem], judge: Judge)
     Between a sync and the lock somebody may have held a machine, extended its lease, or ended it.
     """
     latest = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
-    rows = cluster_rows(session, latest)
+    rows = cluster_nodes(session, latest)
     decisions = judge(latest, rows)
     judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
     return split_ends(judged, rows)
@@ -90,7 +90,7 @@ def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[l
     """Return those that are still to be ended, by a sync of now, and what came of the others."""
     outcome, now = Outcome(), session.clock()
     fresh = _seen_again(session, items, outcome)
-    rows = cluster_rows(session, fresh)
+    rows = cluster_nodes(session, fresh)
     again = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
     ends, others = split_ends(again, rows)
     outcome.add(others)

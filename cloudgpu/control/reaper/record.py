@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.guarding import own_home
-from cloudgpu.control.session.last_run import carried
+from cloudgpu.control.session.last_run import earlier
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.general_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
@@ -82,10 +82,10 @@ def _line(one: Decision, now: datetime) -> Draft:
     )
 
 
-def record_pass(session: Session, found: ReaperRun, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
+def record_run(session: Session, found: ReaperRun, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
     """Write that the run has ended, and how."""
     now, ok = session.clock(), found.is_complete_here
-    before = carried(session, ok=ok, sweep=sweep, now=now, read=found.credits)
+    before = earlier(session, ok=ok, sweep=sweep, now=now, read=found.credits)
     line = reap_finished(
         verb,
         now,
@@ -112,7 +112,7 @@ def record_pass(session: Session, found: ReaperRun, *, cron: bool, sweep: bool, 
 def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
     """Write that a run has broken off before it could judge anything."""
     now = session.clock()
-    before = carried(session, ok=False, sweep=sweep, now=now)
+    before = earlier(session, ok=False, sweep=sweep, now=now)
     line = reap_failed(
         "reap",
         why,

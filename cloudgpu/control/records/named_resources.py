@@ -7,7 +7,7 @@ from datetime import datetime
 
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import by, named_row
+from cloudgpu.control.team.authorization import by, ownership_of_named
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import resource_observed, resource_vanished, subject_of
 from cloudgpu.core.model.facts import Retained
@@ -93,7 +93,7 @@ def write_removed(session: Session, resource: ProviderResource) -> None:
     """Write that we have removed a thing, just now."""
     subject = subject_of(resource, session.provider(resource.account).identity(resource.region))
     machines = [machine for machine in named_resources(session.ledger) if machine.id == subject]
-    now, who = session.clock(), by(session, named_row(resource), "remove")
+    now, who = session.clock(), by(session, ownership_of_named(resource), "remove")
     session.ledger.append(
         [
             resource_vanished(machine, "removed and no longer there", now, ended=iso(now), who=who)

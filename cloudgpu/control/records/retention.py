@@ -28,7 +28,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.ledger.last_seen import retained_last_seen_at
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
-from cloudgpu.providers.patience import Silence, poll_until
+from cloudgpu.providers.patience import UnansweredRounds, poll_until
 from cloudgpu.views.ended import ended_error
 
 IMAGED_WITHIN = timedelta(minutes=30)
@@ -106,7 +106,7 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
     InstanceNotFound when no disk and no image of the machine is there.
     """
     deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
-    silence = Silence(session.clock)
+    silence = UnansweredRounds(session.clock)
     tell, done = _once(session, machine), None
     while True:
         before = done
@@ -121,8 +121,8 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as error:
-            last = silence.note(error)
-        if session.clock() >= deadline or silence.lasts():
+            last = silence.record(error)
+        if session.clock() >= deadline or silence.end_round():
             raise _not_yet(machine, last)
         if done == before:  # nothing has changed: wait for the provider
             session.pause(pause)
@@ -179,8 +179,8 @@ def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[Provid
         REMOVED_WITHIN,
         clock=session.clock,
         pause=session.pause,
-        last="it is still in use",
-        through=(LedgerUnavailable,),
+        last_message="it is still in use",
+        raised_at_once=(LedgerUnavailable,),
     )
 
 

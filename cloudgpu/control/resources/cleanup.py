@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.clusters.together import gravest
+from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as retention_records
@@ -100,12 +100,12 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     `snapshot`: an image of each disk is made first, and kept by name. Raises ProviderUnavailable where another cleaning
     is under way, LedgerUnavailable.
     """
-    going, others = _told_apart(session, [one for one in found if one.do is not Cleanup.STAY])
+    going, others = _split_by_owner(session, [one for one in found if one.do is not Cleanup.STAY])
     ended: dict[str, Cleaned] = {}
     left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
     with session.lock(ONE_AT_A_TIME, wait=False), changing(left):
         outcomes = [Cleaned(one, gone=False) for one in others]
-        for one in sorted(going, key=_place):
+        for one in sorted(going, key=_removal_order):
             if one.do is Cleanup.END and one.machine is not None:
                 before = ended.get(one.machine.id)
                 outcome = replace(before, orphan=one) if before else _tried(one, partial(_ended, session, one))
@@ -125,7 +125,7 @@ def clean_document(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansD
     document["removed"] = [_removed_value(one) for one in gone.values()]
     faults = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [fault.as_dict() for fault in faults]
-    return document, gravest(faults)
+    return document, worst_of(faults)
 
 
 def _removed_value(one: Cleaned) -> OrphanValue:
@@ -133,7 +133,7 @@ def _removed_value(one: Cleaned) -> OrphanValue:
     return orphan_value(one.orphan, None if image is None else (image.name, price_of(one.orphan)))
 
 
-def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
+def _split_by_owner(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return what this person may remove, and what stays since it is a colleague's."""
     authorization = authorization_of(session)
     rows = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in going]
@@ -145,7 +145,7 @@ def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan]
     return [one for one, row in rows if not authorization.is_member or authorization.owns(row)], stays
 
 
-def _place(one: Orphan) -> int:
+def _removal_order(one: Orphan) -> int:
     """Return when it is its turn: what can launch machines first, then what costs, then what that hung on."""
     kinds = [str(kind) for kind in _ORDER]
     return kinds.index(one.what) if one.what in kinds else len(kinds)

@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
 from cloudgpu.control.records.named_resources import record_resources, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
-from cloudgpu.control.team.authorization import check_may, named_row
+from cloudgpu.control.team.authorization import check_may, ownership_of_named
 from cloudgpu.core.model.identity import Unanswered, unanswered_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
@@ -128,7 +128,7 @@ def remove(session: Session, resource: ProviderResource) -> None:
 
     Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where it is not theirs to remove.
     """
-    check_may(session, named_row(resource), "remove")
+    check_may(session, ownership_of_named(resource), "remove")
     if resource.attached_to is not None:
         raise _used(session, resource)
     with changing(
@@ -167,7 +167,7 @@ def _unproved(resource: ProviderResource, last: str) -> StopUnproved:
 def until_gone(session: Session, gone: Callable[[], T | None], fault: Callable[[str], CloudgpuError]) -> T:
     """Return what `gone` returns once something is proved gone; raise what `fault` makes of the last word."""
     clock, pause = session.clock, session.pause
-    return poll_until(gone, fault, REMOVED_WITHIN, clock=clock, pause=pause, last="it is still there")
+    return poll_until(gone, fault, REMOVED_WITHIN, clock=clock, pause=pause, last_message="it is still there")
 
 
 def until_saved(
@@ -180,7 +180,7 @@ def until_saved(
         SAVED_WITHIN,
         clock=session.clock,
         pause=session.pause,
-        last="it is still being made",
+        last_message="it is still being made",
         first_s=0.5,
         longest_s=LONGEST_PAUSE_S,
     )

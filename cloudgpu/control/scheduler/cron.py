@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.scheduler.crontab_store import Table, Timers, find_tables, the_table
 from cloudgpu.control.scheduler.crontab_text import EVERY, Job, check_every
 from cloudgpu.control.scheduler.redaction import CARRIED, SECRETS
-from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import locks
@@ -129,7 +129,7 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
 
 def passes(session: Session) -> LastRun | None:
     """Return what the ledger says of the last run; None for none yet. Raises LedgerUnavailable."""
-    last = last_pass(session.ledger)
+    last = read_last_run(session.ledger)
     if last.at is None or last.latest is None:
         return None
     return {

@@ -189,14 +189,14 @@ def _credential(session: Session, account: str) -> Credential:
     try:
         provider = session.provider(account)
         if not isinstance(provider, HasLogin):
-            return _said(account, "needs none that could end", None, lasts=True)
+            return _credential_line(account, "needs none that could end", None, lasts=True)
         found = provider.login()
     except CloudgpuError as error:
-        return _said(account, error.message, None, lasts=False)
-    return _said(account, found.what, found.until, lasts=found.lasts)
+        return _credential_line(account, error.message, None, lasts=False)
+    return _credential_line(account, found.what, found.until, lasts=found.lasts)
 
 
-def _said(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Credential:
+def _credential_line(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Credential:
     return {"account": account, "what": what, "until": None if until is None else iso(until), "lasts": lasts}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, time, timedelta, tzinfo
 
-from cloudgpu.control.session.last_run import LastPass
+from cloudgpu.control.session.last_run import LastRun
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 
@@ -17,7 +17,7 @@ NIGHT = time(3)  # when a night's full sweep is due, where the user lives
 SHORTEST = timedelta(minutes=1)  # between two passes, however many machines are to end one after the other
 
 
-def pass_due(last: LastPass, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
+def run_due(last: LastRun, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
     """Return when the next run is due: `every` after the last, or as soon as something that was said falls due.
 
     What was said: when a machine would be ended, and when the grace of a warning is over. A last run of a time to
@@ -29,7 +29,7 @@ def pass_due(last: LastPass, machines: Iterable[Machine], every: timedelta, now:
     return max(last.at + min(every, SHORTEST), min([last.at + every, *due_times]))
 
 
-def own_pass_due(last: LastPass, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
+def own_run_due(last: LastRun, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
     """Return when `home` makes its next run, where one is `due` by what all of them have made.
 
     Another home's is as good as its own where its computer stays on and it checked all accounts that this one checks
@@ -55,7 +55,7 @@ def _due_times(machine: Machine) -> Iterable[datetime]:
             yield from_iso(text)
 
 
-def sweep_due(last: LastPass, zone: tzinfo, now: datetime) -> bool:
+def sweep_due(last: LastRun, zone: tzinfo, now: datetime) -> bool:
     """Say whether no full sweep was made since the last night began, three o'clock in `zone`."""
     return last.sweep_at is None or last.sweep_at < last_night(zone, now) or last.sweep_at > now
 

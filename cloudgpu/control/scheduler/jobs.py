@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.scheduler.due import own_pass_due, pass_due, prices_due, sweep_due
+from cloudgpu.control.scheduler.due import own_run_due, prices_due, run_due, sweep_due
 from cloudgpu.control.session.guarding import own_home
-from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.reaper.result import ReaperRun
@@ -54,8 +54,8 @@ def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], N
         Job(
             "pass",
             every,
-            lambda session: _pass_due(session, every),
-            lambda session: make_pass(session, every),
+            lambda session: _run_due(session, every),
+            lambda session: reap_once(session, every),
             min(SOON, every),
         ),
         Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
@@ -73,12 +73,12 @@ def _now(session: Session) -> datetime:
     return session.clock()
 
 
-def _pass_due(session: Session, every: timedelta) -> datetime:
-    last, now = last_pass(session.ledger), session.clock()
-    return own_pass_due(last, pass_due(last, session.ledger.machines(), every, now), own_home(session), every, now)
+def _run_due(session: Session, every: timedelta) -> datetime:
+    last, now = read_last_run(session.ledger), session.clock()
+    return own_run_due(last, run_due(last, session.ledger.machines(), every, now), own_home(session), every, now)
 
 
-def make_pass(session: Session, every: timedelta) -> str:
+def reap_once(session: Session, every: timedelta) -> str:
     """Make one run, a full sweep where the night's is due; return its summary, nothing where another one makes one.
 
     Whether it is due is asked again under a lock of all watches: else two of them would both make it, one after the
@@ -88,9 +88,9 @@ def make_pass(session: Session, every: timedelta) -> str:
 
     try:
         with session.lock(WATCHES, wait=False):
-            if _pass_due(session, every) > session.clock():
+            if _run_due(session, every) > session.clock():
                 return ""
-            swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
+            swept = sweep_due(read_last_run(session.ledger), zone_of(session.settings.tz), session.clock())
             done = reap(session, ReapOptions(sweep=swept, cron=True, interval=every))
     except LedgerAway as error:
         if error.field != "lock":
@@ -188,7 +188,7 @@ class ReportDelay:
 
         at, now = report_due(session), session.clock()  # in this order: what is due now is not still to come
         month, _ = month_due(now, zone_of(session.settings.tz))
-        last = last_pass(session.ledger).at
+        last = read_last_run(session.ledger).at
         if at > now or (last is not None and last >= month.end):
             self.since = None
             return at

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.control.budgets.store import budgets, standings
-from cloudgpu.control.session.last_run import LastPass, last_pass, runs
+from cloudgpu.control.session.last_run import LastRun, read_last_run, runs
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import from_iso
@@ -41,7 +41,7 @@ def exposition(session: Session, ran: Mapping[str, int], faults: Mapping[str, in
     families = [
         *_of_machines(machines, now),
         *_of_budgets(session),
-        *_of_passes(last_pass(session.ledger)),
+        *_of_passes(read_last_run(session.ledger)),
         _counter("watch_jobs", "Jobs that this process has begun.", (({"job": name}, n) for name, n in ran.items())),
         _counter("watch_faults", "Jobs of it that failed.", (({"job": name}, n) for name, n in faults.items())),
         _counter(
@@ -91,7 +91,7 @@ def _of_budgets(session: Session) -> Iterator[Family]:
     yield _gauge("budget_limit_usd", "A budget's limit.", limits)
 
 
-def _of_passes(last: LastPass) -> Iterator[Family]:
+def _of_passes(last: LastRun) -> Iterator[Family]:
     if last.latest is None or last.at is None:
         return
     took = last.latest.body.get("took_s")

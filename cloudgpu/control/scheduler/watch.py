@@ -25,10 +25,10 @@ from apscheduler.triggers.interval import IntervalTrigger
 from cloudgpu.control.outage.notices import notify_once
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.cron import passes
-from cloudgpu.control.scheduler.due import pass_due, slept
+from cloudgpu.control.scheduler.due import run_due, slept
 from cloudgpu.control.scheduler.jobs import LOCK, Job, the_jobs
 from cloudgpu.control.session.base import Tell, utc_now
-from cloudgpu.control.session.last_run import last_pass, overdue
+from cloudgpu.control.session.last_run import overdue, read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
@@ -146,7 +146,7 @@ class Watch:
                 left = job.due(session) - session.clock()
                 wait = min(left, job.every) if left > timedelta() else job.retry
         except LedgerMoved as error:
-            self._left_behind(job, error)
+            self._ledger_moved(job, error)
         except CloudgpuError as error:
             self._fault(job, f"{error.message} {error.next or ''}", for_all=isinstance(error, LedgerAway))
         except Exception as defect:  # noqa: BLE001  (one job's defect must not end the others)
@@ -180,7 +180,7 @@ class Watch:
         if not is_known:
             self._tell(f"{job.name} failed and is tried again: {message.strip()}")
 
-    def _left_behind(self, job: Job, fault: LedgerMoved) -> None:
+    def _ledger_moved(self, job: Job, fault: LedgerMoved) -> None:
         """End the watch where the ledger has moved, but try once again: config.toml is changed after the move."""
         if job.name in self._moved:
             self.moved = fault
@@ -192,7 +192,7 @@ class Watch:
         """Yield a session of its own: the settings are read anew, and a ledger that was away is found again."""
         session = open_session(self._environ, clock=self._clock, tell=self._tell)
         try:
-            session.check_there()
+            session.check_home()
             with _telling(job, session):
                 session.ledger.check_in_use()
                 yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
@@ -328,7 +328,7 @@ def status_value(session: Session, every: timedelta) -> WatchDocument:
 
 
 def _next(session: Session, machines: list[Machine], every: timedelta, now: datetime) -> datetime:
-    return max(now, pass_due(last_pass(session.ledger), machines, every, now))
+    return max(now, run_due(read_last_run(session.ledger), machines, every, now))
 
 
 def _files(directory: Path) -> list[Path]:

@@ -33,18 +33,18 @@ def used_accounts(session: Session) -> list[str]:
     stands for an account of another name here, as it does on another computer of the same person, is left out.
     """
     names, used, other = session.names(), set[str](), dict[tuple[str, ...], Machine]()
-    for machine in used_rows(session):
+    for machine in recent_machines(session):
         name = names.account(machine.account)
         if name in used or session.account(name) is not None:
             used.add(name)
         elif machine.owner == session.settings.owner:  # a colleague's is no business of ours
-            other[_place(machine)] = machine
+            other[_account_and_region(machine)] = machine
     if other:
         used |= {names.account(machine.account) for machine in _not_here(session, list(other.values()))}
     return sorted(used.union(accounts_here(session)))
 
 
-def _place(machine: Machine) -> tuple[str, ...]:
+def _account_and_region(machine: Machine) -> tuple[str, ...]:
     identity = machine.identity or RecordedIdentity("", machine.id, "")
     return machine.account, machine.provider, machine.region or "", identity.kind, identity.id
 
@@ -57,7 +57,7 @@ def _not_here(session: Session, machines: list[Machine]) -> list[Machine]:
     return [machine for machine in machines if machine.id in faults]
 
 
-def used_rows(session: Session) -> list[Machine]:
+def recent_machines(session: Session) -> list[Machine]:
     """Return what the ledger knows that is not over, or has been for less than `LOOKED_BACK`, in all accounts.
 
     Without what had ended when its account was retired.

@@ -55,7 +55,7 @@ class SessionBase:
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
     tell_waits: Tell | None = None  # who is told what is waited for, where `report` tells nobody
     for_lab: bool = False  # a run is under way, which acts for the lab, whoever runs it
-    apart: bool = False  # the ledger is away, and what stands in for it waits to be written
+    ledger_away: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one
     own_run: ScheduledRun | None = None  # the one of the reaper that is under way here, not recorded yet
     identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
@@ -126,7 +126,7 @@ class SessionBase:
         home = self.home.provider(configured.provider, account)
         options, ledger = dict(configured.options), self.ledger
         called = self.names().hosts_of(account)
-        whose = ("", lambda: ledger.id, self._told)
+        whose = ("", lambda: ledger.id, self._report_line)
         with suppress(LedgerUnavailable):  # what only asks an account does without
             whose = (ledger.id, *whose[1:])
         made = ProviderSettings(
@@ -160,7 +160,7 @@ class SessionBase:
         """Say what is waited for, also where nothing else is said."""
         (self.tell_waits or self.report)(sentence)
 
-    def _told(self, sentence: str) -> None:
+    def _report_line(self, sentence: str) -> None:
         self.report(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
 
     def account(self, name: str) -> Account | None:
@@ -201,20 +201,20 @@ class SessionBase:
             try:
                 both.enter_context(locks.lock(self.home.locks, name, wait=wait))
             except LedgerUnavailable:
-                if not self.apart:  # else no lock can be made on a full disk: `AsideLedger.hold` takes one elsewhere
+                if not self.ledger_away:  # else a full disk may refuse a lock: `AsideLedger.hold` takes one elsewhere
                     raise
             both.enter_context(self.ledger.lock(name, wait=wait))
             yield
 
     def is_locked(self, name: str) -> bool:
         """Say whether a living process holds the lock `name`, this one too, here or at another client."""
-        with suppress(*[LedgerUnavailable] if self.apart else []):
+        with suppress(*[LedgerUnavailable] if self.ledger_away else []):
             return locks.is_locked(self.home.locks, name) or self.ledger.is_locked(name)
         return False
 
     def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where the lock `name`, which this process held by `lock`, is lost unawares."""
-        if not self.apart:  # else a full disk may have refused the file of the lock
+        if not self.ledger_away:  # else a full disk may have refused the file of the lock
             locks.check(self.home.locks, name)
         self.ledger.check_lock(name)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from cloudgpu.access.files import locked, write_whole
 from cloudgpu.control.session.base import SessionBase
 from cloudgpu.control.session.identity import identity_of
-from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Offer
@@ -105,7 +105,7 @@ def own_run(
 
 def scheduled(session: SessionBase) -> tuple[ScheduledRun, ...]:
     """Return the latest scheduled runs of all homes, with the one that is under way here. Raises as the ledger."""
-    return with_run(last_pass(session.ledger).scheduled, session.own_run, session.clock())
+    return with_run(read_last_run(session.ledger).scheduled, session.own_run, session.clock())
 
 
 def run_of_launch(session: SessionBase, offer: Offer) -> ScheduledRun | None:

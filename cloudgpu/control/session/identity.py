@@ -279,11 +279,11 @@ def _not_reachable(session: SessionBase, machine: Machine, here: AccountIdentity
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
     belongs, there = ("runs on", f"on {of}") if is_on_computer(machine) else ("belongs to", f"where an account is {of}")
     ask = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
-    remedy = _own_way(machine, there) if is_mine(session, machine) else f"{ask}, or run this {there}."
+    remedy = _owner_remedy(machine, there) if is_mine(session, machine) else f"{ask}, or run this {there}."
     return NotReachableHere(f"{machine.name} {belongs} {of}; {but}.", field="name", value=machine.name, next=remedy)
 
 
-def _own_way(machine: Machine, there: str) -> str:
+def _owner_remedy(machine: Machine, there: str) -> str:
     """Return what the owner of a machine can do whose account, or computer, is another one here."""
     way = f"Run this {there}."
     if is_of_a_region(machine):

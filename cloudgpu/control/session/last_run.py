@@ -28,7 +28,7 @@ _ASLEEP = frozenset({"stopped", "deallocated", "terminated"})
 
 
 @dataclass(frozen=True, slots=True)
-class LastPass:
+class LastRun:
     """What the ledger says of passes: the latest, when one last succeeded, when one last swept. None: never."""
 
     latest: Event | None = None
@@ -66,19 +66,19 @@ class LastPass:
         return None if self.latest is None else bool(self.latest.body.get("ok"))
 
 
-def last_pass(ledger: Ledger) -> LastPass:
+def read_last_run(ledger: Ledger) -> LastRun:
     """Return what the ledger says of passes: one line is read, for each carries what those before it have said."""
     line = ledger.last(SUBJECT)
     if line is None:
-        return LastPass()
+        return LastRun()
     if line.kind == KIND and {"ok_at", "sweep_at"} <= line.body.keys():
-        return LastPass(line, _time(line.body["ok_at"]), _time(line.body["sweep_at"]))
+        return LastRun(line, _time(line.body["ok_at"]), _time(line.body["sweep_at"]))
     return _told(ledger.events(SUBJECT))
 
 
 def are_made(ledger: Ledger, now: datetime) -> bool:
     """Say whether runs are being made: one has succeeded lately."""
-    ok_at = last_pass(ledger).ok_at
+    ok_at = read_last_run(ledger).ok_at
     return ok_at is not None and now - ok_at < TOO_LONG
 
 
@@ -86,17 +86,17 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else from_iso(text)
 
 
-def _told(lines: Iterable[Event]) -> LastPass:
-    found = LastPass()
+def _told(lines: Iterable[Event]) -> LastRun:
+    found = LastRun()
     for line in lines:
         if line.kind == KIND:
             at, ok = from_iso(line.occurred_at), bool(line.body.get("ok"))
             swept = ok and bool(line.body.get("sweep"))
-            found = LastPass(line, at if ok else found.ok_at, at if swept else found.sweep_at)
+            found = LastRun(line, at if ok else found.ok_at, at if swept else found.sweep_at)
     return found
 
 
-class Carried(NamedTuple):
+class Earlier(NamedTuple):
     """What the line of a run carries of those before it."""
 
     ok_at: str | None
@@ -105,16 +105,16 @@ class Carried(NamedTuple):
     left: list[CreditRecord]  # the credit of each account as it was last read
 
 
-def carried(session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[KnownCredit] = ()) -> Carried:
+def earlier(session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[KnownCredit] = ()) -> Earlier:
     """Return what the line of a run that ends `now` carries of those before it; `read` are credits as it found them."""
     from cloudgpu.core.budgets.credit import latest_credits
     from cloudgpu.core.policies.runs import with_run
 
-    before = last_pass(session.ledger)
+    before = read_last_run(session.ledger)
     runs, known = before.scheduled, (*before.credits, *read)
     ok_at = now if ok else before.ok_at
     sweep_at = now if ok and sweep else before.sweep_at
-    return Carried(
+    return Earlier(
         None if ok_at is None else iso(ok_at),
         None if sweep_at is None else iso(sweep_at),
         [one.record() for one in with_run(runs, session.own_run, now)],
@@ -122,13 +122,13 @@ def carried(session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read:
     )
 
 
-def overdue(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
+def overdue(session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None) -> str | None:
     """Return the sentence that no run has succeeded for 26 hours while machines run; None where all is well.
 
     `machines` are those of the ledger, `last` the last run, where the caller has them. Within 26 hours of the first
     launch nothing is said. Raises LedgerUnavailable.
     """
-    now, last = session.clock(), last or last_pass(session.ledger)
+    now, last = session.clock(), last or read_last_run(session.ledger)
     if last.ok_at is not None and abs(now - last.ok_at) < TOO_LONG:  # one far ahead was made by a wrong clock
         return None
     machines = session.ledger.machines() if machines is None else machines
@@ -148,7 +148,7 @@ def _first(machines: Iterable[Machine]) -> datetime:
 
 
 def unguarded_machines(
-    session: SessionBase, machines: Iterable[Machine], last: LastPass | None = None
+    session: SessionBase, machines: Iterable[Machine], last: LastRun | None = None
 ) -> list[tuple[Machine, str]]:
     """Return those of these machines that only scheduled runs end and that none guards now, each with why.
 
@@ -160,14 +160,14 @@ def unguarded_machines(
     from cloudgpu.core.policies.runs import guarding_run, missing_for_guard, with_run
 
     now = session.clock()
-    known = with_run((last or last_pass(session.ledger)).scheduled, session.own_run, now)
+    known = with_run((last or read_last_run(session.ledger)).scheduled, session.own_run, now)
     scopes = ((machine, scope_of_row(machine)) for machine in alone)
     return [
         (one, missing_for_guard(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None
     ]
 
 
-def unguarded(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
+def unguarded(session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None) -> str | None:
     """Return the sentence that a machine which only scheduled runs end is guarded by none; None where all is well.
 
     `machines` are those that are there, where the caller has them. Raises LedgerUnavailable.
@@ -180,7 +180,7 @@ def unguarded(session: SessionBase, machines: list[Machine] | None = None, last:
     return f"Only scheduled runs of the reaper can end {names}, and {left[0][1]}. {way}"
 
 
-def _sentence(last: LastPass, now: datetime, awake: int) -> str:
+def _sentence(last: LastRun, now: datetime, awake: int) -> str:
     machines = "a machine runs" if awake == 1 else f"{awake} machines run"
     if last.ok_at is None:
         since = "No run of the reaper has succeeded yet"

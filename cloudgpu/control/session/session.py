@@ -53,7 +53,7 @@ class Session(SessionBase):
 
         What stands in for a ledger that is away is shared by all of them.
         """
-        if self.apart:
+        if self.ledger_away:
             yield self._own(self.ledger)
             return
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
@@ -65,7 +65,7 @@ class Session(SessionBase):
     def _own(self, ledger: Ledger) -> Session:
         own = Session(self.home, self.settings, ledger, self.clock, self.report, self.pause, self._providers)
         own.found, own.tell_waits = self.found, self.tell_waits
-        own.for_lab, own.apart = self.for_lab, self.apart
+        own.for_lab, own.ledger_away = self.for_lab, self.ledger_away
         return own
 
     def find(self, name: str | None, *, ended: bool = False, running: bool = False) -> Machine:
@@ -140,7 +140,7 @@ class Session(SessionBase):
 
     def integrity_problem(self) -> str | None:
         """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a sync found."""
-        found = self.ledger.suspect()
+        found = self.ledger.integrity_problem()
         if found is not None:
             return found
         last = self.ledger.last("ledger")
@@ -160,7 +160,7 @@ class Session(SessionBase):
             return f"{moved.message} {moved.next}"
         return None
 
-    def check_there(self) -> None:
+    def check_home(self) -> None:
         """Raise LedgerUnavailable where this home is gone, for whoever works with nobody looking on.
 
         A disk that is not mounted, mostly: a new ledger there would know of no machine, and say that all is well.

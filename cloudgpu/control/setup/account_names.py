@@ -43,7 +43,7 @@ class AccountOrHost:
         table = value_at(found.table, ("accounts", self.account))
         return table is not None and (self.host is None or self.host in hosts_in(table))
 
-    def rows(self, session: Session, machines: Iterable[Machine]) -> Iterator[Machine]:
+    def machines_of(self, session: Session, machines: Iterable[Machine]) -> Iterator[Machine]:
         """Yield those of these rows that the ledger has there, by names alone; a colleague's are left out."""
         names = session.names()
         for machine in machines:
@@ -54,7 +54,7 @@ class AccountOrHost:
                 yield machine
 
 
-def find_place(session: Session, found: ExistingSetup, text: str, option: str) -> AccountOrHost:
+def find_account_or_host(session: Session, found: ExistingSetup, text: str, option: str) -> AccountOrHost:
     """Return what is meant by `text`: an account, a host, or `ACCOUNT/HOST`.
 
     Raises InvalidRequest for what neither config.toml nor the ledger knows, and for a host's name that two have.

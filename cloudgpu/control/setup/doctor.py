@@ -211,7 +211,7 @@ def _extras() -> Iterator[Check]:
     for extra, modules in SDKS.items():
         if extra not in here:
             continue
-        missing = [module for module in modules if not _there(module)]
+        missing = [module for module in modules if not _is_installed(module)]
         if not missing:
             yield Check(f"extra {extra}", Verdict.OK, "installed")
         else:
@@ -232,7 +232,7 @@ def _plugins(session: Session) -> Iterator[Check]:
             yield Check(f"plug-in {kind}", Verdict.NOTE, "installed, but no account of it is configured", way)
 
 
-def _there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

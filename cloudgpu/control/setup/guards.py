@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from cloudgpu.control.session.identity import reachable
-from cloudgpu.control.session.last_run import TOO_LONG, last_pass, runs
+from cloudgpu.control.session.last_run import TOO_LONG, read_last_run, runs
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.machine import Machine, not_none
@@ -101,7 +101,7 @@ def _timer(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
 
 def _reaper(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
     """Return what is to be said of passes, and whether they are made: one lately, and somebody who makes the next."""
-    last, now = last_pass(session.ledger), session.clock()
+    last, now = read_last_run(session.ledger), session.clock()
     where = _installed(session, environ)
     by = f", made by {where}" if where else ", and cron has none here"
     if last.ok_at is None:

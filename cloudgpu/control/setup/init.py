@@ -46,7 +46,7 @@ class ExistingSetup:
     settings: Settings
     table: Mapping[str, Any]
 
-    def default_value(self, name: str) -> str:
+    def current_value(self, name: str) -> str:
         """Return what a setting is now, or would be without a line, as a person types it; empty for not known."""
         if name in FIGURES:
             found = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))
@@ -338,10 +338,10 @@ def missing_extras() -> tuple[str, ...]:
     """Return the extras that are not installed, of the providers that this version has."""
     from cloudgpu.providers.registry import kinds
 
-    return tuple(extra for extra, modules in SDKS.items() if extra in kinds() and not all(map(_there, modules)))
+    return tuple(extra for extra, modules in SDKS.items() if extra in kinds() and not all(map(_is_installed, modules)))
 
 
-def _there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

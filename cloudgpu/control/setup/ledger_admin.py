@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync import SyncResult, sync_all
-from cloudgpu.control.session.accounts import used_rows
+from cloudgpu.control.session.accounts import recent_machines
 from cloudgpu.control.session.identity import by_account, identity_of
 from cloudgpu.control.session.reachable import remembered
 from cloudgpu.core.events.general_lines import ledger_doubted
@@ -71,7 +71,7 @@ def _path(file: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Resolution:
     """What a sync found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
 
     look: SyncResult
@@ -134,18 +134,18 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
     }
 
 
-def settle_ledger(session: Session, problem: str) -> Settled:
+def settle_ledger(session: Session, problem: str) -> Resolution:
     """Ask every account, take up what is there, and take the ledger's present end as the true one.
 
     Raises LedgerUnavailable when an account did not answer: what it has is then not known. An account that is not here
     (a colleague's) has to be looked at from where it is, after the doubt was written down.
     """
     known = known_here(session)
-    look = _settled(session, problem)
-    return Settled(look, tuple(accounts_not_queried(session, known, look.asked)))
+    look = _resolve(session, problem)
+    return Resolution(look, tuple(accounts_not_queried(session, known, look.asked)))
 
 
-def _settled(session: Session, doubt: str) -> SyncResult:
+def _resolve(session: Session, doubt: str) -> SyncResult:
     if session.ledger.head()[0] == 0:  # the file is gone: a sync can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
@@ -154,7 +154,7 @@ def _settled(session: Session, doubt: str) -> SyncResult:
     since = _written(session, doubt)
     look = sync_all(session)
     _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere)])
-    _check_looked_at(session, since)
+    _check_synced(session, since)
     session.ledger.settle(doubt)
     return look
 
@@ -168,10 +168,10 @@ def _written(session: Session, doubt: str) -> int:
     return last.seq
 
 
-def _check_looked_at(session: Session, since: int) -> None:
+def _check_synced(session: Session, since: int) -> None:
     """Raise LedgerUnavailable for an account that no account here is, and that nobody has looked at since this line."""
-    _, faults = by_account(session, used_rows(session))
-    away = [machine for machine in used_rows(session) if isinstance(faults.get(machine.id), NotReachableHere)]
+    _, faults = by_account(session, recent_machines(session))
+    away = [machine for machine in recent_machines(session) if isinstance(faults.get(machine.id), NotReachableHere)]
     for machine in away:
         last = session.ledger.last(scope_of_row(machine))
         if last is None or last.seq <= since:
@@ -215,7 +215,7 @@ class KnownAccount:
 
 def known_here(session: Session) -> list[KnownAccount]:
     """Return the accounts that this home knows, each once. A sync overwrites what it last said: ask before it."""
-    found = [*_saved(session), *_waiting(session), *_said(session)]
+    found = [*_saved(session), *_waiting(session), *_known_accounts(session)]
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 
 
@@ -238,7 +238,7 @@ def _now(session: Session, account: str, region: str | None) -> Iterator[tuple[s
     yield found.kind, found.id
 
 
-def _said(session: Session) -> Iterator[KnownAccount]:
+def _known_accounts(session: Session) -> Iterator[KnownAccount]:
     for account, regions in remembered(session).items():
         for region, (kind, id_) in regions.items():
             why = f"`{account}` here was that account, and no account here is that one now"
@@ -246,7 +246,7 @@ def _said(session: Session) -> Iterator[KnownAccount]:
 
 
 def _saved(session: Session) -> Iterator[KnownAccount]:
-    for token, _ in saved.waiting(session.home.attempts):
+    for token, _ in saved.unresolved(session.home.attempts):
         try:
             call = saved.load(session.home.attempts, token)
         except LedgerUnavailable:  # said by whoever settles it

@@ -37,7 +37,7 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
             does_without = f"{fault.message} cloudgpu does without, and says so where it matters."
             yield Check(name, Verdict.NOTE, does_without, fault.next)
     if not lacking:
-        yield Check(name, Verdict.OK, _said(found))
+        yield Check(name, Verdict.OK, _summary(found))
 
 
 def finding_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
@@ -103,7 +103,7 @@ def document(kind: str) -> str:
     return str(next(directory.glob(f"{kind}-launch.*"), directory / f"{kind}-launch.json"))
 
 
-def _said(found: Sequence[Permission]) -> str:
+def _summary(found: Sequence[Permission]) -> str:
     allowed = sum(one.allowed is True for one in found)
     unknown = len([one for one in found if one.allowed is None])
     rest = f"; {unknown} cannot be asked without a machine of cloudgpu's own (doctor --live asks them)"

@@ -12,7 +12,7 @@ from cloudgpu.control.budgets.store import pass_budgets
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
-from cloudgpu.control.setup.account_names import AccountOrHost, find_place
+from cloudgpu.control.setup.account_names import AccountOrHost, find_account_or_host
 from cloudgpu.core.events.general_lines import account_renamed
 from cloudgpu.core.model.identity import account_text, is_on_computer, is_reachable_here
 from cloudgpu.core.model.machine import Machine
@@ -47,7 +47,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     computer; ProviderUnavailable where that cannot be asked now.
     """
     found = init.find_existing_setup(environ)
-    target = find_place(session, found, old, FIELD)
+    target = find_account_or_host(session, found, old, FIELD)
     if new in (old, target.name):
         raise InvalidRequest("That is its name already.", field=FIELD, value=new, next="Give it a new name.")
     if not NAME.fullmatch(new):
@@ -60,13 +60,13 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
             value=new,
             next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {target.name}.",
         )
-    rows = tuple(target.rows(session, session.ledger.billable_machines()))
+    rows = tuple(target.machines_of(session, session.ledger.billable_machines()))
     machines = tuple(row for row in rows if not row.is_named_resource and is_reachable_here(row))
     _check_files(target, machines)
     draft = _renamed(found, target, new) if target.is_in(found) else None
     if draft is None:
         if not there.is_in(found):
-            find_place(session, found, new, FIELD)  # says what there is
+            find_account_or_host(session, found, new, FIELD)  # says what there is
             raise InvalidRequest(
                 f"config.toml has neither {target.text} nor {there.text}.",
                 field=FIELD,
@@ -74,7 +74,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
                 next=f"Add {there.text} to config.toml, or put {target.text} back.",
             )
         _check_same(session, there, rows)
-        draft = _usual(found, target, new)
+        draft = _rename_default(found, target, new)
     return Renaming(target, new, rows, machines, draft, tuple(_notes(session, found, draft, target)))
 
 
@@ -124,20 +124,20 @@ def _renamed(found: init.ExistingSetup, target: AccountOrHost, new: str) -> init
     text = found.text or ""
     if target.host is None:
         text = renamed_table(text, ("accounts", target.account), new)
-        return init.drafted(found, _with_usual(text, found, target, new))
+        return init.drafted(found, _with_new_default(text, found, target, new))
     path = ("accounts", target.account, "hosts")
     entries = value_at(found.table, path)
     hosts = [entry | {"name": new} if entry.get("name") == target.host else entry for entry in entries]
     return init.drafted(found, with_value(text, path, hosts))
 
 
-def _usual(found: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft | None:
+def _rename_default(found: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft | None:
     """Return the file where `account = ...` has the new name; None where it needs no change."""
-    text = _with_usual(found.text or "", found, target, new)
+    text = _with_new_default(found.text or "", found, target, new)
     return init.drafted(found, text) if text != found.text else None
 
 
-def _with_usual(text: str, found: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
+def _with_new_default(text: str, found: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
     is_usual = target.host is None and value_at(found.table, ("account",)) == target.account
     return with_value(text, ("account",), new) if is_usual else text
 
@@ -172,7 +172,7 @@ def _notes(
         return
     for budget in pass_budgets(session)[0]:
         if budget.scope.account == target.account:
-            where = f" in {budget.place}" if budget.place else f": cloudgpu budget set {budget.name}"
+            where = f" in {budget.file}" if budget.file else f": cloudgpu budget set {budget.name}"
             yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"
     table = found.table if draft is None else init.table_of(draft)
     for key in _naming(table, target.account):

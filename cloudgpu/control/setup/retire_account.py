@@ -14,7 +14,7 @@ from cloudgpu.control.session.accounts import found_here
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
-from cloudgpu.control.setup.account_names import AccountOrHost, find_place
+from cloudgpu.control.setup.account_names import AccountOrHost, find_account_or_host
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
 from cloudgpu.core.events.general_lines import account_forgotten
 from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_on_computer
@@ -66,12 +66,12 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
     be asked and does not answer.
     """
     found = init.find_existing_setup(environ)
-    target = find_place(session, found, name, "--forget")
+    target = find_account_or_host(session, found, name, "--forget")
     return _of_account(session, found, target.account) if target.host is None else _of_host(session, found, target)
 
 
 def _of_host(session: Session, found: init.ExistingSetup, target: AccountOrHost) -> Farewell:
-    machines = list(target.rows(session, session.ledger.billable_machines()))
+    machines = list(target.machines_of(session, session.ledger.billable_machines()))
     lost = tuple(machine for machine in machines if machine.terminated_at is None)
     for machine in lost:
         check_lost(session, machine, "--forget")
@@ -88,12 +88,12 @@ def _without_host(found: init.ExistingSetup, target: AccountOrHost) -> init.Draf
 def _of_account(session: Session, found: init.ExistingSetup, account: str) -> Farewell:
     draft = _without(found, account) if value_at(found.table, ("accounts", account)) is not None else None
     if draft is None and account in found.settings.accounts:
-        raise _always_there(account, found.settings.accounts[account].provider)
+        raise _cannot_retire(account, found.settings.accounts[account].provider)
     asked = draft is not None or account in found_here(session)
-    beside = _look(session, account, configured=draft is not None) if asked else []
+    beside = _what_costs(session, account, configured=draft is not None) if asked else []
     bills = session.ledger.billable_machines()
     whose = AccountScope(session, account).ask_of(bills) if asked else None
-    rows = _rows_of(session, bills, account, whose)
+    rows = _recorded(session, bills, account, whose)
     if whose is not None and whose.fault is not None:
         raise _not_known(account, whose.fault.message, configured=draft is not None)
     lost = _lost(session, rows) if not asked else ()
@@ -131,7 +131,7 @@ def _check_no_files(session: Session, machine: Machine) -> None:
         )
 
 
-def _rows_of(session: Session, machines: Iterable[Machine], account: str, whose: AccountScope | None) -> list[Machine]:
+def _recorded(session: Session, machines: Iterable[Machine], account: str, whose: AccountScope | None) -> list[Machine]:
     """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
     names = session.names()
     return [
@@ -155,7 +155,7 @@ def forget(session: Session, farewell: Farewell) -> str:
     account, at = farewell.account, iso(session.clock())
 
     def decide(view: Any) -> list[Any]:
-        machines = _rows_of(session, view.billable_machines(), account, farewell.whose)
+        machines = _recorded(session, view.billable_machines(), account, farewell.whose)
         _check_costs_nothing(account, machines)
         return [account_forgotten(account, farewell.provider, machines, platform.node(), session.clock())]
 
@@ -191,11 +191,11 @@ def _without(found: init.ExistingSetup, account: str) -> init.Draft:
     made = init.drafted(found, text)
     after = init.settings_of(made)
     if account in after.accounts:
-        raise _always_there(account, after.accounts[account].provider)
+        raise _cannot_retire(account, after.accounts[account].provider)
     return made
 
 
-def _look(session: Session, account: str, *, configured: bool) -> list[str]:
+def _what_costs(session: Session, account: str, *, configured: bool) -> list[str]:
     """Look at an account; return what of this ledger costs there, or can, beside its rows."""
     look, provider = sync_accounts(session, [account], retained=True), session.provider(account)
     for sentence in look.sentences:
@@ -237,7 +237,7 @@ def _check_costs_nothing(account: str, machines: list[Machine], beside: Sequence
     raise InvalidRequest(message, field="--forget", value=account, next=remedy)
 
 
-def _always_there(account: str, kind: str) -> InvalidRequest:
+def _cannot_retire(account: str, kind: str) -> InvalidRequest:
     why = (
         "this computer is always an account" if kind == "local" else f'provider = "{kind}" in config.toml stands for it'
     )

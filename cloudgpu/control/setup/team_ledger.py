@@ -44,7 +44,7 @@ def document(found: Sharing) -> TeamLedgerDocument:
         "ready": found.stands,
         "members": list(found.members),
         "payers": list(found.payers),
-        "missing": [{"message": one.said, "statement": one.statement, "by": one.by} for one in found.missing],
+        "missing": [{"message": one.message, "statement": one.statement, "by": one.by} for one in found.missing],
         "notes": list(found.remarks),
     }
 
@@ -58,7 +58,7 @@ def team_checks(session: Session) -> Iterator[Check]:
     if found is None:
         return
     for one in found.missing:
-        yield Check("team", Verdict.FAIL, one.said, _way(one), LedgerDenied.exit_code)
+        yield Check("team", Verdict.FAIL, one.message, _remedy(one), LedgerDenied.exit_code)
     if found.team is None:
         message = f"its tables belong to {found.owner}" if found.owner else "it has no tables yet"
         yield Check("team", Verdict.OK, f"nobody shares the ledger: {message}")
@@ -69,5 +69,5 @@ def team_checks(session: Session) -> Iterator[Check]:
         yield Check("team", Verdict.WARN, remark)
 
 
-def _way(one: Missing) -> str:
+def _remedy(one: Missing) -> str:
     return f"Let {one.by} run: {one.statement or 'cloudgpu ledger init --team'}"

@@ -33,7 +33,7 @@ def authorization_of(session: Session) -> Authorization:
     person, role = person_of(session), session.ledger.role()
     people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
     authorization = Authorization(role, person, people, session.settings.owner, session.for_lab)
-    if not (session.apart or is_a_file(session.ledger.location)):
+    if not (session.ledger_away or is_a_file(session.ledger.location)):
         remember(session, authorization)
     return authorization
 
@@ -113,7 +113,7 @@ def _right(session: Session, authorization: Authorization, row: Ownable, verb: s
     return right_to(authorization.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=authorization.for_lab)
 
 
-def named_row(resource: ProviderResource) -> Ownership:
+def ownership_of_named(resource: ProviderResource) -> Ownership:
     """Return what of something that is kept by name says whose it is, as a row does."""
     return Ownership(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
 

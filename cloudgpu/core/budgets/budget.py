@@ -125,7 +125,7 @@ class Budget:
     """A limit in US dollars, before credits. `thresholds` and `forecast` are percent of it; None: no such alert.
 
     `zone` is that of `tz`, in which its days, weeks and months begin. `paid_in`: what it was set in, where that is not
-    USD. `place` is the file that says it, empty for the ledger.
+    USD. `file` is the path of the file that defines it, empty for the ledger.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Budget:
     zone: tzinfo = field(default=UTC, compare=False)
     allow_override: bool = True
     paid_in: PaidIn | None = None
-    place: str = ""
+    file: str = ""
 
     @property
     def refuses(self) -> bool:

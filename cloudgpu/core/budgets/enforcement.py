@@ -144,10 +144,10 @@ def stops_of(
     """
     if not authorization.is_member:
         return budget_stops(standings, machines, warned, now)
-    stops = budget_stops([state for state in standings if not state.budget.place], machines, warned, now)
+    stops = budget_stops([state for state in standings if not state.budget.file], machines, warned, now)
     known = {stop.machine for stop in stops}
     own = budget_stops(
-        [state for state in standings if state.budget.place],
+        [state for state in standings if state.budget.file],
         [machine for machine in machines if authorization.owns(machine)],
         warned,
         now,

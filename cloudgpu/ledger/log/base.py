@@ -166,7 +166,7 @@ class Ledger(View, Protocol):
         """Return the latest line of one subject, or None."""
         ...
 
-    def suspect(self) -> str | None:
+    def integrity_problem(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None. Cheap; reads heads only."""
         ...
 

@@ -166,10 +166,10 @@ def _lock(handle: int, how: int, path: Path, patience: float) -> None:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= until:
-                waits.in_vain(str(path))
+                waits.timed_out(str(path))
                 raise locked(path, seconds) from None
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
         else:
-            waits.had(str(path))
+            waits.acquired(str(path))
             return

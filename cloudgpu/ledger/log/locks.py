@@ -200,11 +200,11 @@ def seconds(lock: str, usual: float) -> float:
     return min(AGAIN_S, usual)
 
 
-def in_vain(lock: str) -> None:
+def timed_out(lock: str) -> None:
     """Remember that the lock was not to be had in time."""
     _in_vain[lock] = time.monotonic()
 
 
-def had(lock: str) -> None:
+def acquired(lock: str) -> None:
     """Remember that the lock was to be had."""
     _in_vain.pop(lock, None)

@@ -30,17 +30,17 @@ _CHANGED = "SELECT subject FROM line WHERE seq > ? ORDER BY seq LIMIT ?"  # with
 
 # By how a row is written (`verify.canonical`): no other part of it has a list `retained`, or `parked`. What is found
 # too much is left out once it is parsed.
-_THERE = """
+_PRESENT = """
 SELECT row FROM machine
 WHERE thing = 0 AND (
     row LIKE ? OR row NOT LIKE ? OR row NOT LIKE ?
     OR id = (SELECT id FROM machine WHERE thing = 0 ORDER BY since, id LIMIT 1)
 )
 ORDER BY since, id"""
-_SIGNS = ('%"terminated_at":null%', '%"retained":[]%', '%"parked":false%')
+_PRESENT_PATTERNS = ('%"terminated_at":null%', '%"retained":[]%', '%"parked":false%')
 
 
-class Parsed:
+class MachineCache:
     """Rows that were read before, by their ids: what has not changed since then is neither read nor parsed again.
 
     A run reads all rows a dozen times. Each reader gets a row of its own; what is inside of it is shared, and left
@@ -77,13 +77,13 @@ class Parsed:
         """Return all rows as they are kept here; one query, for `cost` reads both machines and bills."""
         end = end_of(connection)  # before the rows: what is written in between is read again the next time
         at, subjects = self._found
-        if not end[1] or (at[1] != end[1] and not self._followed(connection, at, subjects)):
+        if not end[1] or (at[1] != end[1] and not self._update_changed(connection, at, subjects)):
             subjects = self._read(connection)
         self._found = end, subjects
         known = self._known
         return [known[subject][1] for subject in subjects]
 
-    def _followed(self, connection: Connection, at: End, subjects: _Order) -> bool:
+    def _update_changed(self, connection: Connection, at: End, subjects: _Order) -> bool:
         """Read the rows of what has lines behind `at`; say whether these are few, and of `subjects` in their order.
 
         A sync of an account writes one line, and a run reads all rows after each.
@@ -108,23 +108,23 @@ class Parsed:
         found, known, subjects = iter(connection.execute(_ROWS)), self._known, list[str]()
         while some := list(islice(found, _BATCH)):
             subjects += [subject for subject, _ in some]
-            news = [(one, text) for one, text in some if one not in known or known[one][0] != hash(text)]
-            parsed = json.loads(f"[{','.join([text for _, text in news])}]")
-            for (one, text), row in zip(news, map(Machine.of, parsed), strict=True):
+            changed_texts = [(one, text) for one, text in some if one not in known or known[one][0] != hash(text)]
+            parsed = json.loads(f"[{','.join([text for _, text in changed_texts])}]")
+            for (one, text), row in zip(changed_texts, map(Machine.of, parsed), strict=True):
                 known[one] = hash(text), row
         return {one: known[one][1].intended_at for one in subjects}
 
 
-def there(connection: Connection) -> list[Machine]:
+def present_machines(connection: Connection) -> list[Machine]:
     """Return the records of the machines that live or of which something is kept, and the oldest; oldest first.
 
     Those that are gone are passed over as text: neither parsed nor held in memory.
     """
-    found = connection.execute(_THERE, _SIGNS)
-    return of_those_there([Machine.of(json.loads(text)) for (text,) in found])
+    found = connection.execute(_PRESENT, _PRESENT_PATTERNS)
+    return select_present([Machine.of(json.loads(text)) for (text,) in found])
 
 
-def of_those_there(machines: Iterable[Machine]) -> list[Machine]:
+def select_present(machines: Iterable[Machine]) -> list[Machine]:
     """Return those of all machines, the oldest and those that live or of which something is kept, as they come."""
     every = list(machines)
     oldest = min(((machine.intended_at, machine.id) for machine in every), default=None)
@@ -137,7 +137,7 @@ def of_those_there(machines: Iterable[Machine]) -> list[Machine]:
     ]
 
 
-def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
+def ended_usages(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
     """Yield what has ended after `since` (a ledger time), each with its subject; `unpriced`: what has no price."""
     which = " AND strands IS NULL" if unpriced else ""
     query = f"SELECT subject, use FROM used WHERE ended >= ?{which} ORDER BY subject, ended, use"  # noqa: S608
@@ -170,5 +170,5 @@ def billed(connection: Connection, since: str) -> list[tuple[str, list[RateInter
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")
     return [
         *((subject, one) for (subject, _), one in zip(found, parsed, strict=True)),
-        *uses(connection, since, unpriced=True),
+        *ended_usages(connection, since, unpriced=True),
     ]

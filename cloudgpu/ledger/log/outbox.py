@@ -42,7 +42,7 @@ class Outbox:
 
     def refused(self) -> list[tuple[Path, list[tuple[Draft, str]]]]:
         """Return each file of lines that a ledger has refused, with those lines, and why. Raises OSError."""
-        found = ((path, _rows(path.read_bytes())) for path in sorted(self.path.parent.glob(f"*{_REFUSED}")))
+        found = ((path, _parse_file(path.read_bytes())) for path in sorted(self.path.parent.glob(f"*{_REFUSED}")))
         return [(path, [(row.draft, row.refused) for row in rows if row.draft is not None]) for path, rows in found]
 
     def keep_refused(self, ledger: str, refused: Sequence[tuple[Draft, str]]) -> Path:
@@ -111,7 +111,7 @@ class Outbox:
 
         A line that this version cannot read stays, too: a newer one has written it.
         """
-        rows = _rows(self.path.read_bytes())
+        rows = _parse_file(self.path.read_bytes())
         others = "".join(f"{row.text}\n" for row in rows if row.draft is None or row.ledger != ledger)
         if others:
             part = self.path.with_suffix(".part")
@@ -208,7 +208,7 @@ def _text(ledger: str, draft: Draft, refused: str = "") -> str:
     return f"{_hash(text)} {text}\n"
 
 
-class _Row(NamedTuple):
+class _OutboxLine(NamedTuple):
     """One line of the file; without a draft where this version cannot read it."""
 
     text: str
@@ -218,25 +218,25 @@ class _Row(NamedTuple):
 
 
 def _lines(data: bytes) -> Lines:
-    return [(row.ledger, row.draft) for row in _rows(data) if row.draft is not None]
+    return [(row.ledger, row.draft) for row in _parse_file(data) if row.draft is not None]
 
 
-def _rows(data: bytes) -> list[_Row]:
+def _parse_file(data: bytes) -> list[_OutboxLine]:
     """Return what stands in a file. What a crash has torn is no line: what it was about was not sent yet."""
     rows = data.decode(errors="replace").split("\n")
-    return [_row(row) for row in rows if " " in row and row.partition(" ")[0] == _hash(row.partition(" ")[2])]
+    return [_parse_line(row) for row in rows if " " in row and row.partition(" ")[0] == _hash(row.partition(" ")[2])]
 
 
-def _row(row: str) -> _Row:
+def _parse_line(text: str) -> _OutboxLine:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.values.times import from_iso
 
     try:
-        line: dict[str, Any] = json.loads(row.partition(" ")[2])
+        line: dict[str, Any] = json.loads(text.partition(" ")[2])
         at, ledger, refused = from_iso(line.pop("occurred_at")), line.pop("ledger"), line.pop("refused", "")
-        return _Row(row, ledger, Draft(occurred_at=at, **line), refused)
+        return _OutboxLine(text, ledger, Draft(occurred_at=at, **line), refused)
     except (KeyError, TypeError, ValueError):
-        return _Row(row)
+        return _OutboxLine(text)
 
 
 def _hash(text: str) -> str:

@@ -98,7 +98,7 @@ def rebuild(connection: Connection) -> None:
     """Empty the projections and fold them again from the lines."""
     connection.execute("DELETE FROM machine")
     connection.execute("DELETE FROM used")
-    found = Pass(connection)
+    found = Replay(connection)
     for subject, state in found.states():
         _store(connection, subject, state)
     for subject, used in found.used.items():
@@ -111,7 +111,7 @@ def differences(connection: Connection) -> list[str]:
     used: dict[str, list[_UseTexts]] = {}
     for subject, *texts in connection.execute("SELECT subject, ended, strands, use FROM used"):
         used.setdefault(subject, []).append(cast("_UseTexts", tuple(texts)))
-    found = Pass(connection)
+    found = Replay(connection)
     wanted = {subject: _state_texts(state) for subject, state in found.states()}
     return [
         f"The current state of {subject} is not what its lines say."
@@ -121,7 +121,7 @@ def differences(connection: Connection) -> list[str]:
     ]
 
 
-class Pass:
+class Replay:
     """One reading of all lines, in the order of the ledger, folded as they come.
 
     Whatever has a line that comes before earlier ones in time is folded once more from its own lines.

@@ -74,7 +74,7 @@ class Store(Protocol):
         """Let lines of others be written in the open transaction, as only the owner of the tables may."""
         ...
 
-    def take_off_mark(self) -> None:
+    def delete_move_mark(self) -> None:
         """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
         ...
 

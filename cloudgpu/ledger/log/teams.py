@@ -30,7 +30,7 @@ class TeamRequest:
 class Missing:
     """Something that a team lacks, or one `of_person`. `statement` is the SQL that gives it, which `by` may run."""
 
-    said: str
+    message: str
     statement: str
     by: str
     of_person: bool = False

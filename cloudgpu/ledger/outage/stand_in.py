@@ -17,7 +17,7 @@ from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.log import locks
-from cloudgpu.ledger.log.machines import of_those_there
+from cloudgpu.ledger.log.machines import select_present
 from cloudgpu.ledger.log.verify import canonical
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ T = TypeVar("T")
 
 
 class StandInLedger:
-    """`cloudgpu.ledger.log.base.Ledger` while the one `behind` it is away by `error`. May be used by several threads.
+    """`cloudgpu.ledger.log.base.Ledger` while the `real` one is away by `error`. May be used by several threads.
 
-    Where `behind` can still be read, all that it knows counts, and its locks hold; else `machines` do. A line goes into
+    Where `real` can still be read, all that it knows counts, and its locks hold; else `machines` do. A line goes into
     the outbox first. Where that fails, too (`unwritten` says why), it is known to this process alone.
     """
 
-    def __init__(self, behind: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
+    def __init__(self, real: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
         self.fault, self.unwritten = error, None
-        self._behind, self.outbox, self._ledger = behind, behind.outbox, ledger
-        self._rows = {machine.id: machine for machine in machines}
+        self._real, self.outbox, self._ledger = real, real.outbox, ledger
+        self._machines = {machine.id: machine for machine in machines}
         self._lines: dict[str, list[Event]] = {}  # by subject
         self._dedupes: set[str] = set()
         self._own = RLock()
@@ -62,7 +62,7 @@ class StandInLedger:
     @property
     def location(self) -> str:
         """Where the ledger that is away stands."""
-        return self._behind.location
+        return self._real.location
 
     @property
     def id(self) -> str:
@@ -72,7 +72,7 @@ class StandInLedger:
     @property
     def has_outbox(self) -> bool:
         """Whether lines wait for the ledger in the outbox."""
-        return self._behind.has_outbox
+        return self._real.has_outbox
 
     def remembered_id(self) -> str:
         """Return the ledger's id."""
@@ -84,15 +84,15 @@ class StandInLedger:
 
     def present_machines(self) -> list[Machine]:
         """Return the records of the machines that live or of which something is kept, and the oldest."""
-        return of_those_there(self.machines())
+        return select_present(self.machines())
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's row as it is known now."""
         with self._own:
             if not self.is_readable:
-                return self._rows.get(id)
+                return self._machines.get(id)
             found = self._folded(id)
-            return self._behind.machine(id) if found is None else Machine.of(found.state["row"])
+            return self._real.machine(id) if found is None else Machine.of(found.state["row"])
 
     def launched(self, key: str) -> list[Machine]:
         """Return the records of the machines that were launched by this key."""
@@ -110,8 +110,8 @@ class StandInLedger:
         """Return the rows of all that is known to cost or to have cost."""
         with self._own:
             if not self.is_readable:
-                return list(self._rows.values())
-            known = {machine.id: machine for machine in self._behind.billable_machines()}
+                return list(self._machines.values())
+            known = {machine.id: machine for machine in self._real.billable_machines()}
             own = ((one, self._folded(one)) for one in self._lines)
             return list(
                 (known | {one: Machine.of(found.state["row"]) for one, found in own if found is not None}).values()
@@ -123,9 +123,7 @@ class StandInLedger:
             return
         with self._own:
             own = {one: found for one in self._lines if (found := self._folded(one)) is not None}
-        yield from (
-            (subject, use) for subject, use in self._behind.uses(since, unpriced=unpriced) if subject not in own
-        )
+        yield from ((subject, use) for subject, use in self._real.uses(since, unpriced=unpriced) if subject not in own)
         for subject, found in own.items():
             closed = (usage_of_record(use) for use in found.closed if not (unpriced and use["segments"]))
             yield from ((subject, use) for use in closed if billed_until(use) > since)
@@ -140,7 +138,7 @@ class StandInLedger:
 
     def said(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says."""
-        before = self._behind.said(kinds) if self.is_readable else []
+        before = self._real.said(kinds) if self.is_readable else []
         with self._own:
             own = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
         ordered = sorted(own, key=lambda line: line.seq)
@@ -157,7 +155,7 @@ class StandInLedger:
     def events(self, subject: str | None = None) -> Iterator[Event]:
         """Yield the lines that are known, of one subject or all, those of the outbox last."""
         if self.is_readable:
-            yield from self._behind.events(subject)
+            yield from self._real.events(subject)
         with self._own:
             own = [line for one, lines in self._lines.items() if subject in (None, one) for line in lines]
         yield from sorted(own, key=lambda line: line.seq)
@@ -166,20 +164,20 @@ class StandInLedger:
         """Return the latest line that is known of one subject."""
         if self._lines.get(subject):
             return self._lines[subject][-1]
-        return self._behind.last(subject) if self.is_readable else None
+        return self._real.last(subject) if self.is_readable else None
 
-    def suspect(self) -> str | None:
+    def integrity_problem(self) -> str | None:
         """Return what makes the ledger behind doubtful, as far as that can be read."""
-        return self._behind.suspect() if self.is_readable else None
+        return self._real.integrity_problem() if self.is_readable else None
 
     def moved(self) -> Mark | None:
         """Return where the ledger has moved, as far as it can be read."""
-        return self._behind.moved() if self.is_readable else None
+        return self._real.moved() if self.is_readable else None
 
     def check_in_use(self) -> None:
         """Raise LedgerMoved where the ledger has moved, as far as it can be read."""
         if self.is_readable:
-            self._behind.check_in_use()
+            self._real.check_in_use()
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         """Write these lines into the outbox and sync them; where that fails, into the ledger if it takes them.
@@ -218,7 +216,7 @@ class StandInLedger:
             if not self.is_readable:
                 return False
             try:
-                offered = offer(self._behind, self.outbox, self._ledger, wait=True)
+                offered = offer(self._real, self.outbox, self._ledger, wait=True)
             except (LedgerUnavailable, LedgerMoved, OSError):
                 return False
             if offered is None:
@@ -246,7 +244,7 @@ class StandInLedger:
                     held.enter_context(locks.lock(directory, name, wait=wait, ledger=self._ledger))
             with suppress(LedgerUnavailable):
                 if self.is_readable:
-                    held.enter_context(self._behind.lock(name, wait=wait))
+                    held.enter_context(self._real.lock(name, wait=wait))
             yield
 
     def is_locked(self, name: str) -> bool:
@@ -256,12 +254,12 @@ class StandInLedger:
             if directory is not None and locks.is_locked(directory, name, ledger=self._ledger):
                 return True
         with suppress(LedgerUnavailable):
-            return self.is_readable and self._behind.is_locked(name)
+            return self.is_readable and self._real.is_locked(name)
         return False
 
     def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where the ledger behind gave the lock, and has it no more."""
-        self._behind.check_lock(name)
+        self._real.check_lock(name)
 
     def verify(self) -> Verification:
         """Raise what keeps the ledger away."""
@@ -285,23 +283,23 @@ class StandInLedger:
 
     def role(self) -> Role:
         """Return what this client's user may do; ALONE where nobody can tell: then the cloud alone decides."""
-        return self._behind.role() if self.is_readable else Role.ALONE
+        return self._real.role() if self.is_readable else Role.ALONE
 
     def person(self) -> str:
         """Return the database user by whose name a team knows this client; "" where that cannot be read."""
-        return self._behind.person() if self.is_readable else ""
+        return self._real.person() if self.is_readable else ""
 
     def members(self) -> tuple[str, ...]:
         """Return the database users who may write; none where that cannot be read."""
-        return self._behind.members() if self.is_readable else ()
+        return self._real.members() if self.is_readable else ()
 
     def payers(self) -> tuple[str, ...]:
         """Return the database users who have the payer's role; none where that cannot be read."""
-        return self._behind.payers() if self.is_readable else ()
+        return self._real.payers() if self.is_readable else ()
 
     def sharing(self) -> Sharing | None:
         """Return how a team shares the ledger; None where that cannot be read."""
-        return self._behind.sharing() if self.is_readable else None
+        return self._real.sharing() if self.is_readable else None
 
     def share(self, request: TeamRequest) -> Sharing:  # noqa: ARG002
         """Raise what keeps the ledger away."""
@@ -312,8 +310,8 @@ class StandInLedger:
 
     def _can_read(self) -> bool:
         try:
-            self._head = self._behind.head()
-            self._behind.billable_machines()
+            self._head = self._real.head()
+            self._real.billable_machines()
         except LedgerUnavailable:
             return False
         return True
@@ -326,8 +324,8 @@ class StandInLedger:
             self._dedupes.add(draft.dedupe)
             line = self._line(draft)
             self._lines.setdefault(draft.subject, []).append(line)
-            if draft.subject in self._rows:
-                self._rows[draft.subject] = project_event(self._rows[draft.subject], draft)
+            if draft.subject in self._machines:
+                self._machines[draft.subject] = project_event(self._machines[draft.subject], draft)
             taken.append(line)
         return tuple(taken)
 
@@ -340,6 +338,6 @@ class StandInLedger:
         """Return what a subject has come to with the lines of the outbox; None where those say nothing of it."""
         if subject not in self._lines:
             return None
-        known = list(self._behind.events(subject))
+        known = list(self._real.events(subject))
         stands = {line.dedupe for line in known}  # another command may have offered the ledger what waited
         return folded([*known, *(line for line in self._lines[subject] if line.dedupe not in stands)])

@@ -58,7 +58,7 @@ def address_of(url: str) -> Address:
     who = f"cloudgpu {os.getpid()} on {socket.gethostname()}"[:63]
     full = conninfo.make_conninfo(text, **usual, application_name=parts.get("application_name", who))
     secrets = tuple(parts[name] for name in _SECRET if parts.get(name))
-    return Address(_place(parts), _identity(parts), _public(parts), full, secrets)
+    return Address(_location(parts), _identity(parts), _public(parts), full, secrets)
 
 
 def _library() -> Any:
@@ -75,7 +75,7 @@ def _library() -> Any:
     return psycopg
 
 
-def _place(parts: dict[str, str]) -> str:
+def _location(parts: dict[str, str]) -> str:
     who = f"{parts['user']}@" if "user" in parts else ""
     port = parts.get("port", _DEFAULT_PORT)
     where = parts.get("host", parts.get("hostaddr", "")) + (f":{port}" if port != _DEFAULT_PORT else "")
@@ -85,7 +85,7 @@ def _place(parts: dict[str, str]) -> str:
 def _public(parts: dict[str, str]) -> str:
     """Return the URL that another member can use: who logs in, and how, is their own affair."""
     kept = {name: parts[name] for name in _PUBLIC if name in parts}
-    return _place({name: value for name, value in parts.items() if name != "user"}) + (
+    return _location({name: value for name, value in parts.items() if name != "user"}) + (
         f"?{urlencode(kept, quote_via=quote)}" if kept else ""
     )
 

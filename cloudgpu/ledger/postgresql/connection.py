@@ -70,7 +70,7 @@ def _schema_of(raw: Connection[Any], address: Address) -> str:
 def _closed(raw: Connection[Any], address: Address, schema: str) -> LedgerDenied:
     from cloudgpu.ledger.postgresql.denied import denied
 
-    return denied(Speaking(raw), address, schema)
+    return denied(Adapter(raw), address, schema)
 
 
 def _unfit(address: Address, schema: str | None, encoding: str) -> InvalidRequest:
@@ -85,7 +85,7 @@ def _unfit(address: Address, schema: str | None, encoding: str) -> InvalidReques
     return InvalidRequest(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=remedy)
 
 
-class Speaking:
+class Adapter:
     """A psycopg connection that takes `?` for each value, as sqlite3's does."""
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:

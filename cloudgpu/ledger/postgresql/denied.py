@@ -17,28 +17,27 @@ if TYPE_CHECKING:
 _LINES = """
 SELECT pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE')
 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE relname = 'line' AND nspname = ?"""
-# What the roles are called stands in a table that this user may not be able to read; who has rights, everybody can.
-# What the roles are called stands in a table that this user may not be able to read; who has rights, everybody can.
+# The roles' names are in a table that this user may be unable to read; who has rights on tables, everybody can read.
 _WRITERS = """
 SELECT rolname::text FROM pg_class, aclexplode(relacl) JOIN pg_roles ON pg_roles.oid = grantee
 WHERE relkind = 'r' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?) AND grantee <> relowner
     AND NOT rolcanlogin
 GROUP BY rolname ORDER BY count(*) DESC, 1"""
-_ENTERS = "SELECT has_schema_privilege(session_user, ?, 'USAGE')"
-_MAY = "SELECT has_table_privilege(session_user, pg_class.oid, ?) FROM pg_class WHERE relname = ? AND relnamespace = "
-_MAY += "(SELECT oid FROM pg_namespace WHERE nspname = ?)"
-Why = tuple[str, str]  # a sentence, and the way out
+_MAY_USE_SCHEMA = "SELECT has_schema_privilege(session_user, ?, 'USAGE')"
+_HAS_RIGHT = "SELECT has_table_privilege(session_user, pg_class.oid, ?) FROM pg_class WHERE relname = ? AND "
+_HAS_RIGHT += "relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?)"
+Explanation = tuple[str, str]  # a sentence, and what to do
 
 
 def refused(address: Address, sentence: str, remedy: str) -> LedgerDenied:
-    """Return the error that says why the database refused, and the way out."""
+    """Return the error that says why the database refused, and what to do."""
     return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=remedy)
 
 
 def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:
-    """Return the error for a user to whom the schema of this name, or what is in it, is closed."""
+    """Return the error for a user who lacks rights on the schema of this name, or on its tables."""
     (person,) = connection.execute("SELECT session_user::text").fetchone()
-    return refused(address, *_why(connection, address.location, person, name))
+    return refused(address, *_explanation(connection, address.location, person, name))
 
 
 def not_connected(address: Address) -> LedgerDenied:
@@ -54,7 +53,7 @@ def not_connected(address: Address) -> LedgerDenied:
     )
 
 
-def older(connection: Connection, address: Address, name: str) -> LedgerDenied:
+def older_schema(connection: Connection, address: Address, name: str) -> LedgerDenied:
     """Return the error for a ledger whose tables are an older version's, and another user's."""
     (owner, _) = connection.execute(_LINES, (name,)).fetchone()
     return refused(
@@ -64,7 +63,7 @@ def older(connection: Connection, address: Address, name: str) -> LedgerDenied:
     )
 
 
-def _why(connection: Connection, location: str, person: str, name: str) -> Why:
+def _explanation(connection: Connection, location: str, person: str, name: str) -> Explanation:
     found = connection.execute(_LINES, (name,)).fetchone()
     if found is None:
         return (
@@ -80,17 +79,17 @@ def _why(connection: Connection, location: str, person: str, name: str) -> Why:
             f"The ledger {location} belongs to the database user {owner}, no team shares it, and {person} may not.",
             f"Let {owner} run: cloudgpu ledger init --team --member {quote(person)}",
         )
-    lacks = rights.person_lacks(connection, person, members)
+    lacks = rights.missing_membership(connection, person, members)
     if lacks is not None:
-        return f"{lacks.said.removesuffix('.')} of the ledger {location}.", f"Let {lacks.by} run: {lacks.statement}"
-    return _beyond_the_role(connection, location, members, owner, name)
+        return f"{lacks.message.removesuffix('.')} of the ledger {location}.", f"Let {lacks.by} run: {lacks.statement}"
+    return _role_lacks(connection, location, members, owner, name)
 
 
-def _beyond_the_role(connection: Connection, location: str, members: str, owner: str, name: str) -> Why:
-    """Say which right the role itself lacks; where it has all, what was asked is the owner's alone."""
-    lacks = [] if _yes(connection, _ENTERS, name) else [f"USAGE on the schema {name}"]
+def _role_lacks(connection: Connection, location: str, members: str, owner: str, name: str) -> Explanation:
+    """Say which right the role itself lacks; where it lacks none, only the owner may do this."""
+    lacks = [] if _is_true(connection, _MAY_USE_SCHEMA, name) else [f"USAGE on the schema {name}"]
     for table, wanted in rights.RIGHTS.items():
-        lacks += [f"{right} on {table}" for right in wanted if not _yes(connection, _MAY, right, table, name)]
+        lacks += [f"{right} on {table}" for right in wanted if not _is_true(connection, _HAS_RIGHT, right, table, name)]
     if lacks:
         return (
             f"The role {members} of the ledger {location} lacks {', '.join(lacks)}.",
@@ -102,6 +101,6 @@ def _beyond_the_role(connection: Connection, location: str, members: str, owner:
     )
 
 
-def _yes(connection: Connection, question: str, *values: str) -> bool:
+def _is_true(connection: Connection, question: str, *values: str) -> bool:
     found = connection.execute(question, values).fetchone()
     return found is None or bool(found[0])

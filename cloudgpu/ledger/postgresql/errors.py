@@ -63,9 +63,9 @@ def translated(address: Address) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        from cloudgpu.ledger.postgresql.refusal import of_refusal
+        from cloudgpu.ledger.postgresql.refusal import explain_refusal
 
-        raise of_refusal(error, address) from None
+        raise explain_refusal(error, address) from None
     except psycopg.Error as error:
         # Its traceback would hold the connection's parameters.
         raise _of_connect(error, address) or of_database(error, address) from None

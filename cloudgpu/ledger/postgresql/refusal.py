@@ -10,7 +10,7 @@ import psycopg
 from cloudgpu.core.team.rights import payer_needed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.postgresql import schema
-from cloudgpu.ledger.postgresql.connection import Speaking
+from cloudgpu.ledger.postgresql.connection import Adapter
 from cloudgpu.ledger.postgresql.denied import denied, refused
 
 if TYPE_CHECKING:
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.postgresql.address import Address
 
 
-def of_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
-    """Return the error for what the database refused: it is asked over a connection of its own why."""
+def explain_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
+    """Return the error for what the database refused; a connection of its own finds out why."""
     from cloudgpu.ledger.postgresql.connection import connected
 
     try:
         raw, name = connected(address)
         with closing(raw):
-            return _of_guard(error, Speaking(raw)) or denied(Speaking(raw), address, name)
-    except CloudgpuError as told:
-        return told
+            return _payer_needed(error, Adapter(raw)) or denied(Adapter(raw), address, name)
+    except CloudgpuError as explained:
+        return explained
     except psycopg.Error:
         return refused(address, f"The ledger {address.location} refuses this user.", "Ask whoever owns it.")
 
 
-def _of_guard(error: psycopg.Error, connection: Connection) -> CloudgpuError | None:
+def _payer_needed(error: psycopg.Error, connection: Connection) -> CloudgpuError | None:
     from cloudgpu.ledger.postgresql import team
 
     if error.diag.constraint_name != schema.UNPAID:

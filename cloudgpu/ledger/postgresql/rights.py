@@ -24,40 +24,40 @@ RIGHTS: dict[str, tuple[str, ...]] = {
 }
 ADMINISTRATOR = "the administrator of the database server"
 _LONGEST = 63  # bytes: what PostgreSQL keeps of a name
-_PLAIN = re.compile(r"[a-z][a-z0-9]*")
+_UNQUOTED_NAME = re.compile(r"[a-z][a-z0-9]*")
 
-_PLACE = """
+_DATABASE_AND_OWNERS = """
 SELECT current_database()::text, current_schema()::text, pg_get_userbyid(datdba)::text, pg_get_userbyid(nspowner)::text,
     (SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = 'line'::regclass)
 FROM pg_database, pg_namespace WHERE datname = current_database() AND nspname = current_schema()"""
-_QUOTED = "SELECT quote_ident(?)"
+_QUOTE_NAME = "SELECT quote_ident(?)"
 _ROLE = "SELECT oid FROM pg_roles WHERE rolname = ?"
-_IS_IN = f"SELECT coalesce(pg_has_role(({_ROLE}), ({_ROLE}), 'USAGE'), false)"
-_BELONGS = f"SELECT coalesce(pg_has_role(({_ROLE}), ({_ROLE}), 'MEMBER'), false)"
-_CONNECTS = f"""
+_INHERITS_ROLE = f"SELECT coalesce(pg_has_role(({_ROLE}), ({_ROLE}), 'USAGE'), false)"
+_IS_MEMBER = f"SELECT coalesce(pg_has_role(({_ROLE}), ({_ROLE}), 'MEMBER'), false)"
+_MAY_CONNECT = f"""
 SELECT coalesce(has_database_privilege(({_ROLE}), current_database(), 'CONNECT'),
     has_database_privilege('public', current_database(), 'CONNECT'))"""
-_ENTERS = f"""
+_MAY_USE_SCHEMA = f"""
 SELECT coalesce(has_schema_privilege(({_ROLE}), current_schema(), 'USAGE'),
     has_schema_privilege('public', current_schema(), 'USAGE'))"""
-_HAS = f"SELECT coalesce(has_table_privilege(({_ROLE}), ?::regclass, ?), false)"
-_GIVEN = f"""
+_HAS_TABLE_RIGHT = f"SELECT coalesce(has_table_privilege(({_ROLE}), ?::regclass, ?), false)"
+_WRITE_GRANTS = f"""
 SELECT relname::text, CASE grantee WHEN 0 THEN '' ELSE pg_get_userbyid(grantee)::text END, privilege_type FROM (
     SELECT oid, (aclexplode(relacl)).* FROM pg_class
     UNION SELECT attrelid, (aclexplode(attacl)).* FROM pg_attribute
 ) AS given JOIN pg_class USING (oid)
 WHERE oid = ANY (ARRAY[{", ".join(map(repr, RIGHTS))}]::regclass[])
     AND grantee <> relowner AND privilege_type <> 'SELECT' ORDER BY 1, 2, 3"""  # noqa: S608  (tables of ours)
-_MAKERS = """
+_MAY_CREATE = """
 SELECT CASE grantee WHEN 0 THEN '' ELSE pg_get_userbyid(grantee)::text END
 FROM pg_namespace, aclexplode(coalesce(nspacl, acldefault('n', nspowner)))
 WHERE nspname = current_schema() AND privilege_type = 'CREATE' AND grantee <> nspowner"""
 
 
-def team_named(connection: Connection, request: TeamRequest, present: Team | None) -> Team:
+def requested_team(connection: Connection, request: TeamRequest, present: Team | None) -> Team:
     """Return the team that is requested for: by these names, else as it is, else by names made from the database's."""
     if present is None:
-        database, schema = connection.execute(_PLACE).fetchone()[:2]
+        database, schema = connection.execute(_DATABASE_AND_OWNERS).fetchone()[:2]
         present = Team(role_name("members", database, schema), role_name("payers", database, schema))
     return Team(request.members or present.members, request.payers or present.payers)
 
@@ -66,7 +66,7 @@ def role_name(what: str, database: str, schema: str) -> str:
     """Return a role's name that no other ledger of the server gets: roles belong to all databases of a server."""
     parts = [database] if schema == "public" else [database, schema]
     name = "_".join(("cloudgpu", what, *parts))
-    if all(_PLAIN.fullmatch(part) for part in parts) and len(name) <= _LONGEST:
+    if all(_UNQUOTED_NAME.fullmatch(part) for part in parts) and len(name) <= _LONGEST:
         return name
     mark = hashlib.sha256(f"{database}\n{schema}".encode()).hexdigest()[:8]
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower())[: _LONGEST - len(mark) - 1].strip("_")
@@ -75,19 +75,19 @@ def role_name(what: str, database: str, schema: str) -> str:
 
 def missing(connection: Connection, team: Team, request: TeamRequest) -> Iterator[Missing]:
     """Yield what the team lacks, in the order in which it is given; `request` names people who are to be in it, too."""
-    yield from _roles(connection, team)
-    yield from _entry(connection, team)
-    yield from of_tables(connection, team)
+    yield from _role_problems(connection, team)
+    yield from _connection_problems(connection, team)
+    yield from table_right_problems(connection, team)
     for names, role in ((request.new_members, team.members), (request.new_payers, team.payers)):
-        yield from _people(connection, names, role)
+        yield from _membership_problems(connection, names, role)
 
 
-def person_lacks(connection: Connection, person: str, role: str) -> Missing | None:
+def missing_membership(connection: Connection, person: str, role: str) -> Missing | None:
     """Return what keeps a database user from what a role may do; None for nothing."""
-    if _yes(connection, _IS_IN, person, role):
+    if _is_true(connection, _INHERITS_ROLE, person, role):
         return None
     who, what = quoted(connection, person), quoted(connection, role)
-    if _yes(connection, _BELONGS, person, role):
+    if _is_true(connection, _IS_MEMBER, person, role):
         message = f"The database user {person} has the role {role} and does not inherit its rights."
         statement = f"REVOKE {what} FROM {who}; ALTER ROLE {who} INHERIT; GRANT {what} TO {who};"
         return Missing(message, statement, ADMINISTRATOR, of_person=True)
@@ -100,65 +100,65 @@ def exists(connection: Connection, role: str) -> bool:
     return connection.execute(_ROLE, (role,)).fetchone() is not None
 
 
-def _roles(connection: Connection, team: Team) -> Iterator[Missing]:
+def _role_problems(connection: Connection, team: Team) -> Iterator[Missing]:
     for role in (team.members, team.payers):
         if not exists(connection, role):
             statement = f"CREATE ROLE {quoted(connection, role)} NOLOGIN;"
             yield Missing(f"The role {role} does not exist.", statement, ADMINISTRATOR)
-    if not _yes(connection, _IS_IN, team.payers, team.members):
+    if not _is_true(connection, _INHERITS_ROLE, team.payers, team.members):
         statement = f"GRANT {quoted(connection, team.members)} TO {quoted(connection, team.payers)};"
         yield Missing(f"The role {team.payers} lacks the role {team.members}.", statement, ADMINISTRATOR)
 
 
-def _entry(connection: Connection, team: Team) -> Iterator[Missing]:
-    database, schema, owner, schema_owner, _ = connection.execute(_PLACE).fetchone()
+def _connection_problems(connection: Connection, team: Team) -> Iterator[Missing]:
+    database, schema, owner, schema_owner, _ = connection.execute(_DATABASE_AND_OWNERS).fetchone()
     role = quoted(connection, team.members)
-    if not _yes(connection, _CONNECTS, team.members):
+    if not _is_true(connection, _MAY_CONNECT, team.members):
         statement = f"GRANT CONNECT ON DATABASE {quoted(connection, database)} TO {role};"
         yield Missing(f"The role {team.members} may not connect to the database {database}.", statement, owner)
-    if not _yes(connection, _ENTERS, team.members):
+    if not _is_true(connection, _MAY_USE_SCHEMA, team.members):
         statement = f"GRANT USAGE ON SCHEMA {quoted(connection, schema)} TO {role};"
         yield Missing(f"The role {team.members} may not use the schema {schema}.", statement, schema_owner)
-    for (maker,) in connection.execute(_MAKERS).fetchall():
+    for (maker,) in connection.execute(_MAY_CREATE).fetchall():
         if maker in ("", team.members, team.payers):
             statement = f"REVOKE CREATE ON SCHEMA {quoted(connection, schema)} FROM {_grantee(connection, maker)};"
-            yield Missing(f"{_named(maker)} may make tables in the schema {schema}.", statement, schema_owner)
+            yield Missing(f"{_grantee_label(maker)} may make tables in the schema {schema}.", statement, schema_owner)
 
 
-def of_tables(connection: Connection, team: Team) -> Iterator[Missing]:
+def table_right_problems(connection: Connection, team: Team) -> Iterator[Missing]:
     """Yield what the members lack on the ledger's tables, and what anybody has on them besides."""
-    owner, role = connection.execute(_PLACE).fetchone()[4], quoted(connection, team.members)
+    owner, role = connection.execute(_DATABASE_AND_OWNERS).fetchone()[4], quoted(connection, team.members)
     for table, rights in RIGHTS.items():
-        lacks = ", ".join(one for one in rights if not _yes(connection, _HAS, team.members, table, one))
+        lacks = ", ".join(one for one in rights if not _is_true(connection, _HAS_TABLE_RIGHT, team.members, table, one))
         if lacks:
             message = f"The role {team.members} lacks {lacks} on the table {table}."
             yield Missing(message, f"GRANT {lacks} ON {_table(connection, table)} TO {role};", owner)
-    given = connection.execute(_GIVEN).fetchall()
-    beyond = [one for one in given if one[1] != team.members or one[2] not in RIGHTS[one[0]]]
-    for (table, who), found in groupby(beyond, key=lambda one: one[:2]):
+    grants = connection.execute(_WRITE_GRANTS).fetchall()
+    excess = [one for one in grants if one[1] != team.members or one[2] not in RIGHTS[one[0]]]
+    for (table, who), found in groupby(excess, key=lambda one: one[:2]):
         rights_ = ", ".join(right for _, _, right in found)
         statement = f"REVOKE {rights_} ON {_table(connection, table)} FROM {_grantee(connection, who)};"
-        yield Missing(f"{_named(who)} has {rights_} on the table {table} besides the roles.", statement, owner)
+        yield Missing(f"{_grantee_label(who)} has {rights_} on the table {table} besides the roles.", statement, owner)
 
 
-def _people(connection: Connection, names: Iterable[str], role: str) -> Iterator[Missing]:
+def _membership_problems(connection: Connection, names: Iterable[str], role: str) -> Iterator[Missing]:
     for name in names:
         if not exists(connection, name):
             who = quoted(connection, name)
             message, statement = f"The database user {name} does not exist.", f"CREATE ROLE {who} LOGIN;"
             yield Missing(message, statement, ADMINISTRATOR, of_person=True)
-        found = person_lacks(connection, name, role)
+        found = missing_membership(connection, name, role)
         if found is not None:
             yield found
 
 
-def _yes(connection: Connection, question: str, *values: str) -> bool:
+def _is_true(connection: Connection, question: str, *values: str) -> bool:
     return bool(connection.execute(question, values).fetchone()[0])
 
 
 def quoted(connection: Connection, name: str) -> str:
     """Return a name as this server wants it written in a statement."""
-    return str(connection.execute(_QUOTED, (name,)).fetchone()[0])
+    return str(connection.execute(_QUOTE_NAME, (name,)).fetchone()[0])
 
 
 def _table(connection: Connection, name: str) -> str:
@@ -170,5 +170,5 @@ def _grantee(connection: Connection, name: str) -> str:
     return quoted(connection, name) if name else "PUBLIC"
 
 
-def _named(name: str) -> str:
+def _grantee_label(name: str) -> str:
     return name or "Everybody (PUBLIC)"

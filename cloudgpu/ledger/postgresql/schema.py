@@ -181,7 +181,7 @@ def archive_tables(connection: Connection, name: str) -> str:
     return name
 
 
-def take_off_mark(connection: Connection) -> None:
+def delete_move_mark(connection: Connection) -> None:
     """Delete the last line, which the caller knows for a mark of a move, inside its transaction."""
     connection.execute("DROP TRIGGER IF EXISTS line_is_never_deleted ON line")
     connection.execute("DELETE FROM line WHERE seq = (SELECT max(seq) FROM line)")

@@ -1,4 +1,4 @@
-"""Stores the ledger in one PostgreSQL database: connected, locked, committed, found again when the way to it broke."""
+"""Stores the ledger in one PostgreSQL database: connects, locks, commits, and reconnects after a lost connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloudgpu.ledger.log import storage_errors as faults
 from cloudgpu.ledger.postgresql import denied, locks, schema, team
 from cloudgpu.ledger.postgresql import errors as sentences
 from cloudgpu.ledger.postgresql.address import Address
-from cloudgpu.ledger.postgresql.connection import Speaking, connected
+from cloudgpu.ledger.postgresql.connection import Adapter, connected
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
-_LEARNED_WITHIN_S = 10.0  # what became of a commit that was not answered: whoever ends a machine waits for it
+_CHECK_COMMIT_S = 10.0  # whether a commit without an answer was made: a termination waits for this
 _PAUSE = 0.2  # seconds between two tries to reach a server that went away
 
 
 class PostgresStore:
     """`cloudgpu.ledger.log.store.Store` in the database at `address`.
 
-    A lock is waited for so many seconds as `patience` says.
+    `patience` is how many seconds to wait for a lock.
 
     Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
-    schema that is not known, and for lines whose commit was not heard of.
+    schema that is not known, and for lines whose commit was not confirmed.
     """
 
     takes_teams = True
@@ -61,7 +61,7 @@ class PostgresStore:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection was there and is broken now."""
+        """Whether the connection was open and is broken now."""
         return self._raw is not None and self._raw.closed
 
     def translated(self) -> AbstractContextManager[None]:
@@ -78,7 +78,7 @@ class PostgresStore:
             self._version = self._known_version()
         if 0 < self._version < len(schema.MIGRATIONS):
             self._migrate()
-        return Speaking(self._raw) if self._version else None
+        return Adapter(self._raw) if self._version else None
 
     def begin(self) -> Connection | None:
         """Take the append lock in a new transaction; over a new connection where the old one broke meanwhile."""
@@ -110,13 +110,13 @@ class PostgresStore:
             raise
 
     def commit(self, end: End) -> None:
-        """End the transaction for good. Where no answer came, look whether the last line stands; if not, raise."""
+        """Commit the transaction. Where no answer came, check whether the last line was committed; if not, raise."""
         try:
             cursor = self._connection().execute("COMMIT")
         except psycopg.OperationalError as error:
             if not self.is_lost:
                 raise
-            self._learn(end, sentences.scrubbed(str(error), self._address))
+            self._check_committed(end, sentences.scrubbed(str(error), self._address))
         else:
             self.is_writing = False
             if cursor.statusmessage != "COMMIT":  # a transaction that had failed before
@@ -148,7 +148,7 @@ class PostgresStore:
 
     @contextmanager
     def as_owner(self) -> Iterator[None]:
-        """Set the team aside meanwhile: else every line would have to name who pours it."""
+        """Remove the team inside the block: else every line would have to name who copies it."""
         shared_by = team.team_of(self._open())
         if shared_by is not None:
             team.remove(self._open())
@@ -156,9 +156,9 @@ class PostgresStore:
         if shared_by is not None:
             team.put(self._open(), shared_by)
 
-    def take_off_mark(self) -> None:
+    def delete_move_mark(self) -> None:
         """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
-        schema.take_off_mark(self._open())
+        schema.delete_move_mark(self._open())
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy, as one SQLite file, into the empty file `path`."""
@@ -184,14 +184,12 @@ class PostgresStore:
             aside = schema.archive_tables(self._open(), f"{self._schema}_before_{stamp}") if present else None
             schema.migrate(self._open())
             pour(source, self._open())
-            if (
-                end_and_mark(self._open())[1] is not None
-            ):  # a copy of a retired ledger is brought back by its owner's word
-                schema.take_off_mark(self._open())
+            if end_and_mark(self._open())[1] is not None:  # the owner restores a copy of a retired ledger
+                schema.delete_move_mark(self._open())
             rebuild(self._open())
             if shared_by is not None:
                 team.put(self._open(), shared_by)  # last: the lines are by others than who restores them
-                team.give_again(self._open())
+                team.grant_again(self._open())
             self._open().execute("COMMIT")
         finally:
             self.undo()
@@ -234,15 +232,15 @@ class PostgresStore:
     def sharing(self, request: TeamRequest | None = None) -> Sharing:
         """Return how the ledger is shared, and what a request lacks."""
         if not self._version:
-            return team.nobodys(self._open(), self.location)
+            return team.not_shared(self._open(), self.location)
         return team.sharing(self._open(), self.location, self.missing_guards(), request)
 
     def give(self, request: TeamRequest) -> Sharing:
-        """Give a team's roles what they need, as far as this user may; return how it stands then."""
-        return team.give(self._open(), self.location, request)
+        """Grant a team's roles what they need, as far as this user may; return how the ledger is shared then."""
+        return team.grant(self._open(), self.location, request)
 
     def put_team(self, wanted: Team) -> bool:
-        """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""
+        """Record the team inside the open transaction; return whether it differs from the present one."""
         if team.team_of(self._open()) == wanted:
             return False
         team.put(self._open(), wanted)
@@ -256,7 +254,7 @@ class PostgresStore:
             raw.close()
 
     def _open(self) -> Connection:
-        return Speaking(self._connection())
+        return Adapter(self._connection())
 
     def _connection(self) -> psycopg.Connection[Any]:
         assert self._raw is not None  # noqa: S101  (for the type checker: the callers have opened it)
@@ -286,11 +284,11 @@ class PostgresStore:
         try:
             schema.migrate(self._open())
             rebuild(self._open())
-            team.give_again(self._open())
+            team.grant_again(self._open())
             self._open().execute("COMMIT")
         except psycopg.errors.InsufficientPrivilege:
             self.undo()
-            raise denied.older(self._open(), self._address, self._schema) from None
+            raise denied.older_schema(self._open(), self._address, self._schema) from None
         except BaseException:
             self.undo()
             raise
@@ -310,20 +308,20 @@ class PostgresStore:
                 f"SET LOCAL lock_timeout = {patience}; SELECT pg_advisory_xact_lock({_CLASS}, {key}); {ask}"
             )
         except psycopg.errors.LockNotAvailable:
-            waits.in_vain(lock)
+            waits.timed_out(lock)
             self.undo()
             raise
-        waits.had(lock)
+        waits.acquired(lock)
         while cursor.nextset():
             pass
         return str((cursor.fetchone() or ("",))[0])
 
-    def _learn(self, end: End, words: str) -> None:
-        """Return when the line `end` stands after all; raise when it does not, or when nobody can tell.
+    def _check_committed(self, end: End, words: str) -> None:
+        """Return if the line `end` was committed after all; raise if it was not, or cannot be read.
 
-        The lock is taken first: the transaction of which nothing was heard has ended then, this way or that.
+        The append lock is taken first: the unconfirmed transaction is over then, committed or not.
         """
-        until = time.monotonic() + min(self._patience, _LEARNED_WITHIN_S)
+        until = time.monotonic() + min(self._patience, _CHECK_COMMIT_S)
         self.close()
         while True:
             try:

@@ -92,12 +92,12 @@ def sharing(
     """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
     person, owner, owns, _ = standing = connection.execute(_STANDING).fetchone()
     present = team_of(connection)
-    team = present if request is None else rights.team_named(connection, request, present)
+    team = present if request is None else rights.requested_team(connection, request, present)
     lacks: list[Missing] = []
     if team is not None:
-        lacks = [*rights.missing(connection, team, request or TeamRequest()), *_off(guards, owner)]
+        lacks = [*rights.missing(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
         if not owns and request is None:
-            own = rights.person_lacks(connection, person, team.members)
+            own = rights.missing_membership(connection, person, team.members)
             lacks = [own, *lacks] if own else lacks
     role = who(connection)[0]
     found = tuple(_remarks(connection, team, standing))
@@ -107,7 +107,7 @@ def sharing(
     return Sharing(location, person, owner, role, team, stands, members, deciders, tuple(lacks), found, is_whole)
 
 
-def nobodys(connection: Connection, location: str) -> Sharing:
+def not_shared(connection: Connection, location: str) -> Sharing:
     """Return how a ledger is shared that is not there yet; the search path may have missed the one that is meant."""
     person, here = connection.execute("SELECT session_user::text, quote_ident(current_schema())").fetchone()
     others = [name for (name,) in connection.execute(_ELSEWHERE)]
@@ -124,7 +124,7 @@ def nobodys(connection: Connection, location: str) -> Sharing:
     )  # fmt: skip
 
 
-def give(connection: Connection, location: str, request: TeamRequest) -> Sharing:
+def grant(connection: Connection, location: str, request: TeamRequest) -> Sharing:
     """Give the two roles what they need, as far as this user may; return how it stands then.
 
     Raises RoleNeeded where the tables are not this user's, InvalidRequest for a name that no role can have. What
@@ -152,11 +152,11 @@ def give(connection: Connection, location: str, request: TeamRequest) -> Sharing
     return replace(found, remarks=(*found.remarks, *map(_NEW.format, new)), missing=others or found.missing)
 
 
-def give_again(connection: Connection) -> None:
+def grant_again(connection: Connection) -> None:
     """Give the roles what they need on tables that were made anew, inside the caller's transaction."""
     team = team_of(connection)
     if team is not None and rights.exists(connection, team.members):
-        for one in rights.of_tables(connection, team):
+        for one in rights.table_right_problems(connection, team):
             connection.execute(one.statement)
 
 
@@ -169,7 +169,7 @@ def _roles_of(team: Team | None) -> tuple[str, str]:
     return (team.members, team.payers) if team else ("", "")
 
 
-def _off(guards: Iterable[str], owner: str) -> Iterator[Missing]:
+def _missing_guards(guards: Iterable[str], owner: str) -> Iterator[Missing]:
     for name in guards:
         yield Missing(f"The guard {name} was taken off the lines.", "", owner)
 

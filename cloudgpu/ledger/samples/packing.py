@@ -1,10 +1,10 @@
-"""Packs a day of one machine's samples, and retains for ever how long the machine worked on each day that is over.
+"""Compresses a day of one machine's samples, and keeps for ever how long the machine worked on each day that is over.
 
-Samples are packed column by column, stamps and ages as steps, then LZMA: a tenth of the lines.
+Samples are compressed by column, timestamps and ages as differences, then LZMA: a tenth of the size.
 
-Days worked are a line a day beside the samples, some hundred bytes each. They can be made again from the samples while
-those are there. Lines are appended; the last one of a day counts, and one that was torn by a crash is as if it were not
-there.
+Workdays are one line a day in a file beside the samples, some hundred bytes each. They can be computed again from the
+samples while those exist. Lines are appended; the last one of a day counts, and a line cut short by a crash is
+ignored.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from cloudgpu.core.activity.utilization import KINDS, UsageSpan
 from cloudgpu.ledger.log.files import open_to_write, read_own
 
 Sample = dict[str, Any]
-STEPPED = frozenset({"t", "in", "out", "jup"})  # they mostly grow by the same amount
-ABSENT = False  # no reading is a boolean; null is one that could not be taken
+DELTA_CODED = frozenset({"t", "in", "out", "jup"})  # they mostly grow by the same amount
+NOT_READ = False  # marks a missing reading, as no reading is a boolean; null is one that failed
 
 
-def packed(samples: Sequence[Sample]) -> bytes:
-    """Return samples as bytes, `unpacked` being the way back; numbers are kept to a thousandth."""
+def pack(samples: Sequence[Sample]) -> bytes:
+    """Return samples as compressed bytes, which `unpack` reads; numbers are rounded to a thousandth."""
     names = sorted({name for one in samples for name in one})
-    columns = {name: [one.get(name, ABSENT) for one in samples] for name in names}
-    stepped = {name: _steps(column) if name in STEPPED else column for name, column in columns.items()}
+    columns = {name: [one.get(name, NOT_READ) for one in samples] for name in names}
+    stepped = {name: _deltas(column) if name in DELTA_CODED else column for name, column in columns.items()}
     return lzma.compress(json.dumps(stepped, separators=(",", ":")).encode(), preset=6)
 
 
-def unpacked(data: bytes) -> list[Sample]:
+def unpack(data: bytes) -> list[Sample]:
     """Return the samples that were packed; raise ValueError for anything else."""
     try:
         columns = json.loads(lzma.decompress(data))
-        whole = {name: _sums(column) if name in STEPPED else column for name, column in columns.items()}
+        whole = {name: _sums(column) if name in DELTA_CODED else column for name, column in columns.items()}
         rows = zip(*whole.values(), strict=True)
-        return [{name: value for name, value in zip(whole, row, strict=True) if value is not ABSENT} for row in rows]
+        return [{name: value for name, value in zip(whole, row, strict=True) if value is not NOT_READ} for row in rows]
     except (lzma.LZMAError, EOFError, ValueError, TypeError, AttributeError) as error:
         raise ValueError("this is not a packed day of samples") from error
 
 
-def _steps(column: Sequence[Any]) -> list[Any]:
-    """Return each number as the step from the one before; what is none stays as it is."""
+def _deltas(column: Sequence[Any]) -> list[Any]:
+    """Return each number as its difference from the one before; other values stay as they are."""
     found, last = [], 0.0
     for value in column:
-        is_number = value is not None and value is not ABSENT
+        is_number = value is not None and value is not NOT_READ
         found.append(_thousandths(value - last) if is_number else value)
         last = value if is_number else last
     return found
@@ -60,7 +60,7 @@ def _steps(column: Sequence[Any]) -> list[Any]:
 def _sums(column: Sequence[Any]) -> list[Any]:
     found, last = [], 0.0
     for step in column:
-        is_number = step is not None and step is not ABSENT
+        is_number = step is not None and step is not NOT_READ
         last = _thousandths(last + step) if is_number else last
         found.append(last if is_number else step)
     return found
@@ -72,27 +72,27 @@ def _thousandths(value: float) -> float:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-NAME = "workdays.jsonl"
-MAX = 100_000_000  # bytes that are read: ten years whose every minute differs from the one before have as many
-VERSION = 1  # of what counts as work: a line of another version is left out
+FILE_NAME = "workdays.jsonl"
+MAX_BYTES = 100_000_000  # bytes that are read at most: ten years in which every minute differs from the one before
+VERSION = 1  # of the rules for what counts as work: a line of another version is ignored
 DAY = 86400  # seconds
-MAX_JOULES = 1e5 * DAY  # of the largest power that is believed (`core.activity.agent_status`)
-MAX_CARDS = 1e3 * DAY  # of the most GPUs that are believed
-_WHOLE = re.compile(rb'^\{"v":%d,"day":"([0-9-]{10})".*\}$' % VERSION, re.MULTILINE)
+MAX_JOULES = 1e5 * DAY  # of the largest plausible power (`core.activity.agent_status`)
+MAX_CARDS = 1e3 * DAY  # of the largest plausible number of GPUs
+_COMPLETE_LINE = re.compile(rb'^\{"v":%d,"day":"([0-9-]{10})".*\}$' % VERSION, re.MULTILINE)
 _LETTERS = {kind: kind[1] for kind in KINDS}  # p s d n
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Workdays:
-    """The days of the machine whose directory that is. Who writes holds its lock."""
+    """The workdays of the machine whose directory this is. A writer holds its lock."""
 
     directory: Path
 
     def read(self) -> dict[str, tuple[UsageSpan, ...]]:
-        """Return what is known of each day, by its UTC date; nothing where there is no file, or none to be read."""
+        """Return the usage of each known day, by UTC date; empty where there is no file, or none that can be read."""
         try:
-            text = read_own(self.directory / NAME, MAX)
+            text = read_own(self.directory / FILE_NAME, MAX_BYTES)
         except OSError:
             return {}
         found: dict[str, tuple[UsageSpan, ...]] = {}
@@ -104,19 +104,19 @@ class Workdays:
         return found
 
     def days(self) -> set[str]:
-        """Return which days are known, by their UTC dates, in a tenth of the time of `read`."""
+        """Return the UTC dates of the known days, in a tenth of the time of `read`."""
         try:
-            text = read_own(self.directory / NAME, MAX)
+            text = read_own(self.directory / FILE_NAME, MAX_BYTES)
         except OSError:
             return set()
-        return {found.decode() for found in _WHOLE.findall(text)}
+        return {found.decode() for found in _COMPLETE_LINE.findall(text)}
 
     def add(self, days: Mapping[str, Sequence[UsageSpan]]) -> None:
-        """Write what these days showed, and return once it is on the disk. Raises OSError."""
+        """Append the usage of these days, and return once it is on the disk. Raises OSError."""
         if not days:
             return
         text = b"".join(_line(day, days[day]) for day in sorted(days))
-        handle = open_to_write(self.directory / NAME, os.O_RDWR | os.O_APPEND)
+        handle = open_to_write(self.directory / FILE_NAME, os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
             size = os.fstat(handle).st_size
             torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
@@ -125,11 +125,11 @@ class Workdays:
 
 
 def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
-    """Return a day as a line: pairs of seconds since the span before and of its own; its letter, joules, cards."""
-    reach, steps = _midnight(day), []
+    """Return a day as a line. `steps` has two numbers a span: seconds since the span before, and its own length."""
+    last_end, steps = _midnight(day), []
     for one in spans:
-        steps += [one.begin - reach, one.end - one.begin]
-        reach = one.end
+        steps += [one.begin - last_end, one.end - one.begin]
+        last_end = one.end
     value: dict[str, Any] = {"v": VERSION, "day": day, "steps": steps}
     value["kinds"] = "".join(_LETTERS[one.kind] for one in spans)
     if any(one.joules is not None for one in spans):
@@ -141,17 +141,17 @@ def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
 
 def _spans(day: Mapping[str, Any]) -> Iterator[UsageSpan]:
     """Yield the spans of a line; raise ValueError for those that no samples of that day can have shown."""
-    midnight = reach = _midnight(day["day"])
+    midnight = last_end = _midnight(day["day"])
     steps, kinds = iter(day["steps"]), day["kinds"]
     joules, cards = (day.get(name, [None] * len(kinds)) for name in ("joules", "cards"))
     least = midnight - DAY  # a sample is of the day on which it ends
     for gap, length, letter, drawn, worked in zip(steps, steps, kinds, joules, cards, strict=True):
-        begin, end = reach + gap, reach + gap + length
+        begin, end = last_end + gap, last_end + gap + length
         sane = all(one is None or 0 <= one < most for one, most in ((drawn, MAX_JOULES), (worked, MAX_CARDS)))
         if not least <= begin < end <= midnight + DAY or not sane:
             message = f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs"
             raise ValueError(message)
-        least = reach = end
+        least = last_end = end
         yield UsageSpan(begin, end, _KINDS[letter], *(None if one is None else float(one) for one in (drawn, worked)))
 
 

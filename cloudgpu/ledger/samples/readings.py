@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloudgpu.core.activity.utilization import usage_intervals
-from cloudgpu.ledger.samples.packing import packed
+from cloudgpu.ledger.samples.packing import pack
 
 Sample = dict[str, Any]
 DAY = 86400.0  # seconds
@@ -33,7 +33,7 @@ def has_length(one: Sample) -> bool:
 def can_be_read(one: Sample) -> bool:
     """Say whether what a sample says are readings."""
     try:
-        return bool(packed([one]) and usage_intervals([one]))
+        return bool(pack([one]) and usage_intervals([one]))
     except (TypeError, ValueError):
         return False
 
@@ -41,9 +41,9 @@ def can_be_read(one: Sample) -> bool:
 def packed_all(samples: Sequence[Sample]) -> bytes:
     """Return samples packed, without those that are none."""
     try:
-        return packed(samples)
+        return pack(samples)
     except TypeError:
-        return packed([one for one in samples if can_be_read(one)])
+        return pack([one for one in samples if can_be_read(one)])
 
 
 def _no_number(word: str) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 
 from cloudgpu.core.activity.utilization import UsageSpan, join_days, usage_intervals
 from cloudgpu.ledger.log.files import make_private_directory, open_to_write, read_own
-from cloudgpu.ledger.samples.packing import Workdays, unpacked
+from cloudgpu.ledger.samples.packing import Workdays, unpack
 from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
 
 Sample = dict[str, Any]
@@ -133,7 +133,7 @@ class SampleStore:
         """Yield a day's samples; with `whole`, raise OSError for a file that is there and cannot be read."""
         harmless = FileNotFoundError if whole else OSError
         with suppress(harmless, ValueError):  # both, where packing was cut short
-            yield from unpacked(read_own(self._path(day, _PACKED), _MAX))
+            yield from unpack(read_own(self._path(day, _PACKED), _MAX))
         with suppress(harmless):
             yield from filter(None, map(parsed, read_own(self._path(day), _MAX).split(b"\n")))
 

@@ -50,10 +50,10 @@ class _Patient(sqlite3.Connection):
         self.patience = waits.seconds(location, usual)
         try:
             self.execute("BEGIN IMMEDIATE")
-            waits.had(location)
+            waits.acquired(location)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode in _BUSY:
-                waits.in_vain(location)
+                waits.timed_out(location)
             raise
         finally:
             self.patience = usual
@@ -75,7 +75,7 @@ class SqliteFile:
         self._at_last: Callable[[], object] | None = None  # closes the connection
         self._writable = False
         self._identity: tuple[int, int] | None = None
-        self._place_is_good = False
+        self._directory_is_good = False
 
     @property
     def location(self) -> str:
@@ -134,7 +134,7 @@ class SqliteFile:
         if self._connection is not None and (self.is_writing or self._identity == _identity(self.path)):
             return self._connection
         self.close()
-        self._check_place()
+        self._check_directory()
         if _identity(self.path) is None:
             return None
         self._keep(self._open_for_reading(), writable=False)
@@ -176,7 +176,7 @@ class SqliteFile:
         """Make the file with its schema and what `fill` writes, in one transaction, unless another process just did."""
         from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
 
-        self._check_place()
+        self._check_directory()
         make_private_directory(self.path.parent)
         make_empty_file(self.path)
         connection = self._open_for_writing()
@@ -221,9 +221,9 @@ class SqliteFile:
         """Change nothing: a file knows no users."""
         return nullcontext()
 
-    def take_off_mark(self) -> None:
+    def delete_move_mark(self) -> None:
         """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
-        migrations.take_off_mark(self._open())
+        migrations.delete_move_mark(self._open())
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy into the empty file `path`."""
@@ -263,12 +263,12 @@ class SqliteFile:
         if at_last is not None:
             at_last()
 
-    def _check_place(self) -> None:
-        if not self._place_is_good:
+    def _check_directory(self) -> None:
+        if not self._directory_is_good:
             from cloudgpu.ledger.log.files import refuse_network
 
             refuse_network(self.path)
-            self._place_is_good = True
+            self._directory_is_good = True
 
     def _open(self) -> sqlite3.Connection:
         assert self._connection is not None  # noqa: S101  (for the type checker: the callers have opened it)

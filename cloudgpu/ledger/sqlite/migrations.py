@@ -112,7 +112,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
-def take_off_mark(connection: sqlite3.Connection) -> None:
+def delete_move_mark(connection: sqlite3.Connection) -> None:
     """Delete the last line, which the caller knows for a mark of a move, inside its transaction."""
     connection.execute("DROP TRIGGER IF EXISTS line_is_never_deleted")
     connection.execute("DELETE FROM line WHERE seq = (SELECT max(seq) FROM line)")

@@ -11,10 +11,10 @@ from typing import Protocol
 from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
 from cloudgpu.ledger.log.marks import end_and_mark
 from cloudgpu.ledger.sqlite.backup import write_copy
-from cloudgpu.ledger.sqlite.migrations import take_off_mark
+from cloudgpu.ledger.sqlite.migrations import delete_move_mark
 
 _UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
-_BESIDE = ("", "-wal", "-shm", "-journal")
+_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 
 class FileStore(Protocol):
@@ -78,7 +78,7 @@ def _set_aside(file: FileStore, present: sqlite3.Connection | None, stamp: str) 
         return str(aside)
     if not file.path.exists() or not file.path.stat().st_size:
         return None
-    for suffix in _BESIDE:
+    for suffix in _FILE_SUFFIXES:
         part = file.path.with_name(file.path.name + suffix)
         if part.exists():
             part.rename(aside.with_name(aside.name + suffix))
@@ -97,9 +97,9 @@ def _prepared(source: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connec
             if (
                 end_and_mark(connection)[1] is not None
             ):  # a copy of a retired ledger is brought back by its owner's word
-                take_off_mark(connection)
+                delete_move_mark(connection)
                 connection.commit()
             yield connection
     finally:
-        for suffix in _BESIDE:
+        for suffix in _FILE_SUFFIXES:
             part.with_name(part.name + suffix).unlink(missing_ok=True)

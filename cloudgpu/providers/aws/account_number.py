@@ -31,7 +31,7 @@ class Credentials(Protocol):
     def client(self, service: str, region: str) -> Any:
         """Return the client of a service in a region."""
 
-    def said(self, action: str, region: str) -> AbstractContextManager[None]:
+    def calling(self, action: str, region: str) -> AbstractContextManager[None]:
         """Let the errors of a call out in our own words."""
 
     def access_key(self) -> str:
@@ -65,7 +65,7 @@ def number(aws: Credentials) -> str:
 
 def _asked(aws: Credentials) -> str:
     home = aws.options.home_region
-    with aws.said("GetCallerIdentity", home):
+    with aws.calling("GetCallerIdentity", home):
         found = str(aws.client("sts", home).get_caller_identity()["Account"])
     if not NUMBER.fullmatch(found):
         raise ProviderUnavailable(f"STS says that the account is {found!r}, which is not a number of an account.")

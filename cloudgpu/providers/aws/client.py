@@ -85,15 +85,15 @@ class Aws(CloudAccount):
         an endpoint that is none.
         """
         if sends == 1:
-            return self._kept(service, region, sends, self.patience.changes)
-        reads = self._kept(service, region, sends, self.patience.reads)
-        return _Client(reads, lambda: self._kept(service, region, sends, self.patience.changes))
+            return self._kept(service, region, sends, self.patience.change_s)
+        reads = self._kept(service, region, sends, self.patience.read_s)
+        return _Client(reads, lambda: self._kept(service, region, sends, self.patience.change_s))
 
     def _kept(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
         key = (service, region, sends, seconds)
         with self._lock:
             if key not in self._clients:
-                with self.said("credentials", region):
+                with self.calling("credentials", region):
                     self._clients[key] = self._made(service, region, sends, seconds)
             return self._clients[key]
 
@@ -105,7 +105,7 @@ class Aws(CloudAccount):
 
         config = Config(
             retries={"mode": "standard", "total_max_attempts": sends or self._attempts},
-            connect_timeout=self.patience.connect,
+            connect_timeout=self.patience.connect_s,
             read_timeout=seconds,
             max_pool_connections=AT_ONCE,
             signature_version="s3v4" if service == "s3" else None,  # else addresses are signed the old way
@@ -134,7 +134,7 @@ class Aws(CloudAccount):
     def _begins(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
         if _is_read(model.name):
-            self.patience.check(model.name, _place(context))
+            self.patience.raise_if_silent(model.name, _service_label(context))
         context[_BEGUN] = self.patience.now()
 
     def _sends_again(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
@@ -144,16 +144,16 @@ class Aws(CloudAccount):
         if caught_exception is None:
             return
         if not self.patience.is_spent(begun, read=read):
-            context["read_timeout"] = self.patience.left(begun, read=read)  # older botocore does not look at it
+            context["read_timeout"] = self.patience.seconds_left(begun, read=read)  # older botocore does not look at it
             return
-        where = _place(context)
+        where = _service_label(context)
         if read:
-            raise self.patience.silent(operation.name, where, self.patience.reads) from caught_exception
-        message = f"{where} did not answer {operation.name} within {self.patience.changes:g} seconds."
+            raise self.patience.record_silence(operation.name, where, self.patience.read_s) from caught_exception
+        message = f"{where} did not answer {operation.name} within {self.patience.change_s:g} seconds."
         raise Silent(message, field="provider") from caught_exception
 
     def _answered(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
-        self.patience.answered(model.name, _place(context))
+        self.patience.record_answer(model.name, _service_label(context))
         beat()
 
     def ec2(self, region: str) -> Any:
@@ -192,7 +192,7 @@ class Aws(CloudAccount):
         from cloudgpu.providers.aws import known_regions
 
         home = self.options.home_region
-        with self.said("DescribeRegions", home):
+        with self.calling("DescribeRegions", home):
             answer = self.ec2(home).describe_regions()
         names = sorted(region["RegionName"] for region in answer["Regions"])
         known_regions.write(self, names)
@@ -210,14 +210,14 @@ class Aws(CloudAccount):
     def access_key(self) -> str:
         """Return the id of the key that calls are signed with, which is no secret. Raises AuthFailed for none."""
         self.client("sts", self.options.home_region)  # makes the session
-        with self.said("credentials", self.options.home_region):
+        with self.calling("credentials", self.options.home_region):
             found = self._session.get_credentials()
             return "" if found is None else str(found.get_frozen_credentials().access_key)
 
     def login_until(self) -> datetime | None:
         """Return when the credentials end that calls are signed with; None for a key that lasts."""
         self.client("sts", self.options.home_region)  # makes the session
-        with self.said("credentials", self.options.home_region):
+        with self.calling("credentials", self.options.home_region):
             found = self._session.get_credentials()
             if found is not None:
                 found.get_frozen_credentials()  # renews a login that is about to end
@@ -231,9 +231,9 @@ class Aws(CloudAccount):
 
         Raises the first error when no region answered.
         """
-        return each(regions, ask, AT_ONCE, patience=self.patience.reads)
+        return each(regions, ask, AT_ONCE, patience=self.patience.read_s)
 
-    def said(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
+    def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
 
         def found(error: Exception) -> CloudgpuError | None:
@@ -323,7 +323,7 @@ def _loader(data_path: str | None) -> Any:
     return OfWhatIsRead(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])
 
 
-def _place(context: Mapping[str, Any]) -> str:
+def _service_label(context: Mapping[str, Any]) -> str:
     return f"AWS {context.get('client_region') or ''}".rstrip()
 
 
@@ -356,7 +356,7 @@ def call_unless(
     from botocore import xform_name
     from botocore.exceptions import ClientError
 
-    with aws.said(permission, region, value=value):
+    with aws.calling(permission, region, value=value):
         try:
             return getattr(client, xform_name(action))(**parameters)
         except ClientError as error:
@@ -371,22 +371,22 @@ def pages(client: Any, operation: str, **context: Any) -> Iterator[Mapping[str, 
     yield from client.get_paginator(operation).paginate(**context)
 
 
-def look(aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any) -> list[Mapping[str, Any]]:
+def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any) -> list[Mapping[str, Any]]:
     """Return what EC2 answers to `DescribeVolumes`, or another question of its kind. One call."""
     client = aws.ec2(region)  # first: it says so where the SDK is not installed
     from botocore import xform_name
 
-    with aws.said(action, region, value=value):
+    with aws.calling(action, region, value=value):
         return list(getattr(client, xform_name(action))(**asked)[action.removeprefix("Describe")])
 
 
-def look_through(
+def describe_all(
     aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any
 ) -> list[Mapping[str, Any]]:
     """Return the same of all pages. A call for each."""
     client = aws.ec2(region)
     from botocore import xform_name
 
-    with aws.said(action, region, value=value):
+    with aws.calling(action, region, value=value):
         found = pages(client, xform_name(action), **asked)
         return [one for page in found for one in page[action.removeprefix("Describe")]]

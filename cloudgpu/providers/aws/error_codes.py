@@ -119,6 +119,6 @@ MEANINGS = meanings(
     throttled=_THROTTLED,
     down=_DOWN,
     requests=_REQUESTS,
-    ways=_WAYS,
+    remedies=_WAYS,
 )
 """Every code that has a meaning for us."""

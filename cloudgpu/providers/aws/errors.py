@@ -19,7 +19,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKEWED
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
-from cloudgpu.providers.shared.errors import UNKNOWN, denied, refusal, short, silent
+from cloudgpu.providers.shared.errors import UNKNOWN, denied, refusal, shorten, silent
 
 _CLOCK_WORDS = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
 THROTTLED, BROKEN = 429, 500  # and all statuses from that on
@@ -183,7 +183,7 @@ def _renewal(call: CallContext) -> str:
 def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
     busy = _BUSY.search(str(error))
     if busy:
-        return _unsigned(call, f"could not be fetched ({short(busy[0])})")
+        return _unsigned(call, f"could not be fetched ({shorten(busy[0])})")
     if names & EXPIRED_LOGIN and (call.signed_in == THROTTLED or call.signed_in >= BROKEN):
         return _unsigned(call, f"could not be renewed: AWS's sign-in service answered with {call.signed_in}")
     profile = call.profile or os.environ.get("AWS_PROFILE")
@@ -216,4 +216,4 @@ def _unsigned(call: CallContext, what: str) -> ProviderUnavailable:
 
 def _own(text: str) -> str:
     """Return a sentence of AWS's cut short, without the encoded message."""
-    return short(text.partition("Encoded authorization failure message")[0])
+    return shorten(text.partition("Encoded authorization failure message")[0])

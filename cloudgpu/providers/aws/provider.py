@@ -203,7 +203,7 @@ class AwsProvider:
 
     def machine_role(self, document: str) -> MachineRole:
         """Return what there is of the IAM role and instance profile `cloudgpu-machine`."""
-        return machine_role.look(self._aws, document)
+        return machine_role.read_role(self._aws, document)
 
     def make_machine_role(self, document: str) -> None:
         """Make the role, its policy and the profile, tagged; what is there already stays."""
@@ -215,7 +215,7 @@ class AwsProvider:
 
     def timer_role(self, document: str) -> MachineRole:
         """Return what there is of the IAM role `cloudgpu-timer`."""
-        return timer_role.look(self._aws, document)
+        return timer_role.read_role(self._aws, document)
 
     def make_timer_role(self, document: str) -> None:
         """Make that role and its policy, tagged; what is there already stays."""
@@ -253,7 +253,7 @@ class AwsProvider:
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return what there is of the account's budget `cloudgpu-backstop`."""
-        return budget_alert.look(self._aws)
+        return budget_alert.read_alert(self._aws)
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
         """Make the budget `cloudgpu-backstop` so: AWS mails at 80 and 100 %, and when the forecast passes it."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnavailable
 from cloudgpu.providers.azure.client import POLL_S, pages
 from cloudgpu.providers.azure.error_codes import NOT_FOUND
-from cloudgpu.providers.azure.errors import code_of, said
+from cloudgpu.providers.azure.errors import code_and_message, code_of
 from cloudgpu.providers.shared.calls import Waiting
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ABSENT = 404
 GONE = NOT_FOUND | frozenset({"RoleAssignmentNotFound", "RoleDefinitionDoesNotExist", "ResourceGroupBeingDeleted"})
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 Raw = Mapping[str, Any]
 _READ_LOCKS, _LOCKS_VERSION = "Microsoft.Authorization/locks/read", "2016-09-01"  # Management Locks - List By Scope
 _SCOPE = re.compile(r"'(/subscriptions/[^']+)'")
@@ -37,25 +37,23 @@ _LOCKS = "/providers/microsoft.authorization/locks/"
 _LOOK = "az lock list --output table"
 
 
-def ask(azure: Azure, action: str, call: Callable[[], Answer], *, region: str = "", value: str | None = None) -> Answer:
+def invoke(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T:
     """Return what a call answers; `action` is the permission that it takes. Raises our errors.
 
-    A lock that keeps something from its end is looked up, and named with the command that lifts it: calls more.
+    Where a lock refuses a deletion, more calls find that lock: the error names it and the command that removes it.
     """
     try:
-        with azure.said(action, region, value=value):
+        with azure.calling(action, region, value=value):
             return call()
     except EndRefused as error:
         _name_locks(azure, error)
         raise
 
 
-def look(
-    azure: Azure, action: str, call: Callable[[], Answer], *, region: str = "", value: str | None = None
-) -> Answer | None:
+def find(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T | None:
     """Return what a call answers; None where Azure answered that it has no such thing. Raises our other errors."""
     try:
-        return ask(azure, action, call, region=region, value=value)
+        return invoke(azure, action, call, region=region, value=value)
     except CloudgpuError as error:
         if not is_absent(error):
             raise
@@ -72,15 +70,15 @@ def is_absent(error: CloudgpuError) -> bool:
     return getattr(error.__cause__, "status_code", None) == ABSENT and not isinstance(error, AuthFailed)
 
 
-class Late(ProviderUnavailable):
-    """The deadline has passed, and the operation goes on: nothing is known of its end."""
+class OperationPending(ProviderUnavailable):
+    """The deadline has passed and the operation still runs: its outcome is not known."""
 
 
-class Unread(ProviderUnavailable):
-    """Azure took the call, and a look at how it goes was refused or not found: nothing is known of its end."""
+class OperationUnknown(ProviderUnavailable):
+    """Azure accepted the call, and a query of its progress was refused or not found: its outcome is not known."""
 
 
-def finished(
+def complete(
     azure: Azure,
     action: str,
     begin: Callable[[Any], Any],
@@ -92,10 +90,10 @@ def finished(
 ) -> Any:
     """Begin an operation, wait for its end and return what it made; `begin` takes the SDK's `polling`.
 
-    Raises Late at the deadline, Unread where a look at the operation fails, and our errors for a call that is refused
-    or an operation that failed.
+    Raises OperationPending at the deadline, OperationUnknown where a query of its progress fails, and our errors for a
+    call that is refused or an operation that failed.
     """
-    with azure.said(action, region, value=value, field=field):
+    with azure.calling(action, region, value=value, field=field):
         return begin(_patient(azure, action, deadline)).result()
 
 
@@ -120,28 +118,28 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
             left = (deadline - azure.clock()).total_seconds()
             if left <= 0:
                 message = f"Azure is still at work on {action} at the deadline."
-                raise Late(message, field="provider", next="Run the same again in a minute.")
+                raise OperationPending(message, field="provider", next="Run the same again in a minute.")
             waiting.on("it is at work on it")
             azure.pause(min(delay, left))
 
     return Patient(timeout=POLL_S)
 
 
-def _unread(action: str, error: Exception) -> Unread:
-    code, sentence = said(error)
+def _unread(action: str, error: Exception) -> OperationUnknown:
+    code, sentence = code_and_message(error)
     why = f"{sentence.rstrip('. ')} ({code})" if code else f"{type(error).__name__}"
     message = f"Azure took {action}, and then did not say how it ended: {why}."
-    return Unread(message, field="provider", next="Run the same again in a minute.")
+    return OperationUnknown(message, field="provider", next="Run the same again in a minute.")
 
 
 def _name_locks(azure: Azure, error: EndRefused) -> None:
     """Let a refusal say which locks it is about, and what lifts them; where they cannot be read, how they are found."""
-    scopes = _SCOPE.findall(said(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
+    scopes = _SCOPE.findall(code_and_message(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
     found = [one for scope in scopes for one in _locks_at(azure, scope)]
     if not found:
         error.next = f"Find the lock: {_LOOK}; then run: az lock delete --ids ID"
         return
-    named = ", ".join(f"{one['name']} ({_level(one)}) on {_place(str(one['id']))}" for one in found)
+    named = ", ".join(f"{one['name']} ({_level(one)}) on {_short_scope(str(one['id']))}" for one in found)
     error.message += f" Locked by: {named}."
     error.lifts = f"az lock delete --ids {' '.join(str(one['id']) for one in found)}"
     error.next = f"Run: {error.lifts}"
@@ -159,6 +157,6 @@ def _level(lock: Raw) -> str:
     return str((lock.get("properties") or {}).get("level") or "a lock")
 
 
-def _place(lock: str) -> str:
+def _short_scope(lock: str) -> str:
     """Return the last two parts of the scope that a lock lies on: `resourceGroups/cloudgpu-1a2b`."""
     return "/".join(lock[: lock.lower().index(_LOCKS)].split("/")[-2:])

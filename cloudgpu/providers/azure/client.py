@@ -119,7 +119,7 @@ class Azure(CloudAccount):
             credential_scopes=[f"{base}/.default"],
             transport=self._wire(),
             retry_total=SENDS - 1,
-            timeout=self.patience.changes,  # of a call, over all its sends
+            timeout=self.patience.change_s,  # of a call, over all its sends
             polling_interval=POLL_S,
         )
 
@@ -149,7 +149,7 @@ class Azure(CloudAccount):
                 self._transport = transport(self._waits, self.patience)
             return self._transport
 
-    def said(
+    def calling(
         self, action: str, region: str = "", *, value: str | None = None, field: str | None = None
     ) -> AbstractContextManager[None]:
         """Turn what the SDK raises inside into our own errors; `action` and `region` (where it is about one) are named.
@@ -172,7 +172,7 @@ def read(azure: Azure, action: str, path: str, version: str, **query: str) -> Ma
     client = azure.resources  # first: it says so where the SDK is not installed
     from azure.core.rest import HttpRequest
 
-    with azure.said(action, ""):
+    with azure.calling(action, ""):
         response = client.send_request(HttpRequest("GET", path, params={"api-version": version, **query}))
         response.raise_for_status()
         found: Mapping[str, Any] = response.json()
@@ -191,7 +191,7 @@ def pages(azure: Azure, action: str, path: str, version: str, **query: str) -> I
 def _next(azure: Azure, action: str, link: str) -> Mapping[str, Any]:
     from azure.core.rest import HttpRequest
 
-    with azure.said(action, ""):
+    with azure.calling(action, ""):
         response = azure.resources.send_request(HttpRequest("GET", link))
         response.raise_for_status()
         found: Mapping[str, Any] = response.json()

@@ -26,7 +26,7 @@ def credential(tenant: str | None, endpoint: str | None, wire: Any) -> Any:
     all: a word that means nothing stands in the token's place.
     """
     if endpoint is None:
-        return _usual(tenant)
+        return _default_credential(tenant)
     if os.environ.get(AUTHORITY) and all(os.environ.get(name) for name in _SECRET):
         return _secret(tenant, wire)
     if any(os.environ.get(name) for name in IDENTITY):
@@ -36,7 +36,7 @@ def credential(tenant: str | None, endpoint: str | None, wire: Any) -> Any:
     return _Nobody()
 
 
-def _usual(tenant: str | None) -> Any:
+def _default_credential(tenant: str | None) -> Any:
     """Return what azure-identity finds: the environment, a managed identity, az login, ..."""
     from azure.identity import DefaultAzureCredential
 

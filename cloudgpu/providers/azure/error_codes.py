@@ -8,7 +8,7 @@ references of Compute, Network and Resource Manager. A code that is not here is 
 from __future__ import annotations
 
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.shared.errors import LATER, Meaning, meanings
+from cloudgpu.providers.shared.errors import RETRY_LATER, Meaning, meanings
 
 # A credential that Azure does not take, and a request that it takes from nobody who may not do it.
 CREDENTIAL = frozenset(
@@ -133,8 +133,8 @@ MEANINGS = meanings(
         _QUOTA_OF_OTHERS,
         Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask Azure for a higher limit."),
     ),
-    (ONLY_INSIDE, LATER),
-    (BUSY, Meaning(ProviderUnavailable, way="Azure is at work on it: run it again in a minute.")),
+    (ONLY_INSIDE, RETRY_LATER),
+    (BUSY, Meaning(ProviderUnavailable, remedy="Azure is at work on it: run it again in a minute.")),
     (NOT_FOUND, Meaning(InstanceNotFound, "instance")),
     (_UNREGISTERED, Meaning(InvalidRequest, "subscription", _REGISTER)),
     (_SUBSCRIPTION, Meaning(AuthFailed, "subscription", "See those that the login may use: az account list")),
@@ -145,6 +145,6 @@ MEANINGS = meanings(
     throttled=_THROTTLED,
     down=_DOWN,
     requests=_REQUESTS,
-    ways=_WAYS,
+    remedies=_WAYS,
 )
 """Every code that has a meaning for us."""

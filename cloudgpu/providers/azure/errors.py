@@ -31,7 +31,7 @@ from cloudgpu.providers.azure.error_codes import (
     NOT_FOUND,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
-from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied, refusal, short, silent
+from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied, refusal, shorten, silent
 
 UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429
 _BY_STATUS = {
@@ -99,17 +99,17 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if isinstance(error, HttpResponseError):
         return _refused(error, call)
     if isinstance(error, AzureError):
-        return silent(f"{call.where} did not answer {call.action}: {short(str(error))}", call.value)
+        return silent(f"{call.where} did not answer {call.action}: {shorten(str(error))}", call.value)
     return None
 
 
 def code_of(error: CloudgpuError) -> str:
     """Return the code of Azure's that an error of ours stands for; empty where there was none."""
     cause = error.__cause__
-    return "" if cause is None else said(cause)[0]
+    return "" if cause is None else code_and_message(cause)[0]
 
 
-def said(error: BaseException) -> tuple[str, str]:
+def code_and_message(error: BaseException) -> tuple[str, str]:
     """Return the code and the sentence that Azure gave: those inside, where the code outside says nothing."""
     code, sentence, details = _code(error)
     if code in ENVELOPES or code not in MEANINGS:
@@ -151,7 +151,7 @@ def _inside(found: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 def _refused(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
-    code, sentence = said(error)
+    code, sentence = code_and_message(error)
     status = getattr(error, "status_code", None) or 0
     meaning = _meaning(code, sentence, status)
     if meaning.kind is AuthFailed and (code in CREDENTIAL or status == UNAUTHENTICATED):
@@ -168,10 +168,10 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
     if meaning.kind is NoCapacity:  # one line per attempt: what Azure goes on to advise is what the launch does next
         sentence = sentence.partition(". ")[0]
     if code in NOT_FOUND and call.field:
-        meaning = Meaning(InvalidRequest, call.field, meaning.way)
+        meaning = Meaning(InvalidRequest, call.field, meaning.remedy)
     if meaning.field == LOCK and call.action.endswith(_ENDS):
-        meaning = Meaning(EndRefused, LOCK, meaning.way)
-    full = f"{call.where} refused {call.action}: {short(sentence)} ({code or status})."
+        meaning = Meaning(EndRefused, LOCK, meaning.remedy)
+    full = f"{call.where} refused {call.action}: {shorten(sentence)} ({code or status})."
     headers = getattr(error.response, "headers", None) or {}
     return refusal(meaning, full, value=call.value, region=call.region, headers=headers)
 
@@ -200,7 +200,7 @@ def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
 
     entra = _ENTRA.search(str(error))
     if not entra and isinstance(error.__cause__, (ServiceRequestError, ServiceResponseError)):
-        why = f"Entra ID did not answer the login of account {call.account}: {short(str(error.__cause__))}."
+        why = f"Entra ID did not answer the login of account {call.account}: {shorten(str(error.__cause__))}."
         return ProviderUnavailable(why, field="provider", value=call.value)
     if entra and entra[0] in _PASSING:
         why = f"Entra ID is busy, and did not take the login of account {call.account} ({entra[0]})."

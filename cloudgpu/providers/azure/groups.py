@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import find, invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -40,7 +40,7 @@ def of_clusters(azure: Azure) -> list[Raw]:
 def listed(azure: Azure) -> list[Raw]:
     """Return all groups of the subscription, whoever made them. A call per page."""
     of = azure.resources.resource_groups.list
-    found: list[Raw] = ask(azure, READ, lambda: [one.as_dict() for one in of()])
+    found: list[Raw] = invoke(azure, READ, lambda: [one.as_dict() for one in of()])
     return found
 
 
@@ -58,7 +58,7 @@ def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
 def tags_of(azure: Azure, group: str) -> Mapping[str, str]:
     """Return the tags of a group; none where it is not there. One call."""
     groups = azure.resources.resource_groups
-    found = look(azure, READ, lambda: groups.get(group).as_dict(), value=group)
+    found = find(azure, READ, lambda: groups.get(group).as_dict(), value=group)
     return (found or {}).get("tags") or {}
 
 
@@ -67,7 +67,7 @@ def tag(azure: Azure, group: str, tags: Mapping[str, str]) -> None:
     scope = ids.group_id(azure.subscription, group)
     body, resources = {"operation": "Merge", "properties": {"tags": dict(tags)}}, azure.resources.tags
     action = "Microsoft.Resources/tags/write"
-    ask(azure, action, lambda: resources.begin_update_at_scope(scope, body, polling=False), value=group)
+    invoke(azure, action, lambda: resources.begin_update_at_scope(scope, body, polling=False), value=group)
 
 
 def need_shared(azure: Azure, region: str) -> None:
@@ -76,9 +76,9 @@ def need_shared(azure: Azure, region: str) -> None:
     It lies in the region of whatever came first: what is in it may lie anywhere.
     """
     groups = azure.resources.resource_groups
-    if look(azure, READ, lambda: groups.get(ids.SHARED_GROUP)) is None:
+    if find(azure, READ, lambda: groups.get(ids.SHARED_GROUP)) is None:
         body = {"location": region, "tags": {"cloudgpu-shared": "volumes-and-images"}}
-        ask(azure, WRITE, lambda: groups.create_or_update(ids.SHARED_GROUP, body), region=region)
+        invoke(azure, WRITE, lambda: groups.create_or_update(ids.SHARED_GROUP, body), region=region)
 
 
 def drop_empty(azure: Azure, region: str, group: str, *, but: str) -> None:
@@ -94,7 +94,7 @@ def drop_empty(azure: Azure, region: str, group: str, *, but: str) -> None:
 def inside(azure: Azure, region: str, group: str) -> list[Raw] | None:
     """Return what lies in a group, as Resource Manager lists it; None for no group. One call."""
     of = azure.resources.resources.list_by_resource_group
-    return look(azure, LIST, lambda: [one.as_dict() for one in of(group)], region=region, value=group)
+    return find(azure, LIST, lambda: [one.as_dict() for one in of(group)], region=region, value=group)
 
 
 def _is_free(one: tuple[str, str], group: str) -> bool:
@@ -109,7 +109,7 @@ def _kind_and_name(found: Raw) -> tuple[str, str]:
 def delete(azure: Azure, region: str, group: str) -> None:
     """Ask to delete a group with all that is in it; one that is gone is no error. One call, not waited for."""
     groups = azure.resources.resource_groups
-    look(azure, DELETE, lambda: groups.begin_delete(group, polling=False), region=region, value=group)
+    find(azure, DELETE, lambda: groups.begin_delete(group, polling=False), region=region, value=group)
 
 
 def _is_ours(name: str) -> bool:
@@ -132,7 +132,7 @@ ON = ("registered", "registering")
 def state(azure: Azure, namespace: str) -> str:
     """Return how it stands with a service: `Registered`, `NotRegistered`, ... One call."""
     action, providers = "Microsoft.Resources/subscriptions/providers/read", azure.resources.providers
-    return str(ask(azure, action, lambda: providers.get(namespace), value=namespace).registration_state or "")
+    return str(invoke(azure, action, lambda: providers.get(namespace), value=namespace).registration_state or "")
 
 
 def is_on(azure: Azure, namespace: str) -> bool:
@@ -143,7 +143,7 @@ def is_on(azure: Azure, namespace: str) -> bool:
 def switch_on(azure: Azure, namespace: str) -> None:
     """Switch a service on for the subscription, where it is not. It is free, and takes a minute at Azure."""
     if not is_on(azure, namespace):
-        ask(azure, f"{namespace}/register/action", lambda: azure.resources.providers.register(namespace))
+        invoke(azure, f"{namespace}/register/action", lambda: azure.resources.providers.register(namespace))
 
 
 def register_command(namespace: str) -> str:

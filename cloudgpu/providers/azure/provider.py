@@ -207,7 +207,7 @@ class AzureProvider:
 
     def machine_role(self, document: str) -> MachineRole:
         """Return what there is of the role under which machines deallocate and tag themselves."""
-        return machine_role.look(self._azure, document)
+        return machine_role.read_role(self._azure, document)
 
     def make_machine_role(self, document: str) -> None:
         """Make it, or put it right, and switch the service of timers on."""
@@ -245,7 +245,7 @@ class AzureProvider:
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return Azure's own budget as we have made it; None for none."""
-        return budget_alert.look(self._azure)
+        return budget_alert.read_alert(self._azure)
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
         """Make Azure's own budget so."""

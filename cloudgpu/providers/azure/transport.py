@@ -52,25 +52,25 @@ class Transport:
         service = f"Azure ({path.rpartition('/providers/')[2] or path})"
         action, read = named(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
         if read:
-            self._patience.check(action, service)
+            self._patience.raise_if_silent(action, service)
         quick = read and action != _SLOW
-        seconds = self._patience.reads if quick else self._patience.changes
+        seconds = self._patience.read_s if quick else self._patience.change_s
         begun = self._patience.now()
         count("azure", action)
         try:
             answer = self._inner.send(
-                request, **{**how, "connection_timeout": self._patience.connect, "read_timeout": seconds}
+                request, **{**how, "connection_timeout": self._patience.connect_s, "read_timeout": seconds}
             )
         except (ServiceRequestError, ServiceResponseError) as error:
             took = self._patience.now() - begun
-            if read and took >= self._patience.connect and isinstance(error, ServiceRequestError):
-                raise self._patience.silent(action, service, self._patience.connect) from error
+            if read and took >= self._patience.connect_s and isinstance(error, ServiceRequestError):
+                raise self._patience.record_silence(action, service, self._patience.connect_s) from error
             if took < seconds:
                 raise
             if read:
-                raise self._patience.silent(action, service, seconds) from error
+                raise self._patience.record_silence(action, service, seconds) from error
             raise Silent(f"Azure did not answer {action} within {seconds:g} seconds.", field="provider") from error
-        self._patience.answered(action, service)
+        self._patience.record_answer(action, service)
         beat()
         return answer
 
@@ -88,7 +88,7 @@ def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
         message = f"The provider azure needs {error.name}, which is not installed."
         remedy = "Run: pip install 'cloudgpu[azure]'"
         raise MissingExtra(message, field="provider", value="azure", next=remedy) from error
-    inner = RequestsTransport(connection_timeout=patience.connect, read_timeout=patience.changes)
+    inner = RequestsTransport(connection_timeout=patience.connect_s, read_timeout=patience.change_s)
     return Transport(inner, pause, patience)
 
 

@@ -79,9 +79,9 @@ class Gcp(CloudAccount):
         """Return Google's credentials and the project that they name, if any. Looked for once; AuthFailed for none."""
         with self._lock:
             if self._found is None:
-                with self.said("credentials"):
+                with self.calling("credentials"):
                     _installed()
-                    self._found = credentials.look(self.endpoint, self.options.quota_project)
+                    self._found = credentials.find_credentials(self.endpoint, self.options.quota_project)
             return self._found
 
     def signing(self) -> Any:
@@ -105,7 +105,7 @@ class Gcp(CloudAccount):
         kind = getattr(compute_v1, f"{_capital(name)}Client")
         return kind(credentials=signs, client_options={"api_endpoint": self.endpoint} if self.endpoint else {})
 
-    def ask(
+    def call(
         self, action: str, where: str = "", *, value: str | None = None, sends: int = SENDS, **fields: Any
     ) -> dict[str, Any]:
         """Make a call and return its answer as Google's JSON: of a list one page, of a change the operation.
@@ -152,7 +152,7 @@ class Gcp(CloudAccount):
         }
         message = kind.wrap(json_format.ParseDict(known, kind.pb()()))
         method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
-        with self._lanes, self._heard(action, where), self.said(action, where, value=value):
+        with self._lanes, self._heard(action, where), self.calling(action, where, value=value):
             count(KIND, action)
             answer = method(request=message, retry=None, timeout=self.timeout(action))
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
@@ -162,7 +162,7 @@ class Gcp(CloudAccount):
 
     def timeout(self, action: str) -> float:
         """Return how many seconds Google may say nothing to a call."""
-        return self.patience.reads if _is_read(action) else self.patience.changes
+        return self.patience.read_s if _is_read(action) else self.patience.change_s
 
     @contextmanager
     def _heard(self, action: str, where: str) -> Iterator[None]:
@@ -171,19 +171,19 @@ class Gcp(CloudAccount):
             yield
             return
         service = f"Google Cloud {where}".rstrip()
-        self.patience.check(action, service)
+        self.patience.raise_if_silent(action, service)
         try:
             yield
         except Silent as error:
-            raise self.patience.silent(action, service, self.patience.reads) from error
-        self.patience.answered(action, service)
+            raise self.patience.record_silence(action, service, self.patience.read_s) from error
+        self.patience.record_answer(action, service)
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""
         token, seen = "", set[str]()
         for _ in range(MAX_PAGES):
             here: dict[str, Any] = {**fields, "maxResults": PAGE} | ({"pageToken": token} if token else {})
-            page = self.ask(action, where, **here)
+            page = self.call(action, where, **here)
             yield page
             token = page.get("nextPageToken", "")
             if not token:
@@ -193,7 +193,7 @@ class Gcp(CloudAccount):
             seen.add(token)
         raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
 
-    def said(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
+    def calling(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
         return translating(lambda error: translated(error, self.context(action, where, value)))
 

@@ -18,7 +18,7 @@ def who(endpoint: str | None) -> str:
     return "nobody's" if endpoint else "the default credentials of this machine"
 
 
-def look(endpoint: str | None, quota_project: str | None) -> tuple[Any, str | None]:
+def find_credentials(endpoint: str | None, quota_project: str | None) -> tuple[Any, str | None]:
     """Return Google's credentials, and the project that they name, if any.
 
     At somebody else's endpoint only the file is used that GOOGLE_APPLICATION_CREDENTIALS names: nothing that lies about

@@ -68,7 +68,7 @@ _WAYS = {
 }
 _POLICY = "Ask whoever keeps the project's organisation policies and service perimeters."
 STALE = "conditionNotMet"  # with the status 412: somebody changed labels or metadata since they were read
-THERE_ALREADY = frozenset("alreadyExists ALREADY_EXISTS RESOURCE_ALREADY_EXISTS conflict duplicate".split())
+ALREADY_EXISTS = frozenset("alreadyExists ALREADY_EXISTS RESOURCE_ALREADY_EXISTS conflict duplicate".split())
 NOT_READY = frozenset("resourceNotReady RESOURCE_NOT_READY operationInProgress".split())
 
 
@@ -81,7 +81,7 @@ MEANINGS = meanings(
     throttled=_THROTTLED,
     down=_DOWN,
     requests=_REQUESTS,
-    ways=_WAYS,
+    remedies=_WAYS,
 )
 """Every code that has a meaning for us."""
 

@@ -1,4 +1,4 @@
-"""Ids of ours on Google Cloud: the zone and the machine's name, `us-central1-a/cg-3f9a...`, so that no look searches.
+"""Ids of ours on Google Cloud: zone and machine name, `us-central1-a/cg-3f9a...`, so that reads need no search.
 
 A machine's name follows from its attempt's token: in its zone there can be one machine of that name, so the name is a
 second proof that a launch made none twice.
@@ -53,5 +53,5 @@ def region_of(zone: str) -> str | None:
 
 
 def last(url: str) -> str:
-    """Return the last part of one of Google's addresses of a thing: its name."""
+    """Return the last part of a resource's URL: its name."""
     return url.rpartition("/")[2]

@@ -23,7 +23,7 @@ _PLACE = re.compile(r"/(zone|region)s/([a-z0-9-]+)/")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 
 
-def finished(
+def wait_for(
     gcp: Gcp, operation: Mapping[str, Any], *, action: str, value: str | None = None, project: str | None = None
 ) -> Mapping[str, Any]:
     """Return an operation once it is done, a call for each look, for five minutes.
@@ -31,7 +31,7 @@ def finished(
     Raises what it failed with, in the words of `action`, and what `waited` raises.
     """
     done = waited(gcp, operation, action=action, value=value, project=project)
-    fault = errors.ended(done, gcp.context(action, _scope(done)[1], value))
+    fault = errors.operation_error(done, gcp.context(action, _scope(done)[1], value))
     if fault is not None:
         raise fault
     return done
@@ -84,7 +84,7 @@ def _again(gcp: Gcp, operation: Mapping[str, Any], project: str | None) -> Mappi
     if project:
         fields["project"] = project
     service = f"{kind}Operations" if where else "globalOperations"
-    return gcp.ask(f"compute.{service}.get", where, operation=operation["name"], **fields)
+    return gcp.call(f"compute.{service}.get", where, operation=operation["name"], **fields)
 
 
 def _scope(operation: Mapping[str, Any]) -> tuple[str, str]:

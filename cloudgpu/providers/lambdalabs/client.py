@@ -120,7 +120,7 @@ class Lambda(CloudAccount):
             return ours
         if self._missed is not None and abs((now - self._missed).total_seconds()) <= STOCK_S:
             return None
-        theirs = self._kept_there()
+        theirs = self._registered_key()
         self._missed = now if theirs is None else None
         return None if theirs is None else self._keep(theirs)
 
@@ -130,12 +130,12 @@ class Lambda(CloudAccount):
         Raises InvalidRequest where another one stands in its place.
         """
         ours = self._known()
-        theirs = self._kept_there()
+        theirs = self._registered_key()
         if theirs is None:
             wanted = ours or self._prepared()
             with suppress(InvalidRequest, InstanceNotFound):  # somebody else was faster: names are unique
                 self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": wanted})
-            theirs = self._kept_there()
+            theirs = self._registered_key()
         if theirs is None:
             raise ProviderUnavailable(
                 f"{CLOUD} does not show the SSH key {KEY_NAME} that was put there.", field="account"
@@ -149,7 +149,7 @@ class Lambda(CloudAccount):
             )
         return ours or self._keep(theirs)
 
-    def _kept_there(self) -> str | None:
+    def _registered_key(self) -> str | None:
         found = self.get("/ssh-keys", "keys")
         if not isinstance(found, list):
             raise errors.unreadable("keys")

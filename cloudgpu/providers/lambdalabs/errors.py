@@ -16,7 +16,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.rest.client import Answer
-from cloudgpu.providers.shared.errors import LATER, UNKNOWN, Meaning, meanings, refusal, short
+from cloudgpu.providers.shared.errors import RETRY_LATER, UNKNOWN, Meaning, meanings, refusal, shorten
 
 NO_SUCH = "global/object-does-not-exist"
 _KEYS = "Make another key at cloud.lambda.ai/api-keys, and put it into LAMBDA_API_KEY."
@@ -43,7 +43,7 @@ MEANINGS = meanings(
         "volume": "instance-operations/launch/file-system-in-wrong-region",
         "network": "firewall-rulesets/firewall-ruleset-in-use",
     },
-    ways={"request": "Report it: cloudgpu sent what Lambda does not take."},
+    remedies={"request": "Report it: cloudgpu sent what Lambda does not take."},
 )
 _BY_STATUS = {401: Meaning(AuthFailed, "credential", _KEYS)}  # where no code is: any other page may be of a proxy
 _SERVERS = 500  # the first status that is the server's own fault
@@ -62,9 +62,9 @@ def refused(answer: Answer) -> CloudgpuError:
     """
     code = code_of(answer.data)
     text = answer.data["error"].get("message") if code else None
-    sentence = f"Lambda Cloud says: {short(str(text or code or f'status {answer.status}'))}."
+    sentence = f"Lambda Cloud says: {shorten(str(text or code or f'status {answer.status}'))}."
     if answer.status >= _SERVERS or code.startswith("provider/"):
-        return refusal(LATER, sentence, value=code or None, region="")
+        return refusal(RETRY_LATER, sentence, value=code or None, region="")
     meaning = MEANINGS.get(code) or (UNKNOWN if code else _BY_STATUS.get(answer.status, UNKNOWN))
     return refusal(meaning, sentence, value=code or None, region="", headers=answer.headers)
 

@@ -78,7 +78,7 @@ def _sent(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
         lam.sends.refused(attempt)
         raise InvalidRequest(error.message, field="offer", value=attempt.offer.available.instance_type) from error
     except ProviderUnavailable as error:
-        return _looked_for(lam, attempt, error)
+        return _find_launched(lam, attempt, error)
     except CloudgpuError:
         lam.sends.refused(attempt)
         raise
@@ -86,7 +86,7 @@ def _sent(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
     return _begun(attempt, str(ids[0]))
 
 
-def _looked_for(lam: Lambda, attempt: Attempt, why: CloudgpuError) -> Instance:
+def _find_launched(lam: Lambda, attempt: Attempt, why: CloudgpuError) -> Instance:
     """Return the machine of a call that was not answered; raise LaunchUncertain while nothing shows it.
 
     A look that is refused does not say that the call made nothing.

@@ -11,9 +11,9 @@ from typing import Any
 from cloudgpu.access.computer import computer, hostname, login_name
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import ProviderUnavailable
-from cloudgpu.providers.local.layout import PLACE, read_json, write_json
+from cloudgpu.providers.local.layout import IDENTITY_FILE, read_json, write_json
 
-_STRANGER = "of-another-user"
+_OTHER_USERS = "of-another-user"
 
 
 def identity(home: Path) -> AccountIdentity:
@@ -24,10 +24,10 @@ def identity(home: Path) -> AccountIdentity:
     from cloudgpu.providers.local.store import cloud_lock, system_errors
 
     with system_errors(home):
-        number = _known(home, _read(home))
+        number = _number_if_known(home, _read(home))
         if number is None:
             with cloud_lock(home):
-                number = _place(home)
+                number = _directory_number(home)
     root = home.parents[2] if home.parent.parent.name == "providers" else home
     words = f"{hostname()} (user {login_name()}, home {root})"
     return AccountIdentity("computer", _id(number), words)
@@ -39,22 +39,22 @@ def _id(number: str) -> str:
 
 def known_id(home: Path) -> str | None:
     """Return the identity's id, None where this is no place yet. The caller holds the cloud's lock."""
-    return made_id(home) if (home / PLACE).exists() else None
+    return id_or_new(home) if (home / IDENTITY_FILE).exists() else None
 
 
-def made_id(home: Path) -> str:
+def id_or_new(home: Path) -> str:
     """Return the identity's id; the place gets its number when it has none. The caller holds the cloud's lock."""
-    return _id(_place(home))
+    return _id(_directory_number(home))
 
 
-def _place(home: Path) -> str:
+def _directory_number(home: Path) -> str:
     """Return the number of this place on this computer.
 
     A directory that was moved keeps its number. A copy gets one of its own: on another computer, because its file has
     no number for that computer; on the same one, because the original is still there.
     """
     known = _read(home)
-    found = _known(home, known)
+    found = _number_if_known(home, known)
     if found is not None:
         return found
     here, computer_ = os.path.realpath(home), computer()
@@ -71,23 +71,23 @@ def _place(home: Path) -> str:
 
 def _write(home: Path, known: dict[str, Any]) -> None:
     """Write the file, and remove what one that was killed over it has left. The caller holds the cloud's lock."""
-    for part in home.glob(f".{PLACE}.*"):
+    for part in home.glob(f".{IDENTITY_FILE}.*"):
         part.unlink(missing_ok=True)
-    write_json(home / PLACE, known)
+    write_json(home / IDENTITY_FILE, known)
 
 
 def _read(home: Path) -> dict[str, Any]:
     try:
-        return read_json(home / PLACE) or {}
+        return read_json(home / IDENTITY_FILE) or {}
     except ValueError as error:
-        message = f"The file that says whose local machines these are cannot be read ({home / PLACE})."
+        message = f"The file that says whose local machines these are cannot be read ({home / IDENTITY_FILE})."
         raise ProviderUnavailable(message, field="provider", value="local") from error
 
 
-def _known(home: Path, known: dict[str, Any]) -> str | None:
+def _number_if_known(home: Path, known: dict[str, Any]) -> str | None:
     """Return the number where nothing has to be written for it."""
     if home.exists() and home.stat().st_uid != os.geteuid():
-        return _STRANGER  # root, mostly: a file of root's would lock the owner out
+        return _OTHER_USERS  # root, mostly: a file of root's would lock the owner out
     entry = known.get(computer())
     return str(entry["id"]) if entry and _is_at(home, entry["path"]) else None
 
@@ -102,7 +102,7 @@ def _is_at(home: Path, path: str) -> bool:
 def _is_copy(home: Path, entry: dict[str, Any]) -> bool:
     """Say whether the directory that got this number is still where it was."""
     try:
-        original = read_json(Path(entry["path"]) / PLACE) or {}
+        original = read_json(Path(entry["path"]) / IDENTITY_FILE) or {}
     except (OSError, ValueError):
         return False
     return bool(original.get(computer(), {}).get("id") == entry["id"]) and not _is_at(home, entry["path"])

@@ -22,7 +22,7 @@ from typing import Any
 INSTANCE_PREFIX = "i-"
 BUILT_PREFIX = "tmp-"  # a machine that is being built and was never accepted
 RECORD = "machine.json"
-PLACE = "place.json"  # which place this is: lives as long as the directory
+IDENTITY_FILE = "place.json"  # which place this is: lives as long as the directory
 BLOCK = 4096  # bytes of a disk that a small file has to itself
 LAST_LINE = 200  # characters of a log's last line that a reason may hold
 

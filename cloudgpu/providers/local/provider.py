@@ -27,7 +27,7 @@ from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.local import power, translate
 from cloudgpu.providers.local.build import build
 from cloudgpu.providers.local.deadlines import tag_time
-from cloudgpu.providers.local.identity import identity, known_id, made_id
+from cloudgpu.providers.local.identity import id_or_new, identity, known_id
 from cloudgpu.providers.local.layout import (
     BUILT_PREFIX,
     INSTANCE_PREFIX,
@@ -193,7 +193,7 @@ class LocalProvider:
         offer = attempt.offer.available
         return {
             "token": attempt.token,
-            "identity": made_id(self._home),
+            "identity": id_or_new(self._home),
             "root": str(layout.root),
             "mark": marker(layout.root),
             "user": login_name(),

@@ -22,8 +22,8 @@ from cloudgpu.errors import AuthFailed, NoCapacity, ProviderUnavailable, StopUnp
 from cloudgpu.providers.local.build import rehome, spawn
 from cloudgpu.providers.local.layout import (
     BUILT_PREFIX,
+    IDENTITY_FILE,
     INSTANCE_PREFIX,
-    PLACE,
     Layout,
     is_alive,
     last_line,
@@ -77,7 +77,7 @@ def cloud_lock(home: Path, wait_s: float = LOCK_S) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             left = set(os.listdir(home))  # noqa: PTH208
-            if left <= {LOCK, PLACE}:
+            if left <= {LOCK, IDENTITY_FILE}:
                 (home / LOCK).unlink()
             if left == {LOCK}:
                 home.rmdir()

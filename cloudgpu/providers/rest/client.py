@@ -68,7 +68,7 @@ class RestClient:
     """One account's calls. `pause` waits so many seconds; `patience` is what a call has in all."""
 
     def __init__(self, api: CloudApi, patience: Patience, pause: Callable[[float], None] = time.sleep) -> None:
-        self.place, self.patience, self.pause = api, patience, pause
+        self.api, self.patience, self.pause = api, patience, pause
         self._pool: urllib3.PoolManager | None = None
         self._next: dict[str, float] = {}  # by action: when it may be sent again
         self._turns = threading.Lock()
@@ -93,7 +93,7 @@ class RestClient:
         read = method in READS
         repeats = read if again is None else again
         if read:
-            self.patience.check(action, self.place.cloud)
+            self.patience.raise_if_silent(action, self.api.cloud)
         begun, tries = self.patience.now(), 0
         fault: CloudgpuError
         while True:
@@ -104,15 +104,15 @@ class RestClient:
                 wait, fault = PAUSES_S[min(tries, len(PAUSES_S) - 1)], error
             else:
                 if answer.status < TOO_MANY or TOO_MANY < answer.status < FAULTY:
-                    self.patience.answered(action, self.place.cloud)
+                    self.patience.record_answer(action, self.api.cloud)
                     if answer.status >= 400:  # noqa: PLR2004  (RFC 9110, 15.5)
-                        raise self.place.refused(answer)
+                        raise self.api.refused(answer)
                     if answer.status >= MOVED:
-                        raise _moved(answer, action, self.place)
+                        raise _moved(answer, action, self.api)
                     return answer
                 wait, fault = self._wait(answer, tries), self._fault(answer)
             tries += 1
-            if not repeats or self.patience.left(begun, read=read) < wait + self.patience.connect:
+            if not repeats or self.patience.seconds_left(begun, read=read) < wait + self.patience.connect_s:
                 raise fault
             beat(wait)
             self.pause(wait)
@@ -128,17 +128,17 @@ class RestClient:
         import urllib3
 
         self._let(action)
-        count(self.place.kind, action)
+        count(self.api.kind, action)
         end = self.patience.now() + seconds
-        headers = {"Accept": "text/event-stream", **self.place.login()}
-        timeout = urllib3.Timeout(connect=self.patience.connect, read=seconds)
+        headers = {"Accept": "text/event-stream", **self.api.login()}
+        timeout = urllib3.Timeout(connect=self.patience.connect_s, read=seconds)
         try:
             reply = self._connections().request(
                 "GET", self._url(path, query), headers=headers, timeout=timeout, preload_content=False, redirect=False
             )
             with closing(reply):
                 if reply.status >= 400:  # noqa: PLR2004
-                    raise self._fault(_answer(reply, self.place.cloud))
+                    raise self._fault(_answer(reply, self.api.cloud))
                 for line in _lines(reply):
                     yield line
                     if self.patience.now() >= end:
@@ -150,7 +150,7 @@ class RestClient:
 
     def redacted(self, text: str) -> str:
         """Return a text of the cloud without the key, in a length that can be shown."""
-        for value in self.place.login().values():
+        for value in self.api.login().values():
             for secret in filter(None, (value, value.rpartition(" ")[2])):
                 text = text.replace(secret, "...")
         return " ".join(text.split())[:_SHOWN]
@@ -160,13 +160,13 @@ class RestClient:
     ) -> Answer:
         import urllib3
 
-        headers = {"Accept": "application/json", "User-Agent": "cloudgpu", **self.place.login()}
+        headers = {"Accept": "application/json", "User-Agent": "cloudgpu", **self.api.login()}
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        seconds = max(self.patience.left(begun, read=method in READS), 0.001)
-        timeout = urllib3.Timeout(connect=min(self.patience.connect, seconds), read=seconds)
-        count(self.place.kind, action)
+        seconds = max(self.patience.seconds_left(begun, read=method in READS), 0.001)
+        timeout = urllib3.Timeout(connect=min(self.patience.connect_s, seconds), read=seconds)
+        count(self.api.kind, action)
         try:
             reply = self._connections().request(
                 method,
@@ -178,7 +178,7 @@ class RestClient:
                 redirect=False,
             )
             with closing(reply):
-                answer = _answer(reply, self.place.cloud)
+                answer = _answer(reply, self.api.cloud)
         except urllib3.exceptions.HTTPError as error:
             raise self._unanswered(error, action, seconds) from error
         beat()
@@ -187,22 +187,22 @@ class RestClient:
     def _unanswered(self, error: Exception, action: str, seconds: float) -> ProviderUnavailable:
         import urllib3
 
-        cloud = self.place.cloud
+        cloud = self.api.cloud
         if isinstance(error, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)):
             message = f"{cloud} cannot be reached: {type(error).__name__}."
-            return NotSent(message, field="provider", value=self.place.kind, next="Look at the network, and try again.")
+            return NotSent(message, field="provider", value=self.api.kind, next="Look at the network, and try again.")
         if isinstance(error, urllib3.exceptions.SSLError):
             message = f"{cloud} does not prove who it is: {str(error)[:_SHOWN]}."
-            return NotSent(message, field="provider", value=self.place.kind, next="Look for a proxy in between.")
+            return NotSent(message, field="provider", value=self.api.kind, next="Look for a proxy in between.")
         if isinstance(error, urllib3.exceptions.TimeoutError):
-            return self.patience.silent(action, cloud, round(seconds, 1))
+            return self.patience.record_silence(action, cloud, round(seconds, 1))
         message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."
-        return Silent(message, field="provider", value=self.place.kind, next="Try again in a minute.")
+        return Silent(message, field="provider", value=self.api.kind, next="Try again in a minute.")
 
     def _fault(self, answer: Answer) -> CloudgpuError:
         if answer.status != TOO_MANY:
-            return self.place.refused(answer)
-        message = f"{self.place.cloud} takes no more calls for now (429)."
+            return self.api.refused(answer)
+        message = f"{self.api.cloud} takes no more calls for now (429)."
         remedy = "Try again in a minute."
         return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=remedy)
 
@@ -213,7 +213,7 @@ class RestClient:
 
     def _let(self, action: str) -> float:
         """Wait until this action may be sent again, and return for how many seconds; threads take turns."""
-        least = {name: self.place.intervals[name] for name in ("*", action) if self.place.intervals.get(name)}
+        least = {name: self.api.intervals[name] for name in ("*", action) if self.api.intervals.get(name)}
         with self._turns:
             now = self.patience.now()
             turn = max((now, *(self._next.get(name, now) for name in least)))
@@ -224,11 +224,11 @@ class RestClient:
         return self.patience.now() - now
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> str:
-        return self.place.base.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        return self.api.base.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
 
     def _connections(self) -> urllib3.PoolManager:
         if self._pool is None:
-            self._pool = _pool(self.place)
+            self._pool = _pool(self.api)
         return self._pool
 
 

@@ -86,7 +86,7 @@ class Runpod(CloudAccount):
     def catalogue(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
         """Return the GPU types with prices and stock, for pods with so many GPUs of one of its clouds."""
         query = {"include": "AVAILABILITY", "product": "POD", "count": str(count), "cloud": cloud}
-        return _rows(self._get("/v2/catalog/gpus", "catalog.gpus", query=query), "gpus")
+        return _items(self._get("/v2/catalog/gpus", "catalog.gpus", query=query), "gpus")
 
     def stock(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
         """Return the catalogue as `catalogue` does, at most a minute old: offers and their prices are one answer."""
@@ -101,7 +101,7 @@ class Runpod(CloudAccount):
 
     def pods(self) -> Sequence[Pod]:
         """Return every pod of the account, whoever made it."""
-        return [_pod(one, listed=True) for one in _rows(self._get("/v2/pods", "pods.list"), "pods")]
+        return [_pod(one, listed=True) for one in _items(self._get("/v2/pods", "pods.list"), "pods")]
 
     def pod(self, id_: str) -> Pod:
         """Return a pod. Raises InstanceNotFound."""
@@ -126,7 +126,7 @@ class Runpod(CloudAccount):
             events = list(self.rest.lines(f"/v2/pods/{id_}/logs", action="pods.logs", query=query, seconds=LOG_S))
         except errors.Refused as error:
             raise self._meaning(error, "pods.logs", id_) from error
-        return "\n".join(_said(events))
+        return "\n".join(_event_lines(events))
 
     def credit(self) -> Credit | None:
         """Return what is left of what was paid in; at zero, RunPod deletes pods (docs, Pods, Pricing).
@@ -155,7 +155,7 @@ class Runpod(CloudAccount):
         return errors.meaning(error, action, value, self.rest.redacted(error.detail))
 
 
-def _rows(answer: Any, name: str) -> Sequence[Any]:
+def _items(answer: Any, name: str) -> Sequence[Any]:
     rows = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(rows, list):
         raise ProviderUnavailable(f"RunPod answered without {name}.", field="provider", value=KIND)
@@ -178,7 +178,7 @@ def _pod(answer: Any, id_: str | None = None, *, listed: bool = False) -> Pod:
     raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
 
 
-def _said(events: Sequence[str]) -> Iterator[str]:
+def _event_lines(events: Sequence[str]) -> Iterator[str]:
     """Yield the lines in Server-Sent Events: `data: {"source", "line", "ts"}`."""
     for event in events:
         if not event.startswith("data:"):

@@ -61,7 +61,7 @@ def meaning(error: Refused, action: str, value: str | None, says: str) -> Cloudg
         message = f"RunPod refuses for want of credit: {reason}."
         return QuotaExceeded(message, field="balance", value=value, next=f"Add credit: {BILLING}")
     if (action in (CREATE, START) and status in (BAD, DENIED)) or (action, status) == (CREATE, NOT_THERE):
-        return _not_there(action, reason, value)
+        return _no_capacity(action, reason, value)
     if status == DENIED:
         remedy = "Give the key the right at https://console.runpod.io/user/settings"
         return AuthFailed(f"The key may not do {action} at RunPod: {reason}.", field=KEY, value=action, next=remedy)
@@ -82,7 +82,7 @@ def _refused(action: str, reason: str, value: str | None, status: int) -> Cloudg
     return kind(f"RunPod refuses {action}: {reason}.", field="provider", value=value)
 
 
-def _not_there(action: str, reason: str, value: str | None) -> NoCapacity:
+def _no_capacity(action: str, reason: str, value: str | None) -> NoCapacity:
     if action == START:
         message = f"RunPod cannot start {value} again: {reason}. A stopped pod starts only on its own host."
         remedy = "Try again later, or end it with cloudgpu down and launch another: its /workspace is on that host."

@@ -78,7 +78,7 @@ class _Sender:
                 self._runpod.once.refused(self._attempt)
                 raise
             except ProviderUnavailable as error:
-                return self._looked_for(error)
+                return self._find_launched(error)
             except CloudgpuError:
                 self._runpod.once.refused(self._attempt)
                 raise
@@ -93,7 +93,7 @@ class _Sender:
         if not self._runpod.once.may_send(self._attempt):
             raise not_known_yet("RunPod", self._attempt)
 
-    def _looked_for(self, error: ProviderUnavailable) -> Pod:
+    def _find_launched(self, error: ProviderUnavailable) -> Pod:
         """Return the pod of a call that was not answered, once a listing shows it; else its launch is uncertain."""
         for seconds in LOOKS_S:
             self._runpod.pause(seconds)

@@ -44,10 +44,10 @@ _FREE = ("EXITED", "TERMINATED", "ERROR")  # while `cost` is nothing; a status t
 
 def get(runpod: Runpod, id_: str) -> Instance:
     """Return the pod now; raise InstanceNotFound when RunPod has none."""
-    return instance(runpod, look(runpod, id_))
+    return instance(runpod, read_pod(runpod, id_))
 
 
-def look(runpod: Runpod, id_: str) -> Pod:
+def read_pod(runpod: Runpod, id_: str) -> Pod:
     """Return what RunPod says of a pod. Raises InvalidRequest for what is no id.
 
     Raises InstanceNotFound where RunPod has none, by two answers: of the pod, and of all pods.
@@ -151,9 +151,9 @@ def host_keys(runpod: Runpod, id_: str) -> tuple[str, ...]:
 
     The log comes over TLS from RunPod, to whoever has the account's key. Raises InstanceNotFound.
     """
-    pod = look(runpod, id_)
+    pod = read_pod(runpod, id_)
     log = runpod.log(id_)
-    pod_key.take_down(runpod, pod, log)
+    pod_key.record_check(runpod, pod, log)
     return host_keys_in(log)
 
 
@@ -172,12 +172,12 @@ def terminate(runpod: Runpod, id_: str) -> None:
 
 def stop(runpod: Runpod, id_: str) -> None:
     """Ask to stop a pod: its GPUs are released, /workspace stays and costs twice as much. Raises InstanceNotFound."""
-    if _is_stopped(look(runpod, id_)):
+    if _is_stopped(read_pod(runpod, id_)):
         return
     try:
         runpod.act(id_, "stop")
     except InvalidRequest as error:  # 409: its state has changed meanwhile, or it is locked
-        if _is_stopped(look(runpod, id_)):
+        if _is_stopped(read_pod(runpod, id_)):
             return
         _check_lock(runpod, id_, error)
         remedy = f"End it: cloudgpu down, or https://console.runpod.io/pods?id={id_}"
@@ -186,12 +186,12 @@ def stop(runpod: Runpod, id_: str) -> None:
 
 def start(runpod: Runpod, id_: str) -> None:
     """Ask to start a stopped pod; one that runs is left alone. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
-    if look(runpod, id_)["status"] in BILLED:
+    if read_pod(runpod, id_)["status"] in BILLED:
         return
     try:
         runpod.act(id_, "start")
     except InvalidRequest:
-        if look(runpod, id_)["status"] not in BILLED:
+        if read_pod(runpod, id_)["status"] not in BILLED:
             raise
 
 
@@ -201,7 +201,7 @@ def _is_stopped(pod: Pod) -> bool:
 
 def _check_lock(runpod: Runpod, id_: str, error: CloudgpuError) -> None:
     """Raise EndRefused where somebody has locked the pod. Raises InstanceNotFound where it is gone."""
-    if look(runpod, id_)["locked"]:
+    if read_pod(runpod, id_)["locked"]:
         remedy = f"Unlock it at https://console.runpod.io/pods?id={id_}, then do the same again."
         raise EndRefused(
             f"The pod {id_} is locked: {error.message}", field="instance", value=id_, next=remedy

@@ -90,11 +90,11 @@ def _counts(requirements: Requirements) -> tuple[int, ...]:
 
 def _items(runpod: Runpod, cloud: str, count: int) -> Iterator[Available]:
     for gpu in runpod.stock(cloud, count):
-        for where in _places(runpod, cloud, gpu):
+        for where in _data_centres(runpod, cloud, gpu):
             yield _item(runpod, cloud, count, gpu, where)
 
 
-def _places(runpod: Runpod, cloud: str, gpu: Mapping[str, Any]) -> Sequence[str]:
+def _data_centres(runpod: Runpod, cloud: str, gpu: Mapping[str, Any]) -> Sequence[str]:
     """Return the data centres that have it now. The image is NVIDIA's, so is the GPU."""
     if gpu.get("manufacturer") != "NVIDIA" or gpu.get("availability", "NONE") == "NONE":
         return ()
@@ -158,7 +158,7 @@ def sold(runpod: Runpod, item: Available) -> Mapping[str, Any]:
     cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
     stock = runpod.stock(cloud, count) if count is not None and count <= MAX else ()
     gpu = _of_type(stock, item.instance_type, count or 0)
-    if gpu is not None and item.zone in _places(runpod, cloud, gpu):
+    if gpu is not None and item.zone in _data_centres(runpod, cloud, gpu):
         return gpu
     message = f"RunPod has no {item.instance_type} in {item.zone} now."
     raise NoCapacity(message, field="offer", value=item.instance_type, next="cloudgpu gpus shows what there is.")

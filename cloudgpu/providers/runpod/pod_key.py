@@ -20,8 +20,8 @@ from cloudgpu.providers.shared.account import write_file
 if TYPE_CHECKING:
     from cloudgpu.providers.runpod.client import Pod, Runpod
 
-ENDS = "the agent on the pod (idle time, lease; it renews while somebody works), which stops the pod by its own key"
-TELLS = (
+TIMED_BY = "the agent on the pod (idle time, lease; it renews while somebody works), which stops the pod by its own key"
+UNPROVED_TEXT = (
     "the agent on the pod reports how it is used, and cannot stop it: no pod of this account has shown yet that its "
     "own key reads no other pod"
 )
@@ -35,7 +35,7 @@ pod, key = os.environ.get("RUNPOD_POD_ID", ""), os.environ.get("RUNPOD_API_KEY",
 head = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
 """
 # Runs once at the start of a pod. It prints statuses and a number, nothing of what it was answered.
-ASKS = (
+CHECK_PROGRAM = (
     _HEAD
     + """def ask(path):
     try:
@@ -53,7 +53,7 @@ print("cloudgpu-pod-key: own=%d list=%d others=%d account=%d" % (own, listed, ot
 """
 )
 # Runs in the pod at its lease's end, for sh; the key is in the container's environment (RunPod's documents).
-END = f"""python3 - <<'END'
+STOP_COMMAND = f"""python3 - <<'END'
 {_HEAD}call = urllib.request.Request(base + "/v2/pods/" + pod + "/action", b'{{"action": "stop"}}', head)
 urllib.request.urlopen(call, timeout=30).read()
 END"""
@@ -78,10 +78,10 @@ def finding(runpod: Runpod) -> Finding:
     what = "the pod's own key"
     if is_proved(runpod):
         return Finding(what, good=True, says="it reads no other pod, so that pods stop themselves at their lease")
-    return Finding(what, good=None, says=TELLS, next="Run: cloudgpu doctor --live --provider runpod")
+    return Finding(what, good=None, says=UNPROVED_TEXT, next="Run: cloudgpu doctor --live --provider runpod")
 
 
-def take_down(runpod: Runpod, pod: Pod, log: str) -> None:
+def record_check(runpod: Runpod, pod: Pod, log: str) -> None:
     """Write down what a pod's log says of its key, where that is new. A full disk, say, is no reason to fail."""
     counts = _LINE.findall(log)
     if not counts or pod["cloud"] == COMMUNITY:
@@ -93,10 +93,10 @@ def take_down(runpod: Runpod, pod: Pod, log: str) -> None:
         if not good and others == 0:
             return  # nothing follows from a list of the only pod there is
     if good != is_proved(runpod) or not good:
-        note(runpod, reads_no_other=good)
+        write_record(runpod, reads_no_other=good)
 
 
-def note(runpod: Runpod, *, reads_no_other: bool) -> None:
+def write_record(runpod: Runpod, *, reads_no_other: bool) -> None:
     """Write down what a look from a pod has shown; for whoever comes later."""
     record = {"account": runpod.identity().id, "reads_no_other": reads_no_other, "at": runpod.clock().isoformat()}
     try:

@@ -80,8 +80,8 @@ def resolve(runpod: Runpod, request: LaunchRequest, item: Available) -> Resolved
     return Resolved(
         call=asdict(call),
         attached=_attached(call),
-        guards=(pod_key.ENDS,) if ends else (),
-        remarks=(*_apart(request), *_remarks(call, item)),
+        guards=(pod_key.TIMED_BY,) if ends else (),
+        remarks=(*_cluster_remarks(request), *_remarks(call, item)),
         left_out=("cloud_init",),
         agent=Agent.ENDS if ends else Agent.TELLS,
     )
@@ -101,7 +101,7 @@ def _check(setup: Setup) -> None:
         raise InvalidRequest(message, field="--no-public-ip", next="Leave --no-public-ip out.")
 
 
-def _apart(request: LaunchRequest) -> tuple[str, ...]:
+def _cluster_remarks(request: LaunchRequest) -> tuple[str, ...]:
     """Return what the plan of a cluster says; nothing for one pod. Raises InvalidRequest for one with an engine."""
     cluster = request.cluster
     if cluster is None or cluster.nodes == 1:
@@ -122,11 +122,11 @@ def _no_volume(name: str) -> InvalidRequest:
     return InvalidRequest(NO_VOLUMES, field="--volume", value=name, next=remedy)
 
 
-def _volume_gb(wished: int | None) -> int:
-    if wished is None or MIN_GB <= wished <= MAX_GB:
-        return DEFAULT_GB if wished is None else wished
-    message = f"A {WORKSPACE} of {wished:,} GB cannot be: RunPod has {MIN_GB} to {MAX_GB:,}."
-    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
+def _volume_gb(requested: int | None) -> int:
+    if requested is None or MIN_GB <= requested <= MAX_GB:
+        return DEFAULT_GB if requested is None else requested
+    message = f"A {WORKSPACE} of {requested:,} GB cannot be: RunPod has {MIN_GB} to {MAX_GB:,}."
+    raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _attached(call: Call) -> tuple[AttachedResource, ...]:
@@ -148,7 +148,7 @@ def _remarks(call: Call, item: Available) -> list[str]:
     kept = f"only {WORKSPACE} ({call.volume_gb} GB) outlives a stop; the home and all else are erased"
     found = [kept, Note(OPEN, NoteKind.ACCESS), Note(NOT_TIMED, NoteKind.GUARD)]
     if not call.ends:
-        found.append(Note(pod_key.TELLS, NoteKind.GUARD))
+        found.append(Note(pod_key.UNPROVED_TEXT, NoteKind.GUARD))
     if item.trust is Trust.COMMUNITY:
         found.append(Note(READABLE, NoteKind.ACCESS))
     return found
@@ -162,13 +162,13 @@ def pod_name(token: str) -> str:
 def body(attempt: Attempt) -> Mapping[str, Any]:
     """Return the body of the call: all tags are in the pod's environment from its first moment."""
     call = Call(**attempt.call)
-    start = packed(attempt, ContainerSpec(end=pod_key.END if call.ends else "", keep=WORKSPACE, port=SSH_PORT))
+    start = packed(attempt, ContainerSpec(end=pod_key.STOP_COMMAND if call.ends else "", keep=WORKSPACE, port=SSH_PORT))
     env = {
         TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
         PLACE: call.where,
         MEMORY: str(call.memory),
         "PUBLIC_KEY": "\n".join(attempt.boot.client_public_keys),
-        **({} if call.ends else {pod_key.CHECK: pod_key.ASKS}),
+        **({} if call.ends else {pod_key.CHECK: pod_key.CHECK_PROGRAM}),
         **start.env,
     }
     asks = "" if call.ends else f'python3 -c "${pod_key.CHECK}"; unset {pod_key.CHECK}; '

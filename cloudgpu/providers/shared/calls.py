@@ -31,7 +31,7 @@ from cloudgpu.errors import (
     RateLimited,
     Silent,
 )
-from cloudgpu.parallel import Pool, go_on
+from cloudgpu.parallel import Pool, stop_if_abandoned
 from cloudgpu.providers.patience import patience_s
 from cloudgpu.providers.shared.account import CloudAccount
 
@@ -106,7 +106,7 @@ def tried(ask: Callable[..., Answer], *of: object) -> Answer | CloudgpuError:
         return error
 
 
-def again(
+def retry(
     call: Callable[[], Answer],
     tries: int,
     *,
@@ -133,7 +133,7 @@ _SENT: Counter[tuple[str, str]] = Counter()
 
 def count(provider: str, operation: str) -> None:
     """Count one request; raise Abandoned where nobody waits for it any more."""
-    go_on()
+    stop_if_abandoned()
     with _LOCK:
         _SENT[provider, operation] += 1
 

@@ -22,17 +22,17 @@ LONGEST = 300  # characters of a cloud's own sentence that a person has to read
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means. `field` is what it is about, `way` the way out; empty where the cloud's sentence has to do."""
+    """What a code means. `field` is what it is about, `remedy` is empty where the cloud's sentence has to do."""
 
     kind: type[CloudgpuError]
     field: str = "provider"
-    way: str = ""
+    remedy: str = ""
 
 
 UNKNOWN = Meaning(ProviderUnavailable)
 """What a code means that nobody mapped: nothing is known."""
 
-LATER = Meaning(ProviderUnavailable, way="Run it again in a while.")
+RETRY_LATER = Meaning(ProviderUnavailable, remedy="Run it again in a while.")
 Codes = str | Iterable[str]  # a text has them between spaces
 
 
@@ -42,18 +42,18 @@ def meanings(
     throttled: Codes,
     down: Codes,
     requests: Mapping[str, Codes],
-    ways: Mapping[str, str],
+    remedies: Mapping[str, str],
 ) -> dict[str, Meaning]:
     """Return what each code of a cloud means; where a code is listed twice, the later one holds.
 
-    `requests` has the codes by the field that a request got wrong, `ways` the way out by that field.
+    `requests` has the codes by the field that a request got wrong, `remedies` has what to do about it by that field.
     """
     listed = (
         (no_capacity, Meaning(NoCapacity, "offer")),
-        (throttled, Meaning(RateLimited, way="Wait a minute and run it again.")),
-        (down, LATER),
+        (throttled, Meaning(RateLimited, remedy="Wait a minute and run it again.")),
+        (down, RETRY_LATER),
         *others,
-        *((codes, Meaning(InvalidRequest, field, ways.get(field, ""))) for field, codes in requests.items()),
+        *((codes, Meaning(InvalidRequest, field, remedies.get(field, ""))) for field, codes in requests.items()),
     )
     return {code: meaning for codes, meaning in listed for code in _each(codes)}
 
@@ -65,8 +65,8 @@ def _each(codes: Codes) -> Iterable[str]:
 def refusal(
     meaning: Meaning, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
 ) -> CloudgpuError:
-    """Return the error for a refusal. `region` replaces REGION in the way out; `headers` say when to ask again."""
-    remedy = meaning.way.replace("REGION", region) or None
+    """Return the error for a refusal. `region` replaces REGION in the remedy; `headers` say when to retry."""
+    remedy = meaning.remedy.replace("REGION", region) or None
     if meaning.kind is RateLimited:
         wait = retry_after(headers or {})
         return RateLimited(sentence, retry_after=wait, field=meaning.field, value=value, next=remedy)
@@ -93,7 +93,7 @@ def silent(sentence: str, value: str | None) -> ProviderUnavailable:
     return ProviderUnavailable(f"{sentence}.", field="provider", value=value)
 
 
-def short(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a cloud's sentence on one line, at most LONGEST characters, without its full stop."""
     plain = " ".join(text.split())
     return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")

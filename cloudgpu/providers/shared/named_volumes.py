@@ -40,9 +40,9 @@ def requested_volume(
     """
     here = [one for one in found if requirements.zone in (None, one.zone) and region in (None, region_of(one.zone))]
     if len(here) > 1:
-        raise one_place(f"Volumes called {wanted.name!r}", sorted(one.zone for one in here), "--zone")
+        raise ambiguous_name(f"Volumes called {wanted.name!r}", sorted(one.zone for one in here), "--zone")
     one = here[0] if here else found[0]
-    agreed("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
+    check_location("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
     if wanted.size_gb not in (None, one.size_gb):
         raise InvalidRequest(
             f"The volume {one.name} has {one.size_gb} GB, not {wanted.size_gb}; its size stays.",
@@ -90,7 +90,7 @@ def check_volume_size(wanted: Volume, least: int, most: int, says: str) -> None:
         )
 
 
-def one_place(what: str, places: Sequence[str], option: str) -> InvalidRequest:
+def ambiguous_name(what: str, places: Sequence[str], option: str) -> InvalidRequest:
     """Return the error for a name that several places have: `what` begins the sentence, `option` names one."""
     return InvalidRequest(
         f"{what} are in {' and '.join(places)}.",
@@ -147,15 +147,15 @@ def used(volume: Volume, machine: str) -> InvalidRequest:
     return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
 
 
-def agreed(what: str, name: str, lies: str, wished: str | None, option: str) -> str:
-    """Return where it lies; raise InvalidRequest where something else is wished for."""
-    if wished in (None, lies):
-        return lies
+def check_location(what: str, name: str, location: str, requested: str | None, option: str) -> str:
+    """Return its location; raise InvalidRequest where another one was requested."""
+    if requested in (None, location):
+        return location
     raise InvalidRequest(
-        f"The {what} {name} is in {lies}, not in {wished}.",
+        f"The {what} {name} is in {location}, not in {requested}.",
         field=option,
-        value=wished,
-        next=f"Launch there: {option} {lies}",
+        value=requested,
+        next=f"Launch there: {option} {location}",
     )
 
 

@@ -27,7 +27,7 @@ CALLER = "caller"
 INSIDE = "inside"  # the network's own addresses, where no address of a caller is known: behind a jump host
 
 
-def callers(network: Network, own_cidr: str) -> dict[str, str]:
+def ssh_sources(network: Network, own_cidr: str) -> dict[str, str]:
     """Return who may open SSH at a launch, by label: `--ssh-from`, or the network itself where nobody is named.
 
     Nobody is named for a machine without a public address or behind a jump host: it is reached from the inside.
@@ -145,22 +145,22 @@ def finding(found: Sequence[Opening], good: str) -> Finding:
     return Finding(WHAT, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 
-def disk_gb(wished: int | None, image: str, least: int, *, usual: int, most: int, whose: str) -> int:
-    """Return how large the system disk is to be, in GB: what is wished for, else the usual.
+def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, whose: str) -> int:
+    """Return how large the system disk is to be, in GB: what was requested, else the default.
 
-    `least` is what `image` needs, `most` what `whose` disks have. Raises InvalidRequest for what is not between them.
+    `minimum` is what `image` needs, `maximum` what `whose` disks have. Raises InvalidRequest for a size outside them.
     """
-    if wished is None:
-        return max(usual, least)
-    if least <= wished <= most:
-        return wished
-    says = f"{image} needs {least}" if wished < least else f"{whose} has {most:,}"
-    bound = "at least" if wished < least else "at most"
+    if requested is None:
+        return max(default, minimum)
+    if minimum <= requested <= maximum:
+        return requested
+    says = f"{image} needs {minimum}" if requested < minimum else f"{whose} has {maximum:,}"
+    bound = "at least" if requested < minimum else "at most"
     raise InvalidRequest(
-        f"A system disk of {wished:,} GB cannot be: {says} GB {bound}.",
+        f"A system disk of {requested:,} GB cannot be: {says} GB {bound}.",
         field="--disk",
-        value=str(wished),
-        next=f"Ask for {max(1, least)} to {most} GB.",
+        value=str(requested),
+        next=f"Ask for {max(1, minimum)} to {maximum} GB.",
     )
 
 

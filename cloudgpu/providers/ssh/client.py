@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.ssh.target import LoginRefused
-from cloudgpu.access.ssh.user_hosts import confirmed_key, visit
+from cloudgpu.access.ssh.user_hosts import confirmed_key, log_in
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, Address
 from cloudgpu.errors import (
     AuthFailed,
@@ -89,7 +89,7 @@ def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_
     """
     known = host_key(host)
     try:
-        connected = visit(host.name, address(host), known=known, key=host.key, timeout=min(CONNECT_S, timeout))
+        connected = log_in(host.name, address(host), host_key=known, key=host.key, timeout=min(CONNECT_S, timeout))
     except WrongHostKey as error:
         error.next = (
             "Nothing was sent to it. If you reinstalled that machine, compare the new key's fingerprint there and "
@@ -199,7 +199,7 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
 }
 
 
-def settled_later(error: CloudgpuError) -> CloudgpuError:
+def uncertain_outcome(error: CloudgpuError) -> CloudgpuError:
     """Return the error for a call that has to be known about: a host that does not answer says nothing."""
     if isinstance(error, LoginRefused):
         return LoginUnsure(error.message, field=error.field, value=error.value, next=error.next)

@@ -76,7 +76,7 @@ class SshProvider:
         self._listed = False
         self._remains: dict[str, Remains] = {}
         self._lock = Lock()
-        self._looking: dict[str, _Look] = {}  # who is being asked just now
+        self._looking: dict[str, _PendingQuery] = {}  # who is being asked just now
         self._silent: dict[str, tuple[float, CloudgpuError]] = {}  # since when, of hosts that were waited for in vain
         self._other_names: dict[str, Host] = {}  # what hosts are called in the ids of machines that stand there
 
@@ -89,7 +89,7 @@ class SshProvider:
         name = next(iter(self._hosts), "") if region is None else region
         host = self._host_called(name)
         if host.name not in self._identities:
-            self._look(host)
+            self._query_host(host)
         return self._identities[host.name]
 
     def available(self, requirements: Requirements) -> Availability:
@@ -105,7 +105,7 @@ class SshProvider:
                 next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, requirements)]
-        answers = self._at_once(hosts, lambda host: self._offer(host, requirements), self._patience.changes)
+        answers = self._at_once(hosts, lambda host: self._offer(host, requirements), self._patience.change_s)
         found = [answer for answer in answers if isinstance(answer, Available)]
         silent = []
         for host, fault in zip(hosts, answers, strict=True):
@@ -129,10 +129,10 @@ class SshProvider:
         self._check_silent(host)
         try:
             with self._waiting(host):
-                seconds = self._patience.changes  # longer than a GPU driver takes to load
+                seconds = self._patience.change_s  # longer than a GPU driver takes to load
                 facts = client.ask(host, "facts", {}, timeout=seconds)
         except LoginRefused as error:
-            raise client.settled_later(error) from error
+            raise client.uncertain_outcome(error) from error
         except Unreachable as error:
             error.next = client.SWITCH_ON if type(error) is Unreachable else error.next
             raise
@@ -175,7 +175,7 @@ class SshProvider:
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when its host has none of that id."""
         host = self._host(id)
-        (answer,) = self._looks([host])
+        (answer,) = self._query_hosts([host])
         if isinstance(answer, CloudgpuError):
             raise answer
         record = answer["machine"]
@@ -190,16 +190,16 @@ class SshProvider:
         """Return the machine of every host; hosts that do not answer are named."""
         hosts = list(self._hosts.values())
         instances, unanswered = [], []
-        answers = self._looks(hosts)
+        answers = self._query_hosts(hosts)
         for host, answer in zip(hosts, answers, strict=True):
             if isinstance(answer, CloudgpuError):
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
             elif answer["machine"] is not None:
-                instances.append(self._instance(host, answer["machine"], translate.in_use(answer["used"])))
+                instances.append(self._instance(host, answer["machine"], translate.gpu_users(answer["used"])))
         self._listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
-        return Listing(tuple(instances), tuple(unanswered), identities=self._said_now(hosts, answers))
+        return Listing(tuple(instances), tuple(unanswered), identities=self._current_identities(hosts, answers))
 
-    def _said_now(
+    def _current_identities(
         self, hosts: Sequence[Host], answers: Sequence[dict[str, Any] | CloudgpuError]
     ) -> dict[str, AccountIdentity]:
         """Return who the hosts are that have answered, by their names, and by those of their machines' launches."""
@@ -211,9 +211,9 @@ class SshProvider:
                 found |= {name: self._identities[host.name] for name in names if name}
         return found
 
-    def _looks(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
+    def _query_hosts(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
         """Ask each host for its machine, in the time that a read has: a host that is frozen delays no other one."""
-        return self._at_once(hosts, self._look, self._patience.reads)
+        return self._at_once(hosts, self._query_host, self._patience.read_s)
 
     def _at_once(
         self, hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float
@@ -225,7 +225,7 @@ class SshProvider:
                 self._remember(host, answer)
         return answers
 
-    def _look(self, host: Host) -> dict[str, Any]:
+    def _query_host(self, host: Host) -> dict[str, Any]:
         """Ask a host for its machine, once for all who want to know that at the same time.
 
         One that was waited for in vain is not asked again at once: whoever comes next would wait as long.
@@ -234,11 +234,11 @@ class SshProvider:
             self._check_silent(host)
             found = self._looking.get(host.name)
             mine = found is None
-            found = self._looking[host.name] = _Look() if found is None else found
+            found = self._looking[host.name] = _PendingQuery() if found is None else found
         if mine:
             try:
                 with self._waiting(host):
-                    found.answer = self._ask(host, "look", {}, timeout=self._patience.reads)
+                    found.answer = self._ask(host, "look", {}, timeout=self._patience.read_s)
             except CloudgpuError as error:
                 found.fault = error
             finally:
@@ -250,7 +250,7 @@ class SshProvider:
     def _check_silent(self, host: Host) -> None:
         """Raise the error of a host that was waited for in vain a moment ago."""
         since, silent = self._silent.get(host.name, (0.0, None))
-        if silent is not None and self._patience.now() - since < REMEMBERED * self._patience.reads:
+        if silent is not None and self._patience.now() - since < REMEMBERED * self._patience.read_s:
             raise silent
 
     @contextmanager
@@ -260,8 +260,8 @@ class SshProvider:
         try:
             yield
         except CloudgpuError as error:
-            if self._patience.now() - begun >= self._patience.connect:
-                self._remember(host, client.settled_later(error))
+            if self._patience.now() - begun >= self._patience.connect_s:
+                self._remember(host, client.uncertain_outcome(error))
             raise
         self._silent.pop(host.name, None)
 
@@ -270,7 +270,7 @@ class SshProvider:
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
         """Return what still runs there from this machine, None where the host cannot tell. Raises InstanceNotFound."""
-        listed = self._ask(self._host(id), "processes", {"id": id}, timeout=self._patience.reads)["processes"]
+        listed = self._ask(self._host(id), "processes", {"id": id}, timeout=self._patience.read_s)["processes"]
         return None if listed is None else tuple(Process(**one) for one in listed)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
@@ -298,7 +298,7 @@ class SshProvider:
 
     def writes(self, name: str, *, template: bool) -> Sequence[str]:
         """Return what a launch writes in the home of a host."""
-        return translate.writes(name, template=template)
+        return translate.files_written(name, template=template)
 
     def _instance(self, host: Host, record: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
         return translate.instance(self.account, host, client.address(host), record, gpus_now)
@@ -340,7 +340,7 @@ class SshProvider:
         try:
             answer = client.ask(host, verb, body, timeout=timeout)
         except Unreachable as error:
-            raise client.settled_later(error) from error
+            raise client.uncertain_outcome(error) from error
         self._heard(host, answer)
         return answer
 
@@ -360,7 +360,7 @@ class SshProvider:
             self._other_names[name] = host
 
 
-class _Look:
+class _PendingQuery:
     """A host's answer to a look that is under way, for all who wait for it."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ _ID = re.compile(r"([a-z][a-z0-9-]{0,39})\.[0-9a-f]{16}")
 _MIB_PER_GIB = 1024
 
 
-def writes(name: str, *, template: bool) -> tuple[str, ...]:
+def files_written(name: str, *, template: bool) -> tuple[str, ...]:
     """Return what a launch writes in the home of a host, and what becomes of it."""
     places = "~/.cloudgpu (the agent, packages, Jupyter's own files) and a line in ~/.ssh/authorized_keys"
     shown = f"~/cloudgpu-{name} gets what the template's script makes; down keeps only what you changed or added"
@@ -38,11 +38,11 @@ def instance_id(host: str, token: str) -> str:
     return f"{host}.{digest('ssh instance', token)[:16]}"
 
 
-def identity(host: Host, user: str, known_key: str, here: Mapping[str, Any]) -> AccountIdentity:
+def identity(host: Host, user: str, known_key: str, facts: Mapping[str, Any]) -> AccountIdentity:
     """Return which computer, user and home answered; without a machine id its host key and name stand for that."""
-    computer = here["computer"] or f"{key_digest(known_key)}:{here['name']}"
-    words = f"{here['name']} (user {user}, at {host.host})"
-    return AccountIdentity("ssh host", f"{computer}/{here['uid']}{quote(here['home'])}", words)
+    computer = facts["computer"] or f"{key_digest(known_key)}:{facts['name']}"
+    words = f"{facts['name']} (user {user}, at {host.host})"
+    return AccountIdentity("ssh host", f"{computer}/{facts['uid']}{quote(facts['home'])}", words)
 
 
 def key_digest(public: str) -> str:
@@ -73,7 +73,7 @@ def available(account: str, host: Host, facts: Mapping[str, Any], requirements: 
         vcpus=facts["cpus"],
         memory_gib=facts["memory_gib"],
         stop_means=STOP_MEANS,
-        after=tuple(_after(host, facts, gpus, requirements)),
+        after=tuple(_reasons_to_try_others_first(host, facts, gpus, requirements)),
         gpus_now=_gpus_now(facts, gpus),
     )
 
@@ -89,7 +89,7 @@ def _wanted(host: Host, facts: Mapping[str, Any], requirements: Requirements) ->
     return tuple(some[:1]) or every
 
 
-def _after(
+def _reasons_to_try_others_first(
     host: Host, facts: Mapping[str, Any], gpus: Sequence[Accelerator], requirements: Requirements
 ) -> Iterator[str]:
     """Yield why other hosts are to be tried before this one."""
@@ -109,10 +109,10 @@ def _after(
 def _gpus_now(facts: Mapping[str, Any], gpus: Sequence[Accelerator]) -> tuple[str, ...]:
     if facts["used"] is None:
         return ("not known: nvidia-smi has no answer there",) if gpus else ()
-    return in_use(facts["used"]) or (("nobody uses them",) if gpus else ())
+    return gpu_users(facts["used"]) or (("nobody uses them",) if gpus else ())
 
 
-def in_use(used: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
+def gpu_users(used: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
     """Return who uses which GPU, in words."""
     return tuple(str(one["says"]) for one in used or ())
 
@@ -132,7 +132,7 @@ def _measured_gpus(rows: Sequence[Sequence[str]]) -> tuple[Accelerator, ...]:
 
 def price(host: Host, gpus: Sequence[Accelerator], now: datetime) -> Price:
     """Return watts times tariff: by the settings, and where those have none by usual figures, which is marked."""
-    drawn = electricity.assumed(gpus) if host.watts is None else electricity.said(host.watts, gpus)
+    drawn = electricity.assumed(gpus) if host.watts is None else electricity.from_setting(host.watts, gpus)
     tariff = electricity.USD_PER_KWH if host.usd_per_kwh is None else host.usd_per_kwh
     lacking = [key for key in ("watts", "usd_per_kwh") if getattr(host, key) is None]
     whose = f"{host.field} has no {' and no '.join(lacking)}" if lacking else host.field

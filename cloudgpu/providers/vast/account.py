@@ -16,7 +16,7 @@ from cloudgpu.providers.machine.container_start import host_keys_in
 from cloudgpu.providers.vast import machines
 from cloudgpu.providers.vast.client import CLOUD, KIND
 from cloudgpu.providers.vast.errors import BILLING
-from cloudgpu.providers.vast.options import api_key, key_place
+from cloudgpu.providers.vast.options import api_key, key_location
 
 if TYPE_CHECKING:
     from cloudgpu.providers.vast.client import Vast
@@ -60,12 +60,12 @@ def _user(vast: Vast) -> dict[str, Any]:
 def login(vast: Vast) -> Login:
     """Return what the credential is: an API key, which lasts until it is taken back. Asks nobody."""
     api_key(vast.account, vast.options)
-    return Login(f"an API key ({key_place(vast.options)})", None, lasts=True)
+    return Login(f"an API key ({key_location(vast.options)})", None, lasts=True)
 
 
 def findings(vast: Vast) -> Sequence[Finding]:
     """Return what was looked at: whose the key is. One call at most."""
-    says = f"{identity(vast).words}, by the API key of {key_place(vast.options)}"
+    says = f"{identity(vast).words}, by the API key of {key_location(vast.options)}"
     return [Finding("vast.ai account", good=True, says=says)]
 
 

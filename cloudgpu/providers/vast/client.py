@@ -13,7 +13,7 @@ from cloudgpu.providers.rest.client import Answer, CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount
 from cloudgpu.providers.vast.errors import refusal_of
-from cloudgpu.providers.vast.options import API, VARIABLE, api_key, endpoint, key_place, vast_options
+from cloudgpu.providers.vast.options import API, VARIABLE, api_key, endpoint, key_location, vast_options
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -81,7 +81,7 @@ class Vast(CloudAccount):
     def _refused(self, answer: Answer) -> CloudgpuError:
         error = refusal_of(self.client.redacted, answer)
         if error.field == "credentials" and error.next:
-            error.next = error.next.replace(VARIABLE, key_place(self.options))  # where the refused key is
+            error.next = error.next.replace(VARIABLE, key_location(self.options))  # where the refused key is
         return error
 
     def lines_at(self, url: str) -> list[str]:
@@ -90,7 +90,7 @@ class Vast(CloudAccount):
         Raises ProviderUnavailable while it is not there yet, and for an address that is not https.
         """
         parts = urlsplit(url)
-        api = CloudApi(CLOUD, KIND, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _not_there(answer.status))
+        api = CloudApi(CLOUD, KIND, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _no_log_yet(answer.status))
         reader = RestClient(api, self.patience, self.pause)
         return list(reader.lines(parts.path, action="log", query=dict(parse_qsl(parts.query))))
 
@@ -103,7 +103,7 @@ class Vast(CloudAccount):
             yield
 
 
-def _not_there(status: int) -> ProviderUnavailable:
+def _no_log_yet(status: int) -> ProviderUnavailable:
     return ProviderUnavailable(f"The log is not there yet ({status}).", field="provider", next="Try again in a minute.")
 
 

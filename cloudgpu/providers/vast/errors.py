@@ -18,7 +18,7 @@ from cloudgpu.errors import (
     NoCapacity,
     ProviderUnavailable,
 )
-from cloudgpu.providers.shared.errors import short
+from cloudgpu.providers.shared.errors import shorten
 
 if TYPE_CHECKING:
     from cloudgpu.providers.rest.client import Answer
@@ -77,7 +77,7 @@ def contract_of(answer: dict[str, Any]) -> str | None:
 
 
 def _sentence(status: int, words: str) -> str:
-    return f"vast.ai refused ({status}): {short(words) or 'it says no more'}."
+    return f"vast.ai refused ({status}): {shorten(words) or 'it says no more'}."
 
 
 def _unknown(status: int, words: str) -> ProviderUnavailable:

@@ -52,7 +52,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
     _check_price(attempt, call)
     with vast.only(attempt.token):
         if not vast.once.may_send(attempt):
-            return _looked_for(vast, attempt, deadline)
+            return _find_launched(vast, attempt, deadline)
         try:
             answer = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=sent, again=False)
         except LeftContract as left:
@@ -61,7 +61,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
             vast.once.refused(attempt)
             raise
         except (ProviderUnavailable, InstanceNotFound) as error:  # the latter says nothing of a launch
-            return _looked_for(vast, attempt, deadline, error)
+            return _find_launched(vast, attempt, deadline, error)
         except NoCapacity:
             return _rented_before(vast, attempt, deadline)
         except CloudgpuError:
@@ -70,7 +70,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
         contract = contract_of(answer)
         if contract is None:
             why = ProviderUnavailable(f"{CLOUD} did not say which contract it has made.", field="provider", value=KIND)
-            return _looked_for(vast, attempt, deadline, why)
+            return _find_launched(vast, attempt, deadline, why)
         return _made(vast, attempt, call, contract)
 
 
@@ -136,7 +136,7 @@ def _as_asked(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instan
     )
 
 
-def _looked_for(vast: Vast, attempt: Attempt, deadline: datetime, why: CloudgpuError | None = None) -> Instance:
+def _find_launched(vast: Vast, attempt: Attempt, deadline: datetime, why: CloudgpuError | None = None) -> Instance:
     """Return the machine of a call that may have been taken; raise LaunchUncertain while no listing shows it.
 
     `why` is what became of a call that was sent just now: a look that is refused does not say that it made nothing.

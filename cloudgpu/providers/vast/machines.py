@@ -289,7 +289,7 @@ def prices(vast: Vast, offers: Sequence[Available]) -> list[Price | None]:
     """
     for item in offers:
         if item.machine is not None and item.machine not in vast.paid:
-            _look_at(vast, item.machine)
+            _read_contract(vast, item.machine)
     missing = [item for item in offers if _paid(vast, item) is None and _key(item) not in vast.asked]
     for where in dict.fromkeys(item.market for item in missing):
         hosts = sorted({market.machine_of(item.zone) for item in missing if item.market is where})
@@ -297,7 +297,7 @@ def prices(vast: Vast, offers: Sequence[Available]) -> list[Price | None]:
     return [_price(vast, item) for item in offers]
 
 
-def _look_at(vast: Vast, contract: str) -> None:
+def _read_contract(vast: Vast, contract: str) -> None:
     """Look at a contract, so that its price is known; one that is gone has none."""
     try:
         get(vast, contract)

@@ -64,7 +64,7 @@ def regions(vast: Vast) -> list[Region]:
     vast.ai has one address for all of them. Of more than `LIMIT` offers, the cheapest are seen.
     """
     parts = urlsplit(API)
-    found = {country_of(ask) for ask in search(vast, Market.ON_DEMAND, _usual(vast))}
+    found = {country_of(ask) for ask in search(vast, Market.ON_DEMAND, _rentable_filter(vast))}
     return [Region(name, str(parts.hostname), HTTPS) for name in sorted(found) if vast.options.uses(name)]
 
 
@@ -78,7 +78,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
     vast, known = Vast(settings), types(KIND)
     found: dict[RowKey, list[Decimal]] = {}
     for gpu in dict.fromkeys(shape.gpu.name for shape in known):
-        filters = _usual(vast) | {"verification": {"eq": "verified"}, "gpu_name": {"in": list(names_of(gpu))}}
+        filters = _rentable_filter(vast) | {"verification": {"eq": "verified"}, "gpu_name": {"in": list(names_of(gpu))}}
         for ask in search(vast, Market.ON_DEMAND, filters):
             for zone in (VERIFIED, *([DATACENTER] if trust_of(ask) is Trust.DATACENTER else [])):
                 asked = found.setdefault(RowKey(type_name(ask), zone, Market.ON_DEMAND), [])
@@ -104,7 +104,7 @@ def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: i
 
 def offer_of(vast: Vast, item: Available, storage_gb: int) -> Ask | None:
     """Return what this item is offered as now: the cheapest of its machine; None where it is gone. One call."""
-    filters = {**_usual(vast), "machine_id": {"eq": machine_of(item.zone)}}
+    filters = {**_rentable_filter(vast), "machine_id": {"eq": machine_of(item.zone)}}
     asks = search(vast, item.market, filters, storage_gb)
     return next((ask for ask in asks if (type_name(ask), country_of(ask)) == (item.instance_type, item.region)), None)
 
@@ -187,7 +187,7 @@ def ends(raw: Ask) -> datetime | None:
     return datetime.fromtimestamp(float(found), UTC) if isinstance(found, int | float) and found > 0 else None
 
 
-def _usual(vast: Vast) -> dict[str, Any]:
+def _rentable_filter(vast: Vast) -> dict[str, Any]:
     """Return what holds of every offer that is rented."""
     found: dict[str, Any] = {
         "rentable": {"eq": True},
@@ -202,7 +202,7 @@ def _usual(vast: Vast) -> dict[str, Any]:
 
 
 def _filters(vast: Vast, want: Requirements) -> dict[str, Any]:
-    found = _usual(vast)
+    found = _rentable_filter(vast)
     if want.gpu is not None:
         found["num_gpus"] = {"eq": want.gpu_count}
         names = names_of(want.gpu)

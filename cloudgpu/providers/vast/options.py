@@ -53,7 +53,7 @@ def endpoint() -> str:
     return os.environ.get(ENDPOINT) or API
 
 
-def key_place(options: VastOptions) -> str:
+def key_location(options: VastOptions) -> str:
     """Return where the account's key is, in words; empty where there is none. Reads no file."""
     if options.key_file is not None:
         return options.key_file
@@ -65,7 +65,7 @@ def key_place(options: VastOptions) -> str:
 
 def api_key(account: str, options: VastOptions) -> str:
     """Return the account's API key; raise AuthFailed where there is none, or what is there is none."""
-    source = key_place(options)
+    source = key_location(options)
     found = os.environ.get(VARIABLE, "") if source == VARIABLE else _read(account, source) if source else ""
     found = found.strip()
     if _KEY.fullmatch(found):

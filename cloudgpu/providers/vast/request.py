@@ -76,10 +76,10 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
 
     Raises NoCapacity where the offer is gone, has become dearer, or ends before the lease does.
     """
-    notes = _apart(request)
+    notes = _cluster_remarks(request)
     setup = request.setup
     constraint(vast, setup, request.want)
-    _check_place(request)
+    _check_container_limits(request)
     disk, seen = _disk_gb(setup.disk_gb), vast.asked.get((item.zone, item.instance_type, str(item.market)))
     ask = market.offer_of(vast, item, disk)
     if ask is None:
@@ -91,7 +91,7 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     _check_end(vast, request, item, ask)
     call = Call(
         offer=int(ask["id"]),
-        image=setup.image or vast.options.image or _usual_image(item, ask),
+        image=setup.image or vast.options.image or _default_image(item, ask),
         disk_gb=disk,
         per_hour=str(now_costs),
         bid=str(now_costs) if item.market is Market.SPOT else None,
@@ -104,7 +104,7 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     return Resolved(asdict(call), (stored,), (), (*notes, *_remarks(vast, request, item, ask)))
 
 
-def _check_place(request: LaunchRequest) -> None:
+def _check_container_limits(request: LaunchRequest) -> None:
     """Raise InvalidRequest for what a container on somebody's host cannot have."""
     setup, network = request.setup, request.setup.network
     wrong = (
@@ -120,7 +120,7 @@ def _check_place(request: LaunchRequest) -> None:
             )
 
 
-def _apart(request: LaunchRequest) -> tuple[str, ...]:
+def _cluster_remarks(request: LaunchRequest) -> tuple[str, ...]:
     """Return what the plan of a cluster says: its containers have no network of their own. Nothing for one.
 
     Raises InvalidRequest for one with an engine, whose daemons could not reach each other.
@@ -135,13 +135,13 @@ def _apart(request: LaunchRequest) -> tuple[str, ...]:
     return (f"the {cluster.nodes} machines cannot reach each other: on {CLOUD}, containers have no network in common",)
 
 
-def _disk_gb(wished: int | None) -> int:
-    if wished is None:
+def _disk_gb(requested: int | None) -> int:
+    if requested is None:
         return DEFAULT_GB
-    if MIN_GB <= wished <= MAX_GB:
-        return wished
-    message = f"A disk of {wished:,} GB cannot be on {CLOUD}."
-    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
+    if MIN_GB <= requested <= MAX_GB:
+        return requested
+    message = f"A disk of {requested:,} GB cannot be on {CLOUD}."
+    raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> None:
@@ -151,7 +151,7 @@ def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping
         raise NoCapacity(message, field="offer", value=item.zone, next="Ask for a shorter --lease, or another --gpu.")
 
 
-def _usual_image(item: Available, ask: Mapping[str, Any]) -> str:
+def _default_image(item: Available, ask: Mapping[str, Any]) -> str:
     if item.accelerators[0].name not in BLACKWELL:
         return DEFAULT_IMAGE
     if float(ask.get("cuda_max_good") or 0) < NEW_CUDA:

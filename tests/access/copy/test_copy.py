@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.access.copy.copy import copy
 from cloudgpu.access.copy.endpoints import checked_name
-from cloudgpu.access.copy.paths import read_places
+from cloudgpu.access.copy.paths import parse_copy_paths
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.access import anycase, sshserver
@@ -273,7 +273,7 @@ def test_errors_name_the_path(move, sides, upload, source, destination, named):
 )
 def test_what_names_no_single_machine_is_refused(sources, destination, field):
     with pytest.raises(InvalidRequest) as caught:
-        read_places(sources, destination)
+        parse_copy_paths(sources, destination)
     assert caught.value.field == field
     assert caught.value.next
 
@@ -301,7 +301,7 @@ def test_names_that_are_one_there_are_not_written_over_each_other(monkeypatch, t
 
 
 def test_a_path_with_a_colon_after_a_slash_is_here():
-    places = read_places(["./a:b", "dir/c:d"], "box:")
+    places = parse_copy_paths(["./a:b", "dir/c:d"], "box:")
     assert (places.machine, places.upload, places.destination) == ("box", True, ".")
 
 

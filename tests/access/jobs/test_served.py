@@ -28,11 +28,11 @@ def test_many_requests_start_one_program_and_two_at_once_a_second_one(bench, mon
     assert len(started) == 1
     follower = threading.Thread(target=output, args=(job,), kwargs={"follow": True})
     follower.start()
-    wait_for(lambda: not bench.connection.spare)
+    wait_for(lambda: not bench.connection.idle_channels)
     job.look()
     (bench.home / "go").touch()
     follower.join(10)
-    assert (len(started), len(bench.connection.spare)) == (2, 2)
+    assert (len(started), len(bench.connection.idle_channels)) == (2, 2)
 
 
 def test_a_program_that_was_killed_meanwhile_is_started_again(bench, monkeypatch):
@@ -53,5 +53,5 @@ def test_an_answer_that_is_not_read_to_its_end_ends_the_program(bench):
     ended(job)
     with pytest.raises(PermissionError):
         job.tail(Refuses(), BytesIO())
-    assert bench.connection.spare == []
+    assert bench.connection.idle_channels == []
     assert output(job)[0] == "something\n"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.access.jobs import store as module
 from cloudgpu.access.jobs.snapshot import blob, load, remove, take
-from cloudgpu.access.jobs.store import held
+from cloudgpu.access.jobs.store import store_lock
 from cloudgpu.errors import InvalidRequest
 from tests.access.jobs.test_survey import fill
 
@@ -37,13 +37,13 @@ def age(root: Path, seconds: int = 60) -> float:
 def reads(monkeypatch) -> list[str]:
     """Return a list that gets the path of each file that is read from now on."""
     seen: list[str] = []
-    keep = module.Keeper.keep
+    keep = module.StoreWriter.add
 
     def noted(self, found):
         seen.append(found.path)
         return keep(self, found)
 
-    monkeypatch.setattr(module.Keeper, "keep", noted)
+    monkeypatch.setattr(module.StoreWriter, "add", noted)
     return seen
 
 
@@ -194,20 +194,20 @@ def test_a_file_that_never_comes_to_rest_is_refused_by_its_name(root, tmp_path, 
 
 
 def test_a_file_that_goes_meanwhile_is_not_in_the_snapshot(root, tmp_path, monkeypatch):
-    keep = module.Keeper.keep
+    keep = module.StoreWriter.add
 
     def gone(self, found):
         (root / "empty").unlink(missing_ok=True)
         return keep(self, found)
 
-    monkeypatch.setattr(module.Keeper, "keep", gone)
+    monkeypatch.setattr(module.StoreWriter, "add", gone)
     made = take(root, tmp_path / "store")
     assert "empty" not in {one.path for one in made.files}
     assert load(tmp_path / "store", made.hash) == made
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_does_not_hang(root, tmp_path, monkeypatch):
-    keep = module.Keeper.keep
+    keep = module.StoreWriter.add
 
     def swapped(self, found):
         if found.path == "empty":
@@ -215,7 +215,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_does_not_hang(root, tmp_path, mon
             os.mkfifo(root / "empty")
         return keep(self, found)
 
-    monkeypatch.setattr(module.Keeper, "keep", swapped)
+    monkeypatch.setattr(module.StoreWriter, "add", swapped)
     with pytest.raises(InvalidRequest, match="empty changes while it is read"):
         take(root, tmp_path / "store")
 
@@ -337,7 +337,7 @@ def test_pruning_a_store_that_was_never_made_frees_nothing(tmp_path):
 def test_nothing_is_pruned_while_a_snapshot_is_taken(root, tmp_path):
     store = tmp_path / "store"
     take(root, store)
-    with held(store, fcntl.LOCK_SH):
+    with store_lock(store, fcntl.LOCK_SH):
         assert remove(store, set()) == 0
     assert len(blobs(store)) == 3
 

@@ -250,12 +250,12 @@ def test_a_directory_that_is_too_large_is_refused_before_a_file_is_opened(tmp_pa
         survey(tmp_path)
     assert ".gitignore" in refused.value.next
     assert "--data" in refused.value.next
-    assert survey(tmp_path, at_most=52 << 30).total_bytes == 52 << 30
+    assert survey(tmp_path, max_bytes=52 << 30).total_bytes == 52 << 30
 
 
 def test_the_parts_that_a_refusal_names_are_where_the_bytes_are():
-    found = [module.Found(f"data/{letter}/x", 10, 0o644, 0, 0, 0) for letter in "abcd"]
-    assert module.largest_parts([*found, module.Found("s.py", 1, 0o644, 0, 0, 0)]) == [
+    found = [module.FileEntry(f"data/{letter}/x", 10, 0o644, 0, 0, 0) for letter in "abcd"]
+    assert module.largest_parts([*found, module.FileEntry("s.py", 1, 0o644, 0, 0, 0)]) == [
         ("data/", 40),
         ("s.py", 1),
     ]

@@ -258,7 +258,7 @@ def test_a_machine_that_is_still_being_set_up_is_waited_for_and_jupyter_started_
         waited.append(fault.message)
         return True
 
-    assert jupyter.ensure(connection, wait_s=1, go_on=go_on).started
+    assert jupyter.ensure(connection, wait_s=1, retry=go_on).started
     assert waited[:2] == [
         "box has no cloudgpu agent, or not yet.",
         "JupyterLab on box did not start: JupyterLab runs but does not answer.",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.access.slurm.node import EngineNode
-from cloudgpu.access.ssh.user_hosts import visit
+from cloudgpu.access.ssh.user_hosts import log_in
 from cloudgpu.core.clusters.conf import Files
 from cloudgpu.core.clusters.nodes import Ports
 from cloudgpu.core.model.instances import Address
@@ -45,7 +45,7 @@ def opened(host, request):
     def node(number=0):
         address = Address("127.0.0.1", host.port, USER)
         known = host.host_key.public_line.rpartition(" ")[0]
-        connection = visit("box", address, known=known, key=host.users_key, timeout=20)
+        connection = log_in("box", address, host_key=known, key=host.users_key, timeout=20)
         made.append(EngineNode(connection, f"cg-{request.node.name}", number))
         return made[-1]
 
@@ -59,7 +59,7 @@ def test_a_node_says_what_it_is(opened, host):
     (host.home / ".cloudgpu").mkdir(exist_ok=True)
     (host.home / "card").symlink_to("/dev/null")
     (host.home / ".cloudgpu" / "gpu-devices").write_text(f"{host.home}/card\n{host.home}/.ssh\n")
-    said = opened().look([USER, "root"])
+    said = opened().read_facts([USER, "root"])
     assert (str(said.version), said.munge, said.cores) == ("23.11.4", True, len(os.sched_getaffinity(0)))
     assert (said.uid, said.people["root"], said.home) == (os.getuid(), 0, str(host.home))
     assert said.gpus == (f"{host.home}/card",)  # the other one is no device
@@ -107,8 +107,8 @@ def test_a_daemon_that_ends_says_why_in_its_own_words(opened, host):
 def test_nothing_is_left_of_a_node_that_was_removed(opened, host):
     node = opened(2)
     node.write(Files({"slurm.conf": "x"}, ()), b"key")
-    node.note_plan("digest", Ports(1, None))
-    assert (node.look().planned, node.look().ports) == ("digest", Ports(1, None))
+    node.record_plan("digest", Ports(1, None))
+    assert (node.read_facts().planned, node.read_facts().ports) == ("digest", Ports(1, None))
     node.remove()
     assert not (host.home / node.files.directory).exists()
     assert not Path(node.files.short).exists()

@@ -42,10 +42,10 @@ def test_much_input_and_much_output_at_once_do_not_block_each_other(connection):
 
 
 def test_a_command_that_says_too_much_is_hung_up_on_and_its_errors_are_cut(connection):
-    done = connection.capture("echo 12345; yes | head -c 99999 >&2", timeout=20, at_most=6)
+    done = connection.capture("echo 12345; yes | head -c 99999 >&2", timeout=20, max_bytes=6)
     assert (done.stdout, done.stderr) == (b"12345\n", b"y\ny\ny\n")
     with pytest.raises(Unreachable, match="A command on box printed more than 5 bytes"):
-        connection.capture("echo 12345; sleep 60", timeout=20, at_most=5)
+        connection.capture("echo 12345; sleep 60", timeout=20, max_bytes=5)
     assert connection.capture("echo still here", timeout=10).stdout == b"still here\n"
 
 
@@ -192,14 +192,14 @@ def test_a_frozen_machine_is_noticed_and_the_connection_closed(server, connectio
         assert connection.capture("echo", timeout=10).status == 0
         server.freeze()
         wait_for(lambda: not connection.is_open)
-    assert isinstance(is_open.fault, Frozen)
+    assert isinstance(is_open.error, Frozen)
     server.thaw()
 
 
 def test_a_quiet_machine_that_lives_is_left_alone(server, connection):
     with Keepalive(connection, quiet=0.1, deadline=1) as is_open:
         assert connection.capture("sleep 0.7", timeout=10).status == 0
-    assert is_open.fault is None
+    assert is_open.error is None
     assert connection.is_open
 
 

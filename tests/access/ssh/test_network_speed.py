@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.access.ssh import network_speed
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.access.ssh.network_speed import Ready, iperf3, iperf3_result, look, missing, nccl, nccl_result
+from cloudgpu.access.ssh.network_speed import Tools, iperf3, iperf3_result, missing, nccl, nccl_result, read_tools
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server, wait_for
 
@@ -52,7 +52,7 @@ def running(port):
 
 @needs_iperf3
 def test_one_machine_sends_to_another_and_nothing_stays(connection, second):
-    ready = look(connection)
+    ready = read_tools(connection)
     assert ready.address == "127.0.0.1"
     assert ready.iperf3.startswith("iperf 3.")
     found = iperf3(connection, second, ready.address, seconds=1)
@@ -109,9 +109,9 @@ def test_nccl_tests_are_started_by_slurm_on_all_nodes(with_programs):
     gpus = "#!/bin/sh\necho 'GPU 0: NVIDIA H100'\n"
     target = with_programs(salloc=run, mpirun="", all_reduce_perf_mpi="", nvidia_smi=gpus)
     with connect(target, timeout=10) as connection:
-        ready = look(connection)
+        ready = read_tools(connection)
         assert (ready.iperf3, ready.nccl, ready.gpus) == ("", "all_reduce_perf_mpi", 1)
-        with network_speed._held(connection, ["sh", "-c", "exit 7"], 5) as channel:
+        with network_speed._run_in_session(connection, ["sh", "-c", "exit 7"], 5) as channel:
             assert channel.recv_exit_status() == 7
         found = nccl(connection, "all_reduce_perf_mpi", 2, 1, ".cloudgpu/slurm/x/0/slurm.conf")
         assert found.gbit == pytest.approx(340)
@@ -161,7 +161,7 @@ def test_the_bus_bandwidth_of_nccl_tests_is_in_bits():
 
 def test_nccl_tests_need_all_that_starts_them():
     every = frozenset({"mpirun", "salloc", "all_reduce_perf"})
-    assert Ready("a", "", every, 8).nccl == "all_reduce_perf"
-    assert Ready("a", "", every | {"all_reduce_perf_mpi"}, 8).nccl == "all_reduce_perf_mpi"
-    assert Ready("a", "", every, 0).nccl is None
-    assert all(Ready("a", "", every - {one}, 8).nccl is None for one in every)
+    assert Tools("a", "", every, 8).nccl == "all_reduce_perf"
+    assert Tools("a", "", every | {"all_reduce_perf_mpi"}, 8).nccl == "all_reduce_perf_mpi"
+    assert Tools("a", "", every, 0).nccl is None
+    assert all(Tools("a", "", every - {one}, 8).nccl is None for one in every)

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from cloudgpu.access.ssh.target import LoginRefused
-from cloudgpu.access.ssh.user_hosts import visit
+from cloudgpu.access.ssh.user_hosts import log_in
 from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.sshserver import USER, Server
@@ -50,7 +50,7 @@ def server(tmp_path):
 
 def visited(server, key=None, known=None):
     known = known or " ".join(server.host_key.public_line.split()[:2])
-    with visit("box", Address("127.0.0.1", server.port, USER), known=known, key=key, timeout=10) as connection:
+    with log_in("box", Address("127.0.0.1", server.port, USER), host_key=known, key=key, timeout=10) as connection:
         return connection.capture("echo hello", timeout=10).stdout
 
 

@@ -10,18 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cloudgpu.access.tunnel.background import REPORT_TO, find, running, serving, spawn, stop
+from cloudgpu.access.tunnel.background import REPORT_TO, find, registered, running, spawn, stop
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.sshserver import ROOT, wait_for
 
 SERVES = """
 import signal, sys, threading
 from pathlib import Path
-from cloudgpu.access.tunnel.background import serving
+from cloudgpu.access.tunnel.background import registered
 told = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())
 print("a message")
-with serving(Path(sys.argv[1]), sys.argv[2], "name-" + sys.argv[2], 8901):
+with registered(Path(sys.argv[1]), sys.argv[2], "name-" + sys.argv[2], 8901):
     told.wait()
 """
 DEAF = SERVES.replace("told.set()", "None")
@@ -100,7 +100,7 @@ def test_a_second_one_for_the_same_machine_is_refused(directory):
     own = start(directory)
     with pytest.raises(InvalidRequest, match="running already"):
         start(directory)
-    with pytest.raises(InvalidRequest, match="running already"), serving(directory, "cg-1", "x", 1):
+    with pytest.raises(InvalidRequest, match="running already"), registered(directory, "cg-1", "x", 1):
         pass
     assert running(directory) == [own]
 
@@ -138,7 +138,7 @@ def test_one_that_never_says_anything_is_ended(directory):
 
 
 def test_a_file_that_is_held_and_says_nothing_is_named(directory):
-    with serving(directory, "cg-1", "x", 1):
+    with registered(directory, "cg-1", "x", 1):
         (directory / "cg-1.json").write_text("not json")
         with pytest.raises(InvalidRequest) as caught:
             running(directory)
@@ -159,6 +159,6 @@ def test_those_who_look_at_once_do_not_take_each_other_for_the_living(directory)
 
 def test_without_one_who_waits_nothing_is_told(directory):
     assert REPORT_TO not in os.environ
-    with serving(directory, "cg-1", "x", 1):
+    with registered(directory, "cg-1", "x", 1):
         assert [one.pid for one in running(directory)] == [os.getpid()]
     assert running(directory) == []

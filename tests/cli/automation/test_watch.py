@@ -24,7 +24,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.watch import Watch
-from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
@@ -207,7 +207,7 @@ def test_a_fault_in_one_job_ends_no_other_and_is_over_when_it_is_mended(inside):
     alerts = watch.ran["alerts"]
     assert until(lambda: watch.ran["alerts"] > alerts, within_s=LONG), "the others have ended"
     file.unlink()
-    assert until(lambda: last_pass(home.opened().ledger).ok, within_s=LONG)
+    assert until(lambda: read_last_run(home.opened().ledger).ok, within_s=LONG)
     assert "alerts" not in watch.faults
 
 

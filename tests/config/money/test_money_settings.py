@@ -54,8 +54,8 @@ def test_amounts_have_the_places_of_their_currency_and_are_never_shown_as_zero()
 
 def test_fees_multiply_tax_upon_support_and_name_what_is_missing():
     assert Fees(Decimal(10), Decimal(3)).factor == Fraction(1133, 1000)
-    assert Fees().said == "Tax, support and marketplace fees are not in it."
-    assert settings_of('[fees]\ntax_percent = 10\nlabel = "VAT"').fees.said == (
+    assert Fees().summary == "Tax, support and marketplace fees are not in it."
+    assert settings_of('[fees]\ntax_percent = 10\nlabel = "VAT"').fees.summary == (
         "With tax (10%) [VAT], and without support and marketplace fees."
     )
 

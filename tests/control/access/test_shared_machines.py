@@ -15,7 +15,7 @@ from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.reach import reachable_address, reached
 from cloudgpu.control.access.share import share, unshare
-from cloudgpu.control.inventory.local_files import put_in_order
+from cloudgpu.control.inventory.local_files import clean_up
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.authorized_keys import explain_other_home, own_key
 from cloudgpu.control.outage.opening import open_session
@@ -102,7 +102,7 @@ def test_a_share_hands_the_host_key_over_and_no_private_one(two, bob):
 def test_the_systems_ssh_can_verify_what_was_shared_before_it_first_connects(two, bob):
     row = launched(two)
     share(two.session, row, key_of(bob), from_=ADAS)
-    put_in_order(bob)
+    clean_up(bob)
     assert known_hosts.pinned(bob.home.known_hosts, row.id) is not None
 
 
@@ -136,10 +136,10 @@ def test_a_line_in_the_ledger_replaces_no_host_key_that_a_home_has_pinned(two, b
     forged = {"key": own_key(two.session).fingerprint, "label": "", "from": None, "host": "x"}
     forged["host_key"] = new_host_key().public_line
     bob.ledger.append([Draft("machine_shared", row.id, forged, two.clock(), "forged")])
-    put_in_order(two.session)
+    clean_up(two.session)
     assert said_in(two.session, two.session.find("amber-fox"), "echo hi") == b"hi\n"
     known_hosts.unpin(two.session.home.known_hosts, row.id)
-    put_in_order(two.session)
+    clean_up(two.session)
     assert known_hosts.pinned(two.session.home.known_hosts, row.id) is None, "launched here: nobody hands it over"
 
 

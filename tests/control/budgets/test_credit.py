@@ -18,7 +18,7 @@ from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.errors import BudgetRefused, ProviderUnavailable
 
 LEASE = timedelta(hours=8)
@@ -172,7 +172,7 @@ def test_a_run_that_cannot_read_the_credit_neither_raises_nor_clears_the_alert(m
     reap(lab.session, ReapOptions())
     kinds = [line.kind for line in lab.session.ledger.events("alerts") if "credit" in str(line.body.get("key"))]
     assert kinds == ["alert_raised"]
-    assert len(last_pass(lab.session.ledger).credits) == 1  # what was read before stands, with its time
+    assert len(read_last_run(lab.session.ledger).credits) == 1  # what was read before stands, with its time
 
 
 def test_ls_and_doctor_say_what_is_left(paid, monkeypatch, capsys):

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloudgpu.access.slurm.node import EVERY, EngineNode
+from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.access.slurm.remote_processes import ours
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
@@ -237,7 +237,7 @@ def test_whoever_has_another_munge_key_gets_nothing_from_slurm(gang, busy, tmp_p
             assert (status, said.count("train-")) != (0, 0), (what, said)
     for kind, address, port in (place for place, name in busy.items() if name.startswith(("slurm", "srun"))):
         assert kind is socket.SOCK_STREAM
-        assert answer_to_garbage("127.0.0.1" if address == EVERY else address, port) == b""
+        assert answer_to_garbage("127.0.0.1" if address == ALL_ADDRESSES else address, port) == b""
     assert all(_sleeping(gang, n, "200") for n in range(NODES))
 
 

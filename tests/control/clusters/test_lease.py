@@ -76,7 +76,7 @@ def test_a_node_that_is_not_answered_about_is_said_and_the_others_are_extended(l
     plan = plan_extension_of_all(lab.session, gang, HOURS)
     assert len(plan.machines) == 3
     done = extend_all(lab.session, plan)
-    assert done.gravest.exit_code == 8
+    assert done.worst.exit_code == 8
     rows = lab.session.find_all_nodes("train", "extend")
     assert extend_all(lab.session, plan_extension_of_all(lab.session, rows, HOURS)).faults == ()
     assert len(leases(lab)) == 1

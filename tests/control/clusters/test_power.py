@@ -33,7 +33,7 @@ def test_one_refusal_is_said_and_the_rest_is_stopped_with_the_gravest_code(lab, 
     assert [fault.exit_code for fault in done.faults] == [9]
     (left,) = [row.name for row in done.machines if row.billed]
     assert left in done.faults[0].message
-    assert done.gravest is done.faults[0]
+    assert done.worst is done.faults[0]
 
 
 def test_a_node_that_has_ended_by_itself_counts_as_stopped(lab, gang):

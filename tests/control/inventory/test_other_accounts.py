@@ -23,7 +23,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.resources.named import remove_named, save, the_one
 from cloudgpu.control.resources.orphans import survey
-from cloudgpu.control.scheduler.jobs import make_pass
+from cloudgpu.control.scheduler.jobs import reap_once
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.control.setup.retire_account import forget, plan
@@ -145,11 +145,11 @@ def test_watch_says_nothing_of_a_colleagues_account_until_nobody_has_asked_it_fo
     every = timedelta(minutes=10)
     two.up(two.ada)
     two.later()
-    make_pass(two.bob, every)  # the first one makes the night's sweep, too, and says so
+    reap_once(two.bob, every)  # the first one makes the night's sweep, too, and says so
     two.later()
-    assert make_pass(two.bob, every) == ""
+    assert reap_once(two.bob, every) == ""
     two.later(26 * 60)
-    assert "fake account ada" in make_pass(two.bob, every)
+    assert "fake account ada" in reap_once(two.bob, every)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_an_account_whose_identity_is_lost_after_the_look_is_not_forgotten(two, 
     environ = {"CLOUDGPU_HOME": str(two.root / "ada"), "CLOUDGPU_LEDGER": two.url, "USER": "ada"}
     (two.root / "ada" / "config.toml").open("a").write('[accounts.local]\nprovider = "local"\n')
     again = two.home("ada", more='[accounts.local]\nprovider = "local"\n')
-    monkeypatch.setattr("cloudgpu.control.setup.retire_account._look", lambda *_, **__: [])
+    monkeypatch.setattr("cloudgpu.control.setup.retire_account._what_costs", lambda *_, **__: [])
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=9)
     with pytest.raises(ProviderUnavailable, match="STS is down"):
         plan(again, environ, "lab")

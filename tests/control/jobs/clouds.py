@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-from cloudgpu.access.jobs.served import Served
+from cloudgpu.access.jobs.served import ProgramChannel
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import spent_until_now
@@ -263,7 +263,7 @@ def _struck(strike):
     Just after one of them is just before the next: nothing else that a watcher does is seen by anybody.
     """
     ssh_cloud.STRIKES.append(strike)
-    for owner, name in ((Book, "decide"), (Served, "carry_out"), (Path, "replace")):
+    for owner, name in ((Book, "decide"), (ProgramChannel, "request"), (Path, "replace")):
         setattr(owner, name, _striking(getattr(owner, name), strike, name))
 
 

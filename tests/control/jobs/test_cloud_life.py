@@ -294,7 +294,7 @@ def test_watchers_that_are_killed_at_every_step_do_nothing_twice(world):
     job = world.asked()
     died = world.killed_at_every_step(job)
     world.is_over(job)
-    assert {"terminate", "decide", "carry_out", "replace"} <= set(died), died
+    assert {"terminate", "decide", "request", "replace"} <= set(died), died
 
 
 @pytest.mark.soak
@@ -305,7 +305,7 @@ def test_a_restart_whose_watchers_are_killed_at_every_step_is_one_restart(world)
     world.takes(job)
     died = world.killed_at_every_step(job)
     world.is_over(job, begun=2)
-    assert {"terminate", "decide", "carry_out", "replace"} <= set(died), died
+    assert {"terminate", "decide", "request", "replace"} <= set(died), died
 
 
 @pytest.mark.soak

@@ -103,7 +103,7 @@ def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when
     before = spent_until_now(row, session.clock())
     assert ada.kinds("fox").count("stop_requested") == 1
     assert spent_until_now(ada.opened().find("fox"), session.clock()) == before
-    assert (session.ledger.verify().faults, session.ledger.suspect()) == ((), None)
+    assert (session.ledger.verify().faults, session.ledger.integrity_problem()) == ((), None)
     assert not session.ledger.has_outbox
 
 

@@ -18,9 +18,9 @@ from cloudgpu.control.lifecycle.lease import extend, hold_caveat, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.control.scheduler.jobs import make_pass
+from cloudgpu.control.scheduler.jobs import reap_once
 from cloudgpu.control.session import guarding
-from cloudgpu.control.session.last_run import last_pass, unguarded
+from cloudgpu.control.session.last_run import read_last_run, unguarded
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.model.offers import NoteKind, note_kind
 from cloudgpu.core.values.times import from_iso, iso
@@ -201,7 +201,7 @@ def test_a_watch_that_stays_on_makes_its_own_runs_beside_those_of_a_laptop(poor,
         monkeypatch.setattr(platform, "node", lambda: name)
         supply()
         session = poor.opened()
-        return reap(session, ReapOptions(cron=True, interval=every)) if cron else make_pass(session, every)
+        return reap(session, ReapOptions(cron=True, interval=every)) if cron else reap_once(session, every)
 
     on("server", power.on_mains, cron=False)
     for _ in range(4):
@@ -223,7 +223,7 @@ def test_a_run_that_the_account_did_not_answer_does_not_count(poor):
     assert silent.accounts == frozenset()
     poor.cloud.fail_next("list", ProviderUnavailable("it timed out", field="provider"), times=9)
     passed(poor)
-    (heard,) = last_pass(poor.session.ledger).scheduled
+    (heard,) = read_last_run(poor.session.ledger).scheduled
     assert (heard.host, heard.every, heard.battery, heard.accounts) == (HERE, timedelta(minutes=10), False, frozenset())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.lifecycle.lifecycle import end
-from cloudgpu.control.session.last_run import carried, last_pass, overdue
+from cloudgpu.control.session.last_run import earlier, overdue, read_last_run
 from cloudgpu.core.events.log import Draft
 
 
@@ -14,7 +14,7 @@ def passed(lab, *, ok=True, sweep=False, older=False):
     now = lab.clock()
     body = {"verb": "reap", "ok": ok, "sweep": sweep}
     if not older:
-        body["ok_at"], body["sweep_at"] = carried(lab.session, ok=ok, sweep=sweep, now=now)[:2]
+        body["ok_at"], body["sweep_at"] = earlier(lab.session, ok=ok, sweep=sweep, now=now)[:2]
     lab.session.ledger.append([Draft("reap_finished", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
 
 
@@ -75,7 +75,7 @@ def test_the_last_line_alone_says_what_those_before_it_said(lab, older):
     succeeded = lab.clock()
     lab.later(hours=1)
     passed(lab, ok=False, sweep=True, older=older)
-    found = last_pass(lab.session.ledger)
+    found = read_last_run(lab.session.ledger)
     assert (found.ok, found.at, found.ok_at, found.sweep_at) == (False, lab.clock(), succeeded, swept)
 
 
@@ -85,7 +85,7 @@ def test_one_line_is_read_however_many_passes_there_were(lab, monkeypatch):
     ledger = lab.session.ledger
     read = []
     monkeypatch.setattr(type(ledger), "events", lambda *_: read.append(1) or iter(()))
-    assert last_pass(ledger).ok
+    assert read_last_run(ledger).ok
     assert read == []
 
 

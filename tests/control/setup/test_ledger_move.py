@@ -101,7 +101,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
     there = again.ledger
     assert there.location == str(tmp_path / "new.db")
     assert [line.dedupe for line in there.events("scope:x")] == [ada["CLOUDGPU_HOME"], bob["CLOUDGPU_HOME"], "waits"]
-    assert (there.verify().faults, there.suspect(), there.has_outbox) == ((), None, False)
+    assert (there.verify().faults, there.integrity_problem(), there.has_outbox) == ((), None, False)
     assert not (tmp_path / "old.db").exists()
 
 

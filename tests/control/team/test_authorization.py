@@ -15,7 +15,7 @@ from cloudgpu.control.access.share import share, unshare
 from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.api.show import show_document as shown_machine
 from cloudgpu.control.budgets.commands import BudgetOptions, remove_budget_of_name, set_value
-from cloudgpu.control.inventory.local_files import put_in_order
+from cloudgpu.control.inventory.local_files import clean_up
 from cloudgpu.control.launch.restore import plan_restore, start_machine
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lease import plan_extension, set_hold
@@ -351,7 +351,7 @@ def test_a_home_pins_no_host_key_from_a_share_of_a_member_whose_machine_it_is_no
         key = new_host_key().public_line.rsplit(" ", 1)[0]
         body = {"key": guest, "label": "pia", "from": None, "host_key": key, "host": "x"}
         person.session.ledger.append([Draft("machine_shared", id, body, ada.clock(), f"shared:{key}")])
-        put_in_order(pia.session)
+        clean_up(pia.session)
         return key
 
     def pinned():

@@ -92,7 +92,7 @@ def test_a_ledger_on_a_network_file_system_is_refused_with_the_way_out(
     table = [("/", "ext4"), (str(tmp_path.resolve()), "nfs4")]
     monkeypatch.setattr(filesystem, "_mounts", lambda: table)
     ledger = open_ledger(None, tmp_path / "home" / "ledger", actor="somebody", clock=Clock())
-    for attempt in (lambda: ledger.append([note(1)]), ledger.machines, ledger.suspect):
+    for attempt in (lambda: ledger.append([note(1)]), ledger.machines, ledger.integrity_problem):
         with pytest.raises(InvalidRequest, match="network file system") as caught:
             attempt()
         assert "CLOUDGPU_LEDGER=sqlite:///" in (caught.value.next or "")

@@ -102,7 +102,7 @@ def test_a_deleted_line_is_noticed(ledger: SqliteLedger, raw: sqlite3.Connection
 
 def test_a_deleted_last_line_is_noticed_by_the_head_record(ledger: SqliteLedger, raw: sqlite3.Connection) -> None:
     unguarded(raw, "DELETE FROM line WHERE seq = 5")
-    assert "ends at line 4" in (ledger.suspect() or "")
+    assert "ends at line 4" in (ledger.integrity_problem() or "")
     assert any("ends at line 4" in fault for fault in ledger.verify().faults)
 
 
@@ -128,7 +128,7 @@ def test_a_chain_that_was_recomputed_to_the_end_is_noticed_by_the_head_record(
         changes.append(f"UPDATE line SET {values}, hash = '{previous}' WHERE seq = {line.seq}")
     unguarded(raw, *changes)
     ledger.rebuild()
-    assert "another line 5" in (ledger.suspect() or "")
+    assert "another line 5" in (ledger.integrity_problem() or "")
     assert [fault for fault in ledger.verify().faults if "another line 5" not in fault] == []
 
 

@@ -33,7 +33,7 @@ def test_whoever_only_reads_does_not_wait_for_a_writer_that_hangs(ledger: Sqlite
     known = ledger.id
     held = hold_head(path, PATIENCE)
     assert ledger.remembered_id() == known
-    assert (ledger.moved(), ledger.suspect(), ledger.verify().faults) == (None, None, ())
+    assert (ledger.moved(), ledger.integrity_problem(), ledger.verify().faults) == (None, None, ())
     ledger.check_in_use()
     held.let_go()
 

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger.log.machines import of_those_there
+from cloudgpu.ledger.log.machines import select_present
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.sqlite import connection as connections
 from tests.ledger.lines import DISK, at, intended, priced, seen
@@ -61,7 +61,7 @@ def test_who_has_read_before_finds_what_one_finds_who_reads_all(tmp_path):
             assert reader.machines() == fresh.machines()
         if chance.random() < 0.5:
             assert reader.billable_machines() == fresh.billable_machines()
-            assert reader.present_machines() == of_those_there(fresh.machines())
+            assert reader.present_machines() == select_present(fresh.machines())
         for row in fresh.machines()[:2]:
             assert reader.machine(row.id) == row
         fresh.close()

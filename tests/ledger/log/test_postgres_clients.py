@@ -131,7 +131,7 @@ def test_a_client_sees_what_another_wrote_and_its_own_head_follows(client: Calla
     for number in range(6):
         (one, two)[number % 2].append([note(number)])
         assert one.head() == two.head()
-    assert (one.suspect(), two.suspect()) == (None, None)
+    assert (one.integrity_problem(), two.integrity_problem()) == (None, None)
     assert {line.actor for line in one.events("scope:fake/main")} == {"one", "two"}
 
 

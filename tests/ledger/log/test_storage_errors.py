@@ -29,7 +29,7 @@ except LedgerUnavailable as fault:
 ledger.close()
 again = opened()
 assert [row.id for row in again.machines()] == ["cg-1"]
-assert again.suspect() is None, again.suspect()
+assert again.integrity_problem() is None, again.integrity_problem()
 assert again.verify().faults == (), again.verify().faults
 assert len(list(again.events("scope:fake/main"))) == done - 1
 """
@@ -41,7 +41,7 @@ with suppress(OSError), Path(sys.argv[1], "filler").open("wb", buffering=0) as f
     while filler.write(b"x" * 512):
         pass
 assert [row.id for row in opened().machines()] == ["cg-1"]
-assert opened().suspect() is None
+assert opened().integrity_problem() is None
 assert opened().verify().lines == 3
 """
 FIRST = """
@@ -51,7 +51,7 @@ try:
     ledger.append([note(1)])
 except LedgerUnavailable as fault:
     print(fault.message)
-assert (ledger.machines(), ledger.suspect()) == ([], None)
+assert (ledger.machines(), ledger.integrity_problem()) == ([], None)
 """
 SETTING = """
 import sys
@@ -103,7 +103,7 @@ def test_a_limit_on_files_is_told_and_loses_nothing_that_was_acknowledged(tmp_pa
     ledger = open_ledger(None, tmp_path / "ledger", actor="somebody", clock=Clock())
     assert len(ledger.append([note(999_999)])) == 1, "with room again it goes on"
     assert len(list(ledger.events("scope:fake/main"))) == int(count) + 1
-    assert (ledger.suspect(), ledger.verify().faults) == (None, ())
+    assert (ledger.integrity_problem(), ledger.verify().faults) == (None, ())
     ledger.close()
 
 
@@ -212,6 +212,6 @@ def test_a_head_record_that_cannot_follow_is_healed_by_the_next_line(
         patch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         assert len(ledger.append([note(2)])) == 1
     assert (tmp_path / "ledger.head").read_bytes() == head
-    assert ledger.suspect() is None
+    assert ledger.integrity_problem() is None
     ledger.append([note(3)])
     assert b'"seq": 5' in (tmp_path / "ledger.head").read_bytes()

@@ -74,7 +74,7 @@ def test_an_append_whose_commit_is_not_heard_of_finds_out_what_became_of_it(
     assert notes(ledger) == ([1, 2] if cut == "reply" else [1])
     ledger.append([note(2)])
     assert notes(ledger) == [1, 2]
-    assert (ledger.suspect(), ledger.verify().faults) == (None, ())
+    assert (ledger.integrity_problem(), ledger.verify().faults) == (None, ())
 
 
 def test_where_nobody_can_tell_the_same_again_is_written_once(opened: Open, wire: Wire, postgres: Server) -> None:
@@ -89,13 +89,14 @@ def test_where_nobody_can_tell_the_same_again_is_written_once(opened: Open, wire
     again = opened(url)
     assert again.append([note(2)]) == ()
     assert notes(again) == [1, 2]
-    assert (again.suspect(), again.verify().faults) == (None, ())
+    assert (again.integrity_problem(), again.verify().faults) == (None, ())
 
 
 def test_a_connection_that_was_lost_is_opened_anew(opened: Open, wire: Wire, postgres: Server) -> None:
     ledger = opened(through(wire, postgres))
     ledger.append([intended()])
-    for look in (ledger.machines, ledger.head, ledger.suspect, ledger.verify, lambda: ledger.append([note(1)])):
+    reads = (ledger.machines, ledger.head, ledger.integrity_problem, ledger.verify)
+    for look in (*reads, lambda: ledger.append([note(1)])):
         wire.break_all()
         look()
     assert notes(ledger) == [1]

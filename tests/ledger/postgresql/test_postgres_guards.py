@@ -124,13 +124,14 @@ def test_a_deleted_last_line_is_noticed_by_every_client_that_knew_it(
 ) -> None:
     again("other").append([note(3)])
     unguarded(raw, "DELETE FROM line WHERE seq = 6")
-    assert "ends at line 5, and its head record knew line 6" in (again("other").suspect() or "")
+    assert "ends at line 5, and its head record knew line 6" in (again("other").integrity_problem() or "")
     assert any("ends at line 5" in fault for fault in again("other").verify().faults)
-    assert ledger.suspect() is None, "this client has never seen line 6"
+    assert ledger.integrity_problem() is None, "this client has never seen line 6"
     ledger.append([note(4)])
-    assert "another line 6" in (again("other").suspect() or "")
+    assert "another line 6" in (again("other").integrity_problem() or "")
     again("other").settle("looked everywhere")
-    assert (again("other").suspect(), again("home").suspect(), ledger.verify().faults) == (None, None, ())
+    assert [again(home).integrity_problem() for home in ("other", "home")] == [None, None]
+    assert ledger.verify().faults == ()
 
 
 @pytest.mark.parametrize(
@@ -146,12 +147,12 @@ def test_lost_tables_are_not_silently_begun_anew(
     known = ledger.id
     raw.execute(how.format(schema=url.rpartition("%3D")[2]))
     late = again()
-    assert "missing or empty" in (late.suspect() or "")
+    assert "missing or empty" in (late.integrity_problem() or "")
     for attempt in (lambda: late.append([note(2)]), late.machines, late.rebuild):
         with pytest.raises(LedgerUnavailable, match="5 lines"):
             attempt()
     late.settle("the database was lost")
-    assert (again().id, again().suspect(), again().verify().faults) == (known, None, ())
+    assert (again().id, again().integrity_problem(), again().verify().faults) == (known, None, ())
     assert again().append([note(1)])
 
 
@@ -160,9 +161,9 @@ def test_another_ledger_at_the_same_place_is_noticed(
 ) -> None:
     raw.execute("DROP TABLE line, machine, used, ledger_team, ledger_schema")
     again("stranger").append([note(number) for number in range(9)])
-    assert "is not the ledger" in (again().suspect() or "")
+    assert "is not the ledger" in (again().integrity_problem() or "")
     again().settle("meant")
-    assert again().suspect() is None
+    assert again().integrity_problem() is None
 
 
 def test_a_changed_row_of_the_projection_is_noticed_and_rebuilt(

@@ -325,7 +325,7 @@ def test_what_is_given_beyond_the_roles_is_taken_back(team: tuple[str, str], ope
         raw.execute(f"GRANT ALL ON line TO {bo}; GRANT UPDATE (body) ON line TO PUBLIC; GRANT SELECT ON line TO PUBLIC")
         found = opened(bo).sharing()
         assert found is not None
-        assert [one.said.split(" has ")[0] for one in found.missing] == ["Everybody (PUBLIC)", bo]
+        assert [one.message.split(" has ")[0] for one in found.missing] == ["Everybody (PUBLIC)", bo]
         assert opened("ada").share(TeamRequest()).missing == ()
         rights = raw.execute("SELECT has_table_privilege(%s, 'line', 'TRUNCATE')", (bo,)).fetchone()
     assert rights == (False,)

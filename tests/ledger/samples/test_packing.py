@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.activity.utilization import GPU, IDLE, UsageSpan, hours, usage_intervals
-from cloudgpu.ledger.samples.packing import NAME, Workdays
+from cloudgpu.ledger.samples.packing import FILE_NAME, Workdays
 from cloudgpu.ledger.samples.store import SampleStore, sweep
 from tests.examples import some
 
@@ -43,7 +43,7 @@ def worked(shelf):
 
 
 def lines(shelf):
-    return (shelf.directory / NAME).read_bytes().splitlines()
+    return (shelf.directory / FILE_NAME).read_bytes().splitlines()
 
 
 @pytest.fixture
@@ -67,25 +67,25 @@ def test_a_day_is_summed_up_when_it_is_packed(past):
     assert [json.loads(line) for line in lines(past)] == [
         {"v": 1, "day": "2026-11-21", "steps": [43200, 3600, 0, 3600], "kinds": "pd", "joules": [900000.0, 0.0]}
     ]
-    path = past.directory / NAME
+    path = past.directory / FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_summary_can_be_made_again_and_says_the_same(past):
-    (past.directory / NAME).unlink()
+    (past.directory / FILE_NAME).unlink()
     assert worked(past) == SHOWN
 
 
 def test_it_stays_when_the_samples_go_and_those_of_a_machine_that_ended_have_one_too(past):
     assert sweep(past.root, NOON + 100 * DAY) == 2
-    assert [path.name for path in past.directory.iterdir()] == [NAME]
+    assert [path.name for path in past.directory.iterdir()] == [FILE_NAME]
     assert worked(past) == SHOWN
     assert past.read(*EVER) == []
     assert sweep(past.root, NOON + 101 * DAY) == 0
 
 
 def test_a_home_of_an_earlier_version_gets_its_summaries_before_samples_go(past):
-    (past.directory / NAME).unlink()
+    (past.directory / FILE_NAME).unlink()
     later = NOON + 200 * DAY
     past.keep([{"t": later.timestamp(), "s": 60, "cpu": 0.01}], later.timestamp() + 60, later)
     assert [json.loads(line)["day"] for line in lines(past)] == ["2026-11-21", "2026-11-22"]
@@ -131,14 +131,14 @@ def test_what_was_killed_before_the_summary_has_it_with_the_next_packing(shelf):
     text = (shelf.directory / "2026-11-21.jsonl").read_bytes()
     keep(shelf, minutes(1440, 1441))
     (shelf.directory / "2026-11-21.jsonl").write_bytes(text)
-    (shelf.directory / NAME).unlink()
+    (shelf.directory / FILE_NAME).unlink()
     assert worked(shelf)[0] == UsageSpan(T, T + 3600, GPU)
     keep(shelf, minutes(1441, 1442))
     assert Workdays(shelf.directory).days() == {"2026-11-21"}
 
 
 def test_a_line_torn_anywhere_is_no_line_and_the_next_one_is_whole(past):
-    path = past.directory / NAME
+    path = past.directory / FILE_NAME
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
@@ -174,7 +174,7 @@ def test_a_line_torn_anywhere_is_no_line_and_the_next_one_is_whole(past):
     ],
 )
 def test_rubbish_among_the_lines_hides_no_day(past, rubbish):
-    path = past.directory / NAME
+    path = past.directory / FILE_NAME
     path.write_bytes(rubbish + b"\n" + path.read_bytes() + rubbish + b"\n")
     assert worked(past) == SHOWN
 
@@ -205,7 +205,7 @@ def test_what_is_no_reading_hides_no_other_and_hinders_no_packing(past, rubbish)
     assert worked(past)[:3] == SHOWN
 
 
-@pytest.mark.parametrize("name", [NAME, TODAY, "2026-11-22.fresh"])
+@pytest.mark.parametrize("name", [FILE_NAME, TODAY, "2026-11-22.fresh"])
 def test_nothing_is_written_through_a_link(past, tmp_path, name):
     victim = tmp_path / "victim"
     victim.write_bytes(b"")  # even what is empty: no line may come to it
@@ -217,7 +217,7 @@ def test_nothing_is_written_through_a_link(past, tmp_path, name):
     assert victim.read_bytes() == b""
 
 
-@pytest.mark.parametrize("name", [NAME, TODAY])
+@pytest.mark.parametrize("name", [FILE_NAME, TODAY])
 @pytest.mark.parametrize("what", ["pipe", "device", "huge"])
 def test_nobody_waits_for_what_is_no_file_and_nothing_endless_is_read(past, name, what):
     path = past.directory / name
@@ -229,7 +229,7 @@ def test_nobody_waits_for_what_is_no_file_and_nothing_endless_is_read(past, name
     else:
         path.touch()
         os.truncate(path, 10**12)
-    assert worked(past) == (SHOWN if name == NAME else SHOWN[:2])
+    assert worked(past) == (SHOWN if name == FILE_NAME else SHOWN[:2])
 
 
 def test_a_packed_day_that_is_damaged_afterwards_is_known_by_its_summary(past):
@@ -237,10 +237,10 @@ def test_a_packed_day_that_is_damaged_afterwards_is_known_by_its_summary(past):
     assert worked(past) == SHOWN
 
 
-@pytest.mark.parametrize("name", [NAME, "2026-11-21.columns.xz"])
+@pytest.mark.parametrize("name", [FILE_NAME, "2026-11-21.columns.xz"])
 def test_nothing_is_dropped_of_which_no_summary_can_be_written(past, name):
     """A directory stands for a file that cannot be opened: it hinders root, too."""
-    (past.directory / NAME).unlink()
+    (past.directory / FILE_NAME).unlink()
     (past.directory / name).unlink(missing_ok=True)
     (past.directory / name).mkdir()
     before = sorted(path.name for path in past.directory.iterdir())
@@ -250,7 +250,7 @@ def test_nothing_is_dropped_of_which_no_summary_can_be_written(past, name):
 
 
 def test_a_day_that_cannot_be_read_shows_nothing_and_hides_no_other(past):
-    (past.directory / NAME).unlink()
+    (past.directory / FILE_NAME).unlink()
     packed = past.directory / "2026-11-21.columns.xz"
     packed.unlink()
     packed.mkdir()
@@ -272,9 +272,9 @@ def test_two_who_pack_at_once_leave_whole_lines(shelf):
         writer.join(60)
         assert writer.exitcode == 0
     assert [json.loads(line)["day"] for line in lines(shelf)] == ["2026-11-21", "2026-11-22", "2026-11-23"]
-    (shelf.directory / NAME).rename(shelf.root / "aside")
+    (shelf.directory / FILE_NAME).rename(shelf.root / "aside")
     again = worked(shelf)
-    (shelf.root / "aside").rename(shelf.directory / NAME)
+    (shelf.root / "aside").rename(shelf.directory / FILE_NAME)
     assert worked(shelf) == again
 
 
@@ -303,10 +303,10 @@ def test_the_answer_is_that_of_all_samples_whatever_was_packed_or_dropped(lived)
         for begin in range(0, len(shown), 100):
             keep(shelf, shown[begin : begin + 100])
         _same(hours(worked(shelf), runs), whole)
-        (shelf.directory / NAME).unlink(missing_ok=True)
+        (shelf.directory / FILE_NAME).unlink(missing_ok=True)
         _same(hours(worked(shelf), runs), whole)
         sweep(shelf.root, datetime.fromtimestamp(now, UTC) + 100 * DAY)
-        assert os.listdir(shelf.directory) == [NAME]  # noqa: PTH208
+        assert os.listdir(shelf.directory) == [FILE_NAME]  # noqa: PTH208
         _same(hours(worked(shelf), runs), whole)
 
 

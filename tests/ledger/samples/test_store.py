@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.ledger.samples.packing import packed, unpacked
+from cloudgpu.ledger.samples.packing import pack, unpack
 from cloudgpu.ledger.samples.store import MAX_A_DAY, SampleStore, sweep, sweep_daily
 
 DAY = timedelta(days=1)
@@ -123,13 +123,13 @@ samples_of_a_day = st.lists(
 
 @given(samples_of_a_day)
 def test_packing_changes_nothing(samples):
-    assert unpacked(packed(samples)) == samples
+    assert unpack(pack(samples)) == samples
 
 
-@pytest.mark.parametrize("data", [b"", b"xz", lzma.compress(b"[1]"), lzma.compress(b'{"t": 3}'), packed([])[:-4]])
+@pytest.mark.parametrize("data", [b"", b"xz", lzma.compress(b"[1]"), lzma.compress(b'{"t": 3}'), pack([])[:-4]])
 def test_what_is_no_packed_day_is_refused(data):
     with pytest.raises(ValueError, match="not a packed day"):
-        unpacked(data)
+        unpack(data)
 
 
 def test_a_packing_that_was_cut_short_loses_nothing_and_doubles_nothing(shelf):

@@ -82,7 +82,7 @@ def test_a_restored_ledger_is_the_same_on_either_database(
     lines, *rest = everything(fresh)
     assert (lines[:-1], rest[:3]) == (before[0], list(before[1:4]))
     assert lines[-1].kind == "ledger_doubted", "who has never seen this ledger does not know whether it ends here"
-    assert (fresh.id, fresh.verify().faults, fresh.suspect()) == (ledger.id, (), None)
+    assert (fresh.id, fresh.verify().faults, fresh.integrity_problem()) == (ledger.id, (), None)
     assert fresh.append([note(2)])
 
 
@@ -93,7 +93,7 @@ def test_a_ledger_that_was_lost_is_restored_whole_without_a_doubt(store: Store, 
     back_up(ledger, file)
     done = restore(ledger, file)
     assert done.aside is not None
-    assert (everything(ledger), ledger.suspect(), ledger.verify().faults) == (before, None, ())
+    assert (everything(ledger), ledger.integrity_problem(), ledger.verify().faults) == (before, None, ())
     assert everything(store()) == before
 
 
@@ -116,12 +116,12 @@ def test_an_older_backup_that_is_meant_is_doubted_until_it_is_settled(store: Sto
     ledger.append([note(2), note(3)])
     done = restore(ledger, file, even_if_older=True)
     assert (done.lacks, ledger.head()[0]) == (2, 2)
-    assert "ends at line 2, and its head record knew line 4" in (ledger.suspect() or "")
+    assert "ends at line 2, and its head record knew line 4" in (ledger.integrity_problem() or "")
     assert any("ends at line 2" in fault for fault in ledger.verify().faults)
     ledger.append([note(9), note(10), note(11)])
-    assert ledger.suspect() is not None
+    assert ledger.integrity_problem() is not None
     ledger.settle("looked everywhere")
-    assert (ledger.suspect(), ledger.verify().faults) == (None, ())
+    assert (ledger.integrity_problem(), ledger.verify().faults) == (None, ())
 
 
 def test_what_was_set_aside_is_a_whole_ledger(sqlite_store: Store, file: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_ledger_that_went_another_way_counts_what_it_would_lose(store: Store, 
     with pytest.raises(InvalidRequest, match="has a line that the backup"):
         restore(ledger, file.with_name("longer"))
     assert restore(ledger, file.with_name("longer"), even_if_older=True).lacks == 1
-    assert "another line 4" in (ledger.suspect() or "")
+    assert "another line 4" in (ledger.integrity_problem() or "")
 
 
 def test_an_open_ledger_goes_on_with_what_was_restored(store: Store, file: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_damaged_file_is_moved_away_and_replaced(sqlite_store: Store, file: Pa
     done = restore(sqlite_store(), file)
     assert done.aside is not None
     assert Path(done.aside).read_bytes().startswith(b"not a database")
-    assert (everything(sqlite_store()), sqlite_store().suspect()) == (before, None)
+    assert (everything(sqlite_store()), sqlite_store().integrity_problem()) == (before, None)
 
 
 def test_a_lost_file_is_restored_under_its_head_record(sqlite_store: Store, file: Path, tmp_path: Path) -> None:
@@ -302,4 +302,4 @@ def test_a_lost_file_is_restored_under_its_head_record(sqlite_store: Store, file
     shutil.rmtree(tmp_path / "one" / "nothing", ignore_errors=True)
     done = restore(sqlite_store(), file)
     assert (done.lacks, done.aside) == (0, None)
-    assert "knew line 3" in (sqlite_store().suspect() or "")
+    assert "knew line 3" in (sqlite_store().integrity_problem() or "")

@@ -69,8 +69,8 @@ def test_all_that_was_stands_at_the_new_place_and_the_old_one_is_only_read(ways:
     assert lines[: len(events)] == events
     assert [line.kind for line in lines[len(events) :]] == ["ledger_moving", "ledger_arrived"]
     assert (target.machines(), target.billable_machines(), target.id) == (machines, bills, source.id)
-    assert (target.verify().faults, target.suspect(), target.moved()) == ((), None, None)
-    assert (source.verify().faults, source.suspect(), source.machines()) == ((), None, machines)
+    assert (target.verify().faults, target.integrity_problem(), target.moved()) == ((), None, None)
+    assert (source.verify().faults, source.integrity_problem(), source.machines()) == ((), None, machines)
     assert source.remembered().moved == target.location
     assert takes(target)
     for write in (
@@ -160,7 +160,7 @@ def test_a_move_that_is_killed_leaves_one_ledger_and_is_finished_by_the_same_aga
     lines = [line for line in was_open.events() if line.kind != "ledger_moved"]
     carried(was_open, new())
     assert list(new().events())[: len(lines)] == lines
-    assert (takes(was_open), takes(new()), new().verify().faults, new().suspect()) == (False, True, (), None)
+    assert (takes(was_open), takes(new()), new().verify().faults, new().integrity_problem()) == (False, True, (), None)
     assert old().head()[0] == len(lines) + 1
 
 
@@ -219,7 +219,7 @@ def test_an_older_copy_of_the_same_ledger_is_gone_on_with(sqlite_store: Store, t
     machines = ledger.machines()
     carried(ledger, sqlite_store("new"))
     target = sqlite_store("new")
-    assert (target.machines(), target.verify().faults, target.suspect()) == (machines, (), None)
+    assert (target.machines(), target.verify().faults, target.integrity_problem()) == (machines, (), None)
 
 
 def test_a_ledger_moves_back_to_where_it_was(ways: Any) -> None:
@@ -230,7 +230,7 @@ def test_a_ledger_moves_back_to_where_it_was(ways: Any) -> None:
     machines = new().machines()
     carried(new(), old())
     assert (takes(old()), takes(new()), old().machines()) == (True, False, machines)
-    assert (old().verify().faults, old().suspect(), old().moved()) == ((), None, None)
+    assert (old().verify().faults, old().integrity_problem(), old().moved()) == ((), None, None)
     assert new().moved() is not None
 
 
@@ -365,7 +365,7 @@ def test_a_home_follows_without_the_old_place_by_the_chain_at_the_new_one(homes:
         assert caught.value.next == "To work there: cloudgpu ledger move --follow"
     homes.follow("new")
     mine = homes.at("new", "bob")
-    assert (takes(mine), mine.verify().faults, mine.suspect()) == (True, (), None)
+    assert (takes(mine), mine.verify().faults, mine.integrity_problem()) == (True, (), None)
     assert not takes(homes.at("old", "bob"))
     assert not homes.file("old").exists()
 
@@ -462,6 +462,6 @@ def test_a_head_record_that_contradicts_the_lines_is_not_replaced_by_a_look(home
     bob = homes.at("old", "bob")
     assert bob.moved() is not None
     assert bob.remembered().moved == ""
-    assert bob.suspect() is not None
+    assert bob.integrity_problem() is not None
     homes.follow("new")
     assert not takes(homes.at("old", "bob"))

@@ -61,7 +61,7 @@ def test_a_read_of_a_region_that_drops_packets_ends_within_its_time(aws, tmp_pat
     provider._aws.patience = Patience(monotonic=clock)
 
     def drop():
-        clock.sleep(provider._aws.patience.connect)
+        clock.sleep(provider._aws.patience.connect_s)
         raise ConnectTimeoutError(endpoint_url="x")
 
     speak_for_east(provider, drop)

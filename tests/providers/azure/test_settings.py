@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.calls import invoke
 from cloudgpu.providers.azure.ids import azure_options
 from cloudgpu.providers.azure.provider import make
 from cloudgpu.providers.azure.transport import named
@@ -91,7 +91,7 @@ def test_a_wrong_secret_is_said_by_entras_code_alone(azure_arm, tmp_path, monkey
 def test_a_sign_in_service_that_is_busy_says_nothing_of_the_credentials(azure_arm, account, read, status, kind):
     azure_arm.faults.add(read, error="slow_down", status=status, retry_after=7, times=99)
     with pytest.raises(ProviderUnavailable, match=f"answered with the status {status}") as caught:
-        ask(account(), "look", lambda: account().resources.resource_groups.get("x"))
+        invoke(account(), "look", lambda: account().resources.resource_groups.get("x"))
     assert type(caught.value) is kind
     assert "az login" not in caught.value.next
     assert getattr(caught.value, "retry_after", 7) == 7
@@ -100,7 +100,7 @@ def test_a_sign_in_service_that_is_busy_says_nothing_of_the_credentials(azure_ar
 def test_a_sign_in_service_that_is_silent_says_nothing_of_the_credentials(azure_arm, account):
     azure_arm.faults.refuse("Token.Get", times=99)
     with pytest.raises(ProviderUnavailable):
-        ask(account(), "look", lambda: account().resources.resource_groups.get("x"))
+        invoke(account(), "look", lambda: account().resources.resource_groups.get("x"))
 
 
 def test_no_credential_found_by_default_goes_to_somebodys_own_server(azure_arm, tmp_path, monkeypatch):

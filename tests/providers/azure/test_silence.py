@@ -26,6 +26,6 @@ def test_a_read_that_is_not_even_connected_ends_within_its_time(account):
 
     nothing = SimpleNamespace(send=drop, open=lambda: None, close=lambda: None)
     azure._transport = Transport(nothing, wait, azure.patience)
-    with pytest.raises(Silent, match="did not answer"), azure.said("read"):
+    with pytest.raises(Silent, match="did not answer"), azure.calling("read"):
         list(azure.compute.virtual_machines.list_all())
     assert seconds[0] <= DEFAULT_S

@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.gcp.error_codes import BY_STATUS, MEANINGS
-from cloudgpu.providers.gcp.errors import CallContext, code_of, ended, is_gone, translated
+from cloudgpu.providers.gcp.errors import CallContext, code_of, is_gone, operation_error, translated
 from cloudgpu.providers.shared.errors import LONGEST
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
@@ -84,7 +84,7 @@ def test_an_unknown_code_is_no_knowledge():
     fault = refused(418, "teapot")
     assert type(fault) is ProviderUnavailable
     assert "teapot" in fault.message
-    assert type(ended({"error": {"errors": [{"code": "NEVER_SEEN", "message": "x"}]}}, ASKED)) is ProviderUnavailable
+    assert type(operation_error({"error": {"errors": [{"code": "NEW", "message": "x"}]}}, ASKED)) is ProviderUnavailable
 
 
 @pytest.mark.parametrize(
@@ -177,14 +177,14 @@ def test_a_wait_that_google_names_is_kept():
 )
 def test_an_operation_tells_what_says_most(codes, kind):
     operation = {"status": "DONE", "error": {"errors": [{"code": one, "message": "no"} for one in codes]}}
-    fault = ended(operation, ASKED)
+    fault = operation_error(operation, ASKED)
     assert type(fault) is kind
 
 
 def test_an_operation_that_did_not_fail_is_no_error():
-    assert ended({"status": "DONE"}, ASKED) is None
-    assert ended({"status": "DONE", "httpErrorStatusCode": 200}, ASKED) is None
-    assert type(ended({"httpErrorStatusCode": 503, "httpErrorMessage": "busy"}, ASKED)) is ProviderUnavailable
+    assert operation_error({"status": "DONE"}, ASKED) is None
+    assert operation_error({"status": "DONE", "httpErrorStatusCode": 200}, ASKED) is None
+    assert type(operation_error({"httpErrorStatusCode": 503, "httpErrorMessage": "busy"}, ASKED)) is ProviderUnavailable
 
 
 def of_metadata(said):

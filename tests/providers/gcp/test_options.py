@@ -102,7 +102,7 @@ def seen_headers(gcp, cloud):
     )[1]
     try:
         cloud._gcp._clients = {}
-        cloud._gcp.ask(GET, sends=1)
+        cloud._gcp.call(GET, sends=1)
     finally:
         del gcp.read
     return seen[0]
@@ -156,7 +156,7 @@ def test_each_send_is_counted_and_a_change_keeps_its_request_id(gcp, tmp_path):
     before = counted().get(("gcp", "compute.firewalls.delete"), 0)
     gcp.faults.add("compute.firewalls.delete", error="backendError", status=503, times=2)
     with pytest.raises(InvalidRequest):
-        cloud._gcp.ask("compute.firewalls.delete", firewall="nowhere")
+        cloud._gcp.call("compute.firewalls.delete", firewall="nowhere")
     assert counted()["gcp", "compute.firewalls.delete"] - before == 3
     assert len({call.query["requestId"] for call in gcp.called("compute.firewalls.delete")}) == 1
 
@@ -167,7 +167,7 @@ def test_waits_are_those_that_google_names_and_have_an_end(gcp, tmp_path):
     gcp.faults.add(GET, error="rateLimitExceeded", status=429, retry_after=9)
     gcp.faults.add(GET, error="rateLimitExceeded", status=429, times=99)
     with pytest.raises(RateLimited):
-        cloud._gcp.ask(GET)
+        cloud._gcp.call(GET)
     assert waited == [9, 2, 4, 8]
 
 
@@ -176,7 +176,7 @@ def test_a_read_that_waits_as_google_says_is_not_taken_for_silent(gcp, tmp_path)
     cloud = account(gcp, tmp_path, pause=waits)
     gcp.faults.add(GET, error="rateLimitExceeded", status=429, retry_after=9, times=99)
     with pytest.raises(RateLimited):
-        in_a_part(lambda: cloud._gcp.ask(GET))
+        in_a_part(lambda: cloud._gcp.call(GET))
     assert (waits.all, waits.given_up) == ([9] * 4, [])
 
 

@@ -135,7 +135,7 @@ def test_the_workspace_is_as_large_as_typed_else_as_the_template_says_else_50_gb
 
 
 def test_a_pod_that_ends_itself_is_held_in_the_ledger_alone_and_its_workspace_is_kept(lab, runpod):
-    pod_key.note(lab._session.provider("runpod")._runpod, reads_no_other=True)
+    pod_key.write_record(lab._session.provider("runpod")._runpod, reads_no_other=True)
     assert up(lab, lease="2h", renew_until="4h")["guards"]["agent_is"] == "ends"
     lab.machines.ls(refresh=True)
     with pytest.raises(InvalidRequest, match="The agent on bear cannot learn of another lease"):

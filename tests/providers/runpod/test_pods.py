@@ -118,17 +118,17 @@ def test_the_agent_only_tells_until_it_was_proved_that_the_pods_key_reads_no_oth
     found = provider.resolve(attempt.request, item)
     assert (found.agent, found.guards, attempt.call["ends"]) == (Agent.TELLS, (), False)
     assert any("reads no other pod" in one for one in found.remarks)
-    pod_key.note(provider._runpod, reads_no_other=True)
+    pod_key.write_record(provider._runpod, reads_no_other=True)
     found = provider.resolve(attempt.request, item)
     assert (found.agent, found.call["ends"]) == (Agent.ENDS, True)
-    pod_key.note(provider._runpod, reads_no_other=False)
+    pod_key.write_record(provider._runpod, reads_no_other=False)
     assert provider.resolve(attempt.request, item).agent is Agent.TELLS
 
 
 def answers(runpod, pod, **environ):
     """Run the program that a pod asks with its own key, as its container would; return what it prints."""
     env = {"RUNPOD_POD_ID": pod, "RUNPOD_API_KEY": runpod.pod(pod).key, "CLOUDGPU_RUNPOD_ENDPOINT": runpod.url}
-    command = [sys.executable, "-c", pod_key.ASKS]
+    command = [sys.executable, "-c", pod_key.CHECK_PROGRAM]
     return subprocess.run(command, env={**env, **environ}, capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -177,9 +177,9 @@ def test_the_command_of_the_leases_end_stops_its_own_pod(runpod, provider):
     provider.get(made.id)
     env = {"RUNPOD_POD_ID": made.id, "RUNPOD_API_KEY": runpod.pod(made.id).key}
     env |= {"CLOUDGPU_RUNPOD_ENDPOINT": runpod.url, "PATH": PATH}
-    subprocess.run(["/bin/sh", "-c", pod_key.END, "end", "lease"], env=env, check=True, timeout=30)
+    subprocess.run(["/bin/sh", "-c", pod_key.STOP_COMMAND, "end", "lease"], env=env, check=True, timeout=30)
     assert provider.get(made.id).state is State.STOPPED
-    for text in (pod_key.ASKS, pod_key.END.split("\n", 1)[1].removesuffix("\nEND")):
+    for text in (pod_key.CHECK_PROGRAM, pod_key.STOP_COMMAND.split("\n", 1)[1].removesuffix("\nEND")):
         ast.parse(text, feature_version=(3, 8))
 
 

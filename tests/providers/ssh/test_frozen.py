@@ -89,7 +89,7 @@ def visits(monkeypatch):
     """The names of the hosts that are contacted, one for each time."""
     names = []
     monkeypatch.setattr(
-        client, "visit", lambda name, *a, real=client.visit, **k: names.append(name) or real(name, *a, **k)
+        client, "log_in", lambda name, *a, real=client.log_in, **k: names.append(name) or real(name, *a, **k)
     )
     return names
 

@@ -12,7 +12,7 @@ from cloudgpu.agent import source
 from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.ssh import client
-from cloudgpu.providers.ssh.provider import _Look, make
+from cloudgpu.providers.ssh.provider import _PendingQuery, make
 from tests.providers.ssh.hosts import Lab
 
 ID, OTHER_ID = "1" * 32, "2" * 32
@@ -40,7 +40,7 @@ def called(host, name):
 @pytest.mark.soak
 def test_a_look_says_which_computer_it_was_without_asking_again(lab, host, monkeypatch):
     visits = []
-    monkeypatch.setattr(client, "visit", lambda *a, visit=client.visit, **k: visits.append(a) or visit(*a, **k))
+    monkeypatch.setattr(client, "log_in", lambda *a, visit=client.log_in, **k: visits.append(a) or visit(*a, **k))
     provider = lab.provider
     provider.list()
     found = provider.identity("bigbox")
@@ -55,19 +55,19 @@ def test_a_look_says_which_computer_it_was_without_asking_again(lab, host, monke
 def test_who_asks_for_it_during_a_look_waits_for_that(lab, host, monkeypatch):
     visits, there, go_on = [], Event(), Event()
 
-    def visit(*args, real=client.visit, **more):
+    def visit(*args, real=client.log_in, **more):
         visits.append(args)
         there.set()
         assert go_on.wait(60)
         return real(*args, **more)
 
-    class Waited(_Look):
+    class Waited(_PendingQuery):
         def result(self, host):
             go_on.set()
             return super().result(host)
 
-    monkeypatch.setattr(client, "visit", visit)
-    monkeypatch.setattr("cloudgpu.providers.ssh.provider._Look", Waited)
+    monkeypatch.setattr(client, "log_in", visit)
+    monkeypatch.setattr("cloudgpu.providers.ssh.provider._PendingQuery", Waited)
     provider = lab.provider
     with ThreadPoolExecutor(1) as pool:
         listed = pool.submit(provider.list)

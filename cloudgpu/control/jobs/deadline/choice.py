@@ -47,7 +47,7 @@ _RUNS = (Phase.RUNNING, Phase.ORPHANED)
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class WatchRecord:
     """How a job was watched on this computer. Times are seconds since 1970.
 
     `last` is the last run, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
@@ -63,14 +63,14 @@ class Rounds:
     priced: float | None = None
 
 
-def rounds(directory: Path) -> Rounds:
+def rounds(directory: Path) -> WatchRecord:
     """Return how a job was watched on this computer; nothing is known where it never was."""
     with suppress(OSError, ValueError, TypeError):
-        return Rounds(**json.loads((directory / "rounds").read_text()))
-    return Rounds()
+        return WatchRecord(**json.loads((directory / "rounds").read_text()))
+    return WatchRecord()
 
 
-def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> Rounds:
+def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> WatchRecord:
     """Write down that a job was looked at now, and what was seen of its command; return all that is known by now."""
     before, at = rounds(directory), now.timestamp()
     gaps = before.gaps if before.last is None else [*before.gaps, max(0.0, at - before.last)]
@@ -81,12 +81,12 @@ def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datet
     if remote is not None and remote.notice and noticed is None:
         noticed = at
     alive = at if runs else before.alive if same else None
-    found = Rounds(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced)
+    found = WatchRecord(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced)
     _is_kept(directory, found)
     return found
 
 
-def _is_kept(directory: Path, found: Rounds) -> bool:
+def _is_kept(directory: Path, found: WatchRecord) -> bool:
     """Write that down; say whether it could be: on a full disk a job is managed, too, by what is known then."""
     with suppress(InvalidRequest):
         write_whole(directory / "rounds", json.dumps(asdict(found)).encode())
@@ -118,7 +118,7 @@ def choice_of(
     return made if why is None else replace(made, why=why, moves=True)
 
 
-def _is_due(known: Rounds, now: datetime) -> bool:
+def _is_due(known: WatchRecord, now: datetime) -> bool:
     """Say whether prices of other places are asked for again."""
     return known.priced is None or now - _moment(known.priced) >= PRICES_EVERY
 
@@ -140,7 +140,7 @@ def _policy(name: str, _job: str) -> Policy:
 
 
 def position(
-    job: Job, machine: Machine | None, remote: RemoteState | None, known: Rounds, margins: Margins, now: datetime
+    job: Job, machine: Machine | None, remote: RemoteState | None, known: WatchRecord, margins: Margins, now: datetime
 ) -> Position:
     """Return where a job is: on this machine, if there is one, whose command this sync has seen."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None

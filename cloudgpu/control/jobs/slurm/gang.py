@@ -10,7 +10,7 @@ from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.clusters.engine import leave_nothing
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
-from cloudgpu.control.clusters.together import each, faults_in, gravest
+from cloudgpu.control.clusters.together import each, faults_in, worst_of
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.launch.restore import start_machine
@@ -109,7 +109,7 @@ def terminate_gang(session: Session, machine: Machine, why: str) -> None:
     if _lives(nodes):
         keep_record(session, nodes)
         leave_nothing(session, nodes)
-    fault = gravest(faults_in(end_all(session, nodes, why=why)))
+    fault = worst_of(faults_in(end_all(session, nodes, why=why)))
     if fault is not None:
         raise fault
 
@@ -120,7 +120,7 @@ def stop_gang(session: Session, machine: Machine, why: str) -> None:
     if machine.gang is None:
         stop(session, machine, why=why)
     elif nodes:
-        fault = stop_all(session, nodes, why=why).gravest
+        fault = stop_all(session, nodes, why=why).worst
         if fault is not None:
             raise fault
 
@@ -131,7 +131,7 @@ def start_gang(session: Session, machine: Machine, span: timedelta, *, no_guard:
     if machine.gang is None:
         start_machine(session, machine, span, renew=span, no_guard=no_guard)
     else:
-        fault = start_all(session, nodes, new_lease(session, machine, span, span), no_guard=no_guard).gravest
+        fault = start_all(session, nodes, new_lease(session, machine, span, span), no_guard=no_guard).worst
         if fault is not None:
             raise fault
 

@@ -33,7 +33,7 @@ COST_TYPES = {
 }
 
 
-def look(aws: Aws) -> BudgetAlert | None:
+def read_alert(aws: Aws) -> BudgetAlert | None:
     """Return what there is of the budget; without `emails` where it is not as we make it. Up to five calls."""
     account = _account(aws)
     found = _do(aws, VIEW, "describe_budget", unless="NotFoundException", AccountId=account, BudgetName=NAME)
@@ -49,7 +49,7 @@ def look(aws: Aws) -> BudgetAlert | None:
 
 def make(aws: Aws, alert: BudgetAlert) -> None:
     """Make the budget so. One that differs is deleted first: AWS has no call that changes all of it at once."""
-    there = look(aws)
+    there = read_alert(aws)
     if there == alert:
         return
     if there is not None:
@@ -98,7 +98,7 @@ def _mail(kind: str, percent: float) -> dict[str, Any]:
 
 
 def _account(aws: Aws) -> str:
-    with aws.said("sts:GetCallerIdentity", aws.options.home_region):
+    with aws.calling("sts:GetCallerIdentity", aws.options.home_region):
         return str(aws.client("sts", aws.options.home_region).get_caller_identity()["Account"])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.providers.account_abilities import Finding
-from cloudgpu.providers.aws.client import look_through
+from cloudgpu.providers.aws.client import describe_all
 from cloudgpu.providers.aws.network import security_group as rules
 from cloudgpu.providers.shared.rules import WHAT, finding
 
@@ -32,4 +32,4 @@ def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
 
 def _groups(aws: Aws, region: str) -> list[Mapping[str, Any]]:
     ours = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}]
-    return look_through(aws, "DescribeSecurityGroups", region, Filters=ours)
+    return describe_all(aws, "DescribeSecurityGroups", region, Filters=ours)

@@ -21,12 +21,12 @@ Part = dict[str, Any]
 
 def caller(aws: Aws) -> tuple[str, str]:
     """Return the account's number and the ARN of whoever asks. One call, which needs no permission."""
-    with aws.said("sts:GetCallerIdentity", aws.options.home_region):
+    with aws.calling("sts:GetCallerIdentity", aws.options.home_region):
         found = aws.client("sts", aws.options.home_region).get_caller_identity()
     return found["Account"], found["Arn"]
 
 
-def looked(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
+def read_parts(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
     """Return what there is of a role and of its policy. Two calls; changes nothing."""
     found = role(aws, name)
     ours = found is None or is_ours(found)

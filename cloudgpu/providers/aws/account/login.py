@@ -35,7 +35,7 @@ def login(aws: Aws) -> Login:
     """Return what the account's credential is and how long it lasts; raise AuthFailed where there is none."""
     from botocore.session import Session
 
-    with aws.said("credentials", aws.options.home_region):
+    with aws.calling("credentials", aws.options.home_region):
         core = Session(profile=aws.options.profile)
         found, config = core.get_credentials(), core.full_config
     who = f"profile {core.profile}" if core.profile else "the default profile"
@@ -81,11 +81,11 @@ def _of_role(config: Mapping[str, Any], profile: str, table: Mapping[str, Any], 
         return Login(f"a role, renewed by itself (profile {profile})", None, lasts=True)
     below = config.get("profiles", {}).get(source, {})
     token = bool(below.get("aws_session_token"))
-    found = _of_profile(config, source, _way(below), token, (*seen, profile))
+    found = _of_profile(config, source, _source_kind(below), token, (*seen, profile))
     return Login(f"a role taken on with {found.what}", found.until, lasts=found.lasts)
 
 
-def _way(table: Mapping[str, Any]) -> str:
+def _source_kind(table: Mapping[str, Any]) -> str:
     """Return which of botocore's ways a source profile is."""
     if "sso_session" in table or "sso_start_url" in table:
         return "sso"

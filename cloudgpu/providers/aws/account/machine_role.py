@@ -20,10 +20,10 @@ PROFILE = "instance profile"
 _WHY = "Lets a GPU machine write its own cloudgpu-last-active tag, and nothing else"
 
 
-def look(aws: Aws, document: str) -> MachineRole:
+def read_role(aws: Aws, document: str) -> MachineRole:
     """Return what there is of the role, and in which account. Four calls; changes nothing."""
     number, who = iam.caller(aws)
-    parts, profile = iam.looked(aws, NAME, document), _profile(aws)
+    parts, profile = iam.read_parts(aws, NAME, document), _profile(aws)
     joined = RolePart(PROFILE, NAME, there=_joined(profile), ours=profile is None or iam.is_ours(profile))
     return MachineRole(f"AWS account {number}, as {who}", (*parts, joined), {"instance_profile": NAME})
 

@@ -54,7 +54,7 @@ def _ask(aws: Aws, region: str, probe: Probe, asks: Mapping[str, Any] | None) ->
     client = aws.client(probe.client, where)
     from botocore.exceptions import ClientError
 
-    with aws.said(probe.action, where):
+    with aws.calling(probe.action, where):
         try:
             answer = getattr(client, probe.method)(**asks or {}, **probe.dry)
         except ClientError as error:

@@ -13,11 +13,11 @@ NAME = "cloudgpu-timer"
 _WHY = "Lets EventBridge Scheduler stop and end machines that bear a cloudgpu-id, and nothing else"
 
 
-def look(aws: Aws, document: str) -> MachineRole:
+def read_role(aws: Aws, document: str) -> MachineRole:
     """Return what there is of the role, and in which account. Three calls; changes nothing."""
     number, who = iam.caller(aws)
     arn = f"arn:{_partition(who)}:iam::{number}:role/{NAME}"
-    return MachineRole(f"AWS account {number}, as {who}", iam.looked(aws, NAME, document), {"timer_role": arn})
+    return MachineRole(f"AWS account {number}, as {who}", iam.read_parts(aws, NAME, document), {"timer_role": arn})
 
 
 def make(aws: Aws, document: str) -> None:

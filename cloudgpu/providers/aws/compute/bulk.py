@@ -33,7 +33,7 @@ def stop_many(aws: Aws, many: Sequence[str]) -> dict[str, CloudgpuError]:
 def _stopped(aws: Aws, region: str, own: Sequence[str]) -> dict[str, CloudgpuError]:
     def ask(some: Sequence[str]) -> None:
         value = ids.joined(region, some[0]) if len(some) == 1 else None
-        with aws.said("StopInstances", region, value=value):
+        with aws.calling("StopInstances", region, value=value):
             aws.ec2(region).stop_instances(InstanceIds=list(some))
 
     found: dict[str, CloudgpuError] = {}
@@ -51,7 +51,7 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     known, faults = _by_region(many)
     found: Found = dict(faults)
     by_region = gather(
-        list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads
+        list(known), lambda region: _read_instances(aws, region, known[region]), AT_ONCE, patience=aws.patience.read_s
     )
     for (region, own), of_region in zip(known.items(), by_region, strict=True):
         if isinstance(of_region, Silent):
@@ -61,7 +61,7 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     return found
 
 
-def _looked(aws: Aws, region: str, own: Sequence[str]) -> Found:
+def _read_instances(aws: Aws, region: str, own: Sequence[str]) -> Found:
     try:
         seen = {one.id: one for one in instances(aws, region, _described(aws, region, own))}
     except CloudgpuError as error:
@@ -78,7 +78,7 @@ def _described(aws: Aws, region: str, own: Sequence[str]) -> list[dict[str, Any]
 
 
 def _asked(aws: Aws, region: str, **which: Any) -> Iterator[dict[str, Any]]:
-    with aws.said("DescribeInstances", region):
+    with aws.calling("DescribeInstances", region):
         for page in pages(aws.ec2(region), "describe_instances", **which):
             for part in page["Reservations"]:
                 yield from part["Instances"]

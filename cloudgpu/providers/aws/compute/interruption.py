@@ -16,7 +16,7 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.aws.client import Aws, look_through
+from cloudgpu.providers.aws.client import Aws, describe_all
 from cloudgpu.providers.aws.compute import translate
 
 Raw = Mapping[str, Any]
@@ -99,7 +99,7 @@ def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str,
 def _asked(aws: Aws, region: str, name: str, ids: Sequence[str]) -> Iterator[Raw]:
     for begin in range(0, len(ids), AT_ONCE):
         meant = [{"Name": name, "Values": list(ids[begin : begin + AT_ONCE])}]
-        yield from look_through(aws, "DescribeSpotInstanceRequests", region, Filters=meant)
+        yield from describe_all(aws, "DescribeSpotInstanceRequests", region, Filters=meant)
 
 
 def by_request(found: Raw, known: Instance, request: Raw | None, now: datetime) -> Instance:

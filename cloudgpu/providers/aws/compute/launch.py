@@ -83,7 +83,7 @@ class Sender:
                     raise self._explained(error, parameters) from error
 
     def _sent(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
-        with self._aws.said("RunInstances", self._region, value=self._zone):
+        with self._aws.calling("RunInstances", self._region, value=self._zone):
             answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**parameters)
         found = _by_index(answer["Instances"])
         for one in found:
@@ -99,7 +99,7 @@ class Sender:
         """
         parameters = [{"Name": "client-token", "Values": [self._token]}]
         try:
-            with self._aws.said("DescribeInstances", self._region):
+            with self._aws.calling("DescribeInstances", self._region):
                 answer = self._aws.ec2(self._region).describe_instances(Filters=parameters)
         except CloudgpuError:
             raise self._uncertain(error) from error

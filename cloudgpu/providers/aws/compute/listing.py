@@ -47,7 +47,7 @@ def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
 
 
 def _found(aws: Aws, region: str, own: str) -> dict[str, Any]:
-    with aws.said("DescribeInstances", region, value=ids.joined(region, own)):
+    with aws.calling("DescribeInstances", region, value=ids.joined(region, own)):
         answer = aws.ec2(region).describe_instances(InstanceIds=[own])
     found: list[dict[str, Any]] = [one for part in answer["Reservations"] for one in part["Instances"]]
     if not found:
@@ -66,7 +66,7 @@ def listed(aws: Aws) -> Listing:
     known, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
     if known is not None:
         with suppress(CloudgpuError):  # that none answered is found once more, by the regions that there are
-            answers, silent = aws.each(known, lambda region: _there(aws, region))
+            answers, silent = aws.each(known, lambda region: _ours(aws, region))
         if answers and not silent:
             return _listing(answers, silent, known)
     try:
@@ -76,7 +76,7 @@ def listed(aws: Aws) -> Listing:
             raise
         return _listing(answers, silent, known or ())
     before = answers
-    answers, silent = aws.each(regions, lambda region: before[region] if region in before else _there(aws, region))
+    answers, silent = aws.each(regions, lambda region: before[region] if region in before else _ours(aws, region))
     return _listing(before | answers, silent, (*before, *regions))
 
 
@@ -86,9 +86,9 @@ def _listing(
     return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent, frozenset(regions))
 
 
-def _there(aws: Aws, region: str) -> list[Instance]:
+def _ours(aws: Aws, region: str) -> list[Instance]:
     ours = [{"Name": "tag-key", "Values": [TAG_ID]}]
-    with aws.said("DescribeInstances", region):
+    with aws.calling("DescribeInstances", region):
         answer = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})
         found = [one for page in answer for part in page["Reservations"] for one in part["Instances"]]
     return instances(aws, region, found)

@@ -11,7 +11,7 @@ from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, look, look_through
+from cloudgpu.providers.aws.client import Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB
@@ -19,10 +19,10 @@ from cloudgpu.providers.aws.storage.images import AMI, described
 from cloudgpu.providers.aws.storage.volumes import holder
 from cloudgpu.providers.shared.named_volumes import (
     Data,
-    agreed,
+    ambiguous_name,
+    check_location,
     check_volume_size,
     nowhere,
-    one_place,
     used,
     volume_named,
 )
@@ -82,7 +82,7 @@ def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | Non
     """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
     wished, by_id = named_region(aws, requirements), AMI.fullmatch(named)
     if by_id and by_id["region"]:
-        return agreed("image", named, by_id["region"], wished, "--region")
+        return check_location("image", named, by_id["region"], wished, "--region")
     if by_id and wished:
         return wished
     answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
@@ -92,8 +92,8 @@ def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | Non
         known = {name for names in answers.values() for name in names}
         raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
     if wished is None and len(places) > 1:
-        raise one_place(f"Images called {named!r}", sorted(places), "--region")
-    return wished if wished in places else agreed("image", named, places[0], wished, "--region")
+        raise ambiguous_name(f"Images called {named!r}", sorted(places), "--region")
+    return wished if wished in places else check_location("image", named, places[0], wished, "--region")
 
 
 def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
@@ -123,7 +123,7 @@ def _check_size(wanted: Volume) -> None:
 def _volumes(aws: Aws, region: str) -> list[Data]:
     """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
     mine = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
-    return [_data(one) for one in look_through(aws, "DescribeVolumes", region, Filters=[_STATES, _NAMED, *mine])]
+    return [_data(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=[_STATES, _NAMED, *mine])]
 
 
 def _data(found: Mapping[str, Any]) -> Data:
@@ -150,11 +150,11 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
 
 def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
     parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
-    found = look(aws, "DescribeSubnets", region, value=id_, Filters=parameters)
+    found = describe(aws, "DescribeSubnets", region, value=id_, Filters=parameters)
     return str(found[0]["AvailabilityZone"]) if found else None
 
 
 def is_placeable(aws: Aws, region: str, name: str) -> bool:
     """Say whether machines of a type can be in a cluster placement group. One call."""
-    found = look(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
+    found = describe(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
     return any("cluster" in one.get("PlacementGroupInfo", {}).get("SupportedStrategies", ()) for one in found)

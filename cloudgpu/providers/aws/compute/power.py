@@ -9,13 +9,13 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_NAME
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, look
+from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, root_disk, tags_of, tags_of_machine
 from cloudgpu.providers.aws.storage.disks import is_shared
 
 ENDED = ("shutting-down", "terminated")
-SETTLES_S, LOOKS = 3.0, 40  # a machine that is just starting cannot be stopped: AWS refuses until it runs
+READ_PAUSE_S, MAX_READS = 3.0, 40  # a machine that is just starting cannot be stopped: AWS refuses until it runs
 
 
 def terminate(aws: Aws, id: str) -> None:  # noqa: A002
@@ -31,65 +31,65 @@ def end_keeping_disk(aws: Aws, id: str) -> None:  # noqa: A002
     _end(aws, *ids.machine(id), keep_disk=True)
 
 
-def _end(aws: Aws, region: str, own: str, *, keep_disk: bool) -> None:
+def _end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) -> None:
     """Ask to end a machine. One that a read does not find yet is ended all the same, unless its disk is to stay.
 
     "InvalidInstanceID.NotFound ... eventual consistency": a machine may be unknown for a while after its launch (EC2
     developer guide, Ensuring idempotency and Eventual consistency).
     """
     try:
-        found = raw(aws, region, own)
+        found = raw(aws, region, instance_id)
     except InstanceNotFound:
         found = None
     with suppress(InstanceNotFound):
         if found is not None:
-            _end_known(aws, region, own, found, keep_disk=keep_disk)
+            _end_known(aws, region, instance_id, found, keep_disk=keep_disk)
         elif not keep_disk:
-            _cancel_of(aws, region, own)
-            _terminate(aws, region, own)
+            _cancel_request_of(aws, region, instance_id)
+            _terminate(aws, region, instance_id)
 
 
-def _end_known(aws: Aws, region: str, own: str, found: Mapping[str, Any], *, keep_disk: bool) -> None:
+def _end_known(aws: Aws, region: str, instance_id: str, found: Mapping[str, Any], *, keep_disk: bool) -> None:
     request = found.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
     if found["State"]["Name"] in ENDED:
         with suppress(InvalidRequest):  # AWS forgets requests that have ended
             _cancel(aws, region, request)
         return
-    _mark_disk(aws, region, found, keep=keep_disk)
+    _set_disk_deletion(aws, region, found, keep=keep_disk)
     with suppress(InvalidRequest):  # a request that AWS does not know launches nothing, and keeps no machine on
         _cancel(aws, region, request)
-    _terminate(aws, region, own)
+    _terminate(aws, region, instance_id)
 
 
-def _terminate(aws: Aws, region: str, own: str) -> None:
-    with aws.said("TerminateInstances", region, value=ids.joined(region, own)):
-        aws.ec2(region).terminate_instances(InstanceIds=[own])
+def _terminate(aws: Aws, region: str, instance_id: str) -> None:
+    with aws.calling("TerminateInstances", region, value=ids.joined(region, instance_id)):
+        aws.ec2(region).terminate_instances(InstanceIds=[instance_id])
 
 
-def _mark_disk(aws: Aws, region: str, found: Mapping[str, Any], *, keep: bool) -> None:
+def _set_disk_deletion(aws: Aws, region: str, found: Mapping[str, Any], *, keep: bool) -> None:
     """Let the system disk stay or go with its machine; no call where it is so already."""
     disk = root_disk(found)
     if disk is None or disk["Ebs"]["DeleteOnTermination"] is not keep:
         return
     if keep and is_shared(tags_of(found)):  # nobody could tell afterwards whose disk it is
         own = {key: value for key, value in tags_of_machine(found).items() if key.startswith(TAG_PREFIX)}
-        _tagged(aws, region, disk["Ebs"]["VolumeId"], {"Name": own[TAG_NAME], **own})
+        _tag_resource(aws, region, disk["Ebs"]["VolumeId"], {"Name": own[TAG_NAME], **own})
     change = {"DeviceName": disk["DeviceName"], "Ebs": {"DeleteOnTermination": not keep}}
-    with aws.said("ModifyInstanceAttribute", region, value=ids.joined(region, found["InstanceId"])):
+    with aws.calling("ModifyInstanceAttribute", region, value=ids.joined(region, found["InstanceId"])):
         aws.ec2(region).modify_instance_attribute(InstanceId=found["InstanceId"], BlockDeviceMappings=[change])
 
 
 def _cancel(aws: Aws, region: str, request: str | None) -> None:
     if request is None:
         return
-    with aws.said("CancelSpotInstanceRequests", region, value=request):
+    with aws.calling("CancelSpotInstanceRequests", region, value=request):
         aws.ec2(region).cancel_spot_instance_requests(SpotInstanceRequestIds=[request])
 
 
-def _cancel_of(aws: Aws, region: str, own: str) -> None:
+def _cancel_request_of(aws: Aws, region: str, instance_id: str) -> None:
     """Cancel the spot request of a machine that a read did not find: a persistent one would launch the next machine."""
-    of = [{"Name": "instance-id", "Values": [own]}]
-    for one in look(aws, "DescribeSpotInstanceRequests", region, value=own, Filters=of):
+    of = [{"Name": "instance-id", "Values": [instance_id]}]
+    for one in describe(aws, "DescribeSpotInstanceRequests", region, value=instance_id, Filters=of):
         with suppress(InvalidRequest):
             _cancel(aws, region, one["SpotInstanceRequestId"])
 
@@ -101,18 +101,18 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     none of those.
     """
     region, own = ids.machine(id)
-    for _ in range(LOOKS):
+    for _ in range(MAX_READS):
         found = raw(aws, region, own)
         state = found["State"]["Name"]
         refuse_ended(id, state)
         if state == "running":
             _refuse_one_time(aws, region, found)
-            with aws.said("StopInstances", region, value=id):
+            with aws.calling("StopInstances", region, value=id):
                 aws.ec2(region).stop_instances(InstanceIds=[own])
         if state != "pending":
             return
-        aws.pause(SETTLES_S)
-    message = f"{id} is still starting after {LOOKS * SETTLES_S:.0f} seconds, and AWS stops only what runs."
+        aws.pause(READ_PAUSE_S)
+    message = f"{id} is still starting after {MAX_READS * READ_PAUSE_S:.0f} seconds, and AWS stops only what runs."
     raise InvalidRequest(message, field="instance", value=id, next="Try again in a minute, or end it: cloudgpu down")
 
 
@@ -129,7 +129,7 @@ def is_one_time(aws: Aws, region: str, found: Mapping[str, Any]) -> bool:
     request = found.get("SpotInstanceRequestId")
     if request is None:
         return False
-    requests = look(aws, "DescribeSpotInstanceRequests", region, value=request, SpotInstanceRequestIds=[request])
+    requests = describe(aws, "DescribeSpotInstanceRequests", region, value=request, SpotInstanceRequestIds=[request])
     return all(one["Type"] != "persistent" for one in requests)
 
 
@@ -145,7 +145,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
         message = f"{id} is just stopping, and AWS starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
     if state == "stopped":
-        with aws.said("StartInstances", region, value=id):
+        with aws.calling("StartInstances", region, value=id):
             aws.ec2(region).start_instances(InstanceIds=[own])
 
 
@@ -160,10 +160,10 @@ def tag(aws: Aws, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     region, own = ids.machine(id)
     if not tags:
         return
-    _tagged(aws, region, own, tags)
+    _tag_resource(aws, region, own, tags)
 
 
-def _tagged(aws: Aws, region: str, own: str, tags: Mapping[str, str]) -> None:
+def _tag_resource(aws: Aws, region: str, instance_id: str, tags: Mapping[str, str]) -> None:
     pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-    with aws.said("CreateTags", region, value=ids.joined(region, own)):
-        aws.ec2(region).create_tags(Resources=[own], Tags=pairs)
+    with aws.calling("CreateTags", region, value=ids.joined(region, instance_id)):
+        aws.ec2(region).create_tags(Resources=[instance_id], Tags=pairs)

@@ -49,7 +49,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
 
     Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
     """
-    found = _looked_up(aws, request, item)
+    found = _look_up(aws, request, item)
     disk_gb = _disk_gb(request, found.choice.image)
     call = Call(
         region=item.region,
@@ -77,12 +77,12 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
     )
 
 
-def _looked_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
+def _look_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     vcpus = None if item.vcpus is None else nodes * item.vcpus
     with Pool(5) as pool:
         choice = pool.submit(images.chosen, aws, item, setup.image, request.template)
-        placement = pool.submit(_place, aws, request, item)
+        placement = pool.submit(_choose_network, aws, request, item)
         quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, vcpus, nodes)
         volume = pool.submit(data_volume, aws, item, setup.volume)
         close = pool.submit(is_placeable, aws, item.region, item.instance_type) if nodes > 1 else None
@@ -91,7 +91,7 @@ def _looked_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
         return _Found(choice.result(), *where, quota.result(), volume.result(), placed)
 
 
-def _place(
+def _choose_network(
     aws: Aws, request: LaunchRequest, item: Available
 ) -> tuple[network.Subnet, Mapping[str, str], tuple[Opening, ...]]:
     wanted = request.setup.network
@@ -99,13 +99,13 @@ def _place(
     if wanted.security_group is not None:
         network.check_group(aws, item.region, subnet, wanted.security_group)
         return subnet, {}, ()
-    callers = network.callers(aws, item.region, subnet, wanted)
+    callers = network.ssh_sources(aws, item.region, subnet, wanted)
     return subnet, callers, network.openings(aws, item.region, subnet.vpc, request.owner)
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="gp3")
+    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="gp3")
 
 
 def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[AttachedResource]:

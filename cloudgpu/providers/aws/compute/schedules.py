@@ -54,7 +54,7 @@ def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None
     if no_timer(aws):
         field = f"accounts.{aws.account}.timer_role"
         raise InvalidRequest(f"{id} gets none: {no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
-    parameters = _schedule(aws, region, own, at, does or _usual(aws, id))
+    parameters = _schedule(aws, region, own, at, does or _default_action(aws, id))
     made = _do(aws, region, "CreateSchedule", unless=(THERE, GONE), **parameters)
     if made == GONE:
         _do(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
@@ -112,7 +112,7 @@ def _names(aws: Aws, region: str) -> Iterator[str]:
     client, meant = _client(aws, region), {"GroupName": GROUP, "NamePrefix": f"{_prefix(aws)}."}
     from botocore.exceptions import ClientError
 
-    with aws.said("scheduler:ListSchedules", region):
+    with aws.calling("scheduler:ListSchedules", region):
         try:
             for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE}, **meant):
                 yield from (one["Name"] for one in page["Schedules"])
@@ -160,7 +160,7 @@ def _schedule(aws: Aws, region: str, own: str, at: datetime, does: TimerAction) 
     } | when
 
 
-def _usual(aws: Aws, id: str) -> TimerAction:  # noqa: A002
+def _default_action(aws: Aws, id: str) -> TimerAction:  # noqa: A002
     """Return what a timer does with a machine of which nobody says it. One call, two for one on spot."""
     region, own = ids.machine(id)
     found: Mapping[str, Any] = raw(aws, region, own)

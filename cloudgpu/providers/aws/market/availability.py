@@ -19,7 +19,7 @@ from cloudgpu.core.model.offers import Accelerator, Availability, Available, Mar
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, look, look_through
+from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all
 from cloudgpu.providers.shared.rules import is_meant
 from cloudgpu.providers.shared.rules import region as wished_region
 
@@ -74,7 +74,7 @@ def check_region(aws: Aws, region: str) -> None:
 def check_zone(aws: Aws, zone: str) -> None:
     """Raise InvalidRequest, with those that there are, for a zone that its region does not have. One call."""
     region = ids.region_of(zone) or aws.options.home_region
-    there = sorted(one["ZoneName"] for one in look(aws, "DescribeAvailabilityZones", region, value=zone))
+    there = sorted(one["ZoneName"] for one in describe(aws, "DescribeAvailabilityZones", region, value=zone))
     if zone not in there:
         message = f"{region} has no zone {zone!r}."
         raise InvalidRequest(message, field="--zone", value=zone, next=f"Use one of: {', '.join(there)}.")
@@ -156,7 +156,7 @@ def described(aws: Aws, name: str, requirements: Requirements) -> Shape:
     """
     region = named_region(aws, requirements) or aws.options.home_region
     try:
-        (found,) = look(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
+        (found,) = describe(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
     except InvalidRequest as error:
         raise _unknown_type(name, region) from error
     return _of_answer(found)
@@ -190,7 +190,7 @@ def _offered(aws: Aws, region: str, names: Sequence[str], zone: str | None) -> l
     if zone is not None:
         filters.append({"Name": "location", "Values": [zone]})
     where: dict[str, Any] = {"LocationType": "availability-zone", "Filters": filters}
-    found = look_through(aws, "DescribeInstanceTypeOfferings", region, **where)
+    found = describe_all(aws, "DescribeInstanceTypeOfferings", region, **where)
     return sorted({(one["InstanceType"], one["Location"]) for one in found})
 
 

@@ -108,7 +108,7 @@ def _products(aws: Aws, service: str, meant: Mapping[str, str]) -> Iterator[dict
     """Yield the attributes of the products that fit, each with its `sku` and the `rates` of its on-demand terms."""
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in meant.items()]
     value = meant.get("regionCode")
-    with aws.said("pricing:GetProducts", LIST_REGION, value=value):
+    with aws.calling("pricing:GetProducts", LIST_REGION, value=value):
         for page in pages(aws.client("pricing", LIST_REGION), "get_products", ServiceCode=service, Filters=filters):
             yield from map(_product, page["PriceList"])
 
@@ -129,7 +129,7 @@ def _spot(aws: Aws, scope: str, region: str) -> PricePart:
     """Return the spot prices of now of today's types that the catalogue knows, each in its cheapest zone."""
     names = [one.name for one in types(KIND) if not one.legacy_reason]
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    with aws.said("DescribeSpotPriceHistory", region):
+    with aws.calling("DescribeSpotPriceHistory", region):
         asked = {
             "Filters": [{"Name": "instance-type", "Values": names}],
             "ProductDescriptions": [PRODUCT],

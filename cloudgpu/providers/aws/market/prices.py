@@ -64,7 +64,7 @@ def _spot(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price]:
 
 def _spot_in(aws: Aws, region: str, names: Sequence[str]) -> dict[PriceKey, Price]:
     found: dict[PriceKey, Price] = {}
-    with aws.said("DescribeSpotPriceHistory", region):
+    with aws.calling("DescribeSpotPriceHistory", region):
         answers = pages(
             aws.ec2(region),
             "describe_spot_price_history",
@@ -101,7 +101,7 @@ def _asked(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price | None
 def _list_price(aws: Aws, name: str, region: str, now: datetime) -> Price | None:
     meant = {"instanceType": name, "regionCode": region, **MEANT}
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in meant.items()]
-    with aws.said("pricing:GetProducts", LIST_REGION, value=name):
+    with aws.calling("pricing:GetProducts", LIST_REGION, value=name):
         answer = aws.client("pricing", LIST_REGION).get_products(ServiceCode="AmazonEC2", Filters=filters)
     usd = {text for product in answer["PriceList"] for text in _hourly(json.loads(product))}
     # two prices for one question: none of them is known to be the one
@@ -137,7 +137,7 @@ def price_history(aws: Aws, items: Sequence[Available], since: datetime) -> list
 def _in(aws: Aws, region: str, items: Sequence[Available], since: datetime) -> dict[PriceKey, list[Price]]:
     here = [item for item in items if item.region == region]
     found: dict[PriceKey, list[Price]] = {}
-    with aws.said("DescribeSpotPriceHistory", region):
+    with aws.calling("DescribeSpotPriceHistory", region):
         answers = pages(
             aws.ec2(region),
             "describe_spot_price_history",

@@ -49,7 +49,7 @@ def _too_small(quota: ListedQuota, region: str, what: str, limit: float, vcpus: 
 
 def _limit(aws: Aws, region: str, code: str) -> float | None:
     """Return a limit; None where AWS has no value of the account's own for it."""
-    with aws.said("servicequotas:GetServiceQuota", region, value=code):
+    with aws.calling("servicequotas:GetServiceQuota", region, value=code):
         client = aws.client(SERVICE, region)
         try:
             found = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
@@ -81,7 +81,7 @@ def _quota(aws: Aws, region: str, one: ListedQuota, limit: float | None, running
 
 
 def _limits(aws: Aws, region: str) -> dict[str, float]:
-    with aws.said("servicequotas:ListServiceQuotas", region):
+    with aws.calling("servicequotas:ListServiceQuotas", region):
         found = pages(aws.client(SERVICE, region), "list_service_quotas", ServiceCode="ec2")
         return {one["QuotaCode"]: float(one["Value"]) for page in found for one in page["Quotas"]}
 
@@ -89,7 +89,7 @@ def _limits(aws: Aws, region: str) -> dict[str, float]:
 def _running(aws: Aws, region: str) -> dict[str, int]:
     """Return the vCPUs that run by the code of the quota that counts them."""
     used: dict[str, int] = {}
-    with aws.said("DescribeInstances", region):
+    with aws.calling("DescribeInstances", region):
         for one in _machines(aws, region):
             market = Market.SPOT if one.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND
             quota = quota_of(KIND, one["InstanceType"], market)
@@ -131,7 +131,7 @@ def request(aws: Aws, region: str, code: str, limit: float) -> str:
         known = ", ".join(f"{one.code} ({one.name})" for one in _of_gpus())
         message = f"{code!r} is not a quota of AWS that cloudgpu knows."
         raise InvalidRequest(message, field="--request", value=code, next=f"Use one of: {known}.")
-    with aws.said("servicequotas:RequestServiceQuotaIncrease", region, value=code):
+    with aws.calling("servicequotas:RequestServiceQuotaIncrease", region, value=code):
         answer = aws.client(SERVICE, region).request_service_quota_increase(
             ServiceCode="ec2", QuotaCode=code, DesiredValue=float(limit)
         )

@@ -46,7 +46,7 @@ def _remembered(aws: Aws, name: str, regions: tuple[str, ...]) -> Mapping[str, i
 
 def _asked(aws: Aws, name: str, regions: tuple[str, ...]) -> dict[str, int]:
     by_id: dict[str, int] = {}
-    with aws.said("GetSpotPlacementScores", regions[0]):
+    with aws.calling("GetSpotPlacementScores", regions[0]):
         asked = {"InstanceTypes": [name], "TargetCapacity": 1, "SingleAvailabilityZone": True}
         for page in pages(aws.ec2(regions[0]), "get_spot_placement_scores", **asked, RegionNames=list(regions)):
             by_id |= {one["AvailabilityZoneId"]: one["Score"] for one in page["SpotPlacementScores"]}
@@ -56,7 +56,7 @@ def _asked(aws: Aws, name: str, regions: tuple[str, ...]) -> dict[str, int]:
 def _zones(aws: Aws, region: str) -> Mapping[str, str]:
     """Return the names of a region's zones by their ids. Asked once."""
     if region not in aws.zone_names:
-        with aws.said("DescribeAvailabilityZones", region):
+        with aws.calling("DescribeAvailabilityZones", region):
             answer = aws.ec2(region).describe_availability_zones()
         aws.zone_names[region] = {one["ZoneId"]: one["ZoneName"] for one in answer["AvailabilityZones"]}
     return aws.zone_names[region]

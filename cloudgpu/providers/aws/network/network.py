@@ -13,14 +13,14 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt, Network
 from cloudgpu.core.values.naming import digest, tag_value
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import look
+from cloudgpu.providers.aws.client import describe
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.network import security_group as access
 from cloudgpu.providers.aws.network import security_group as rules
 from cloudgpu.providers.aws.storage.disks import code_of
-from cloudgpu.providers.shared.calls import again
+from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.rules import Opening
-from cloudgpu.providers.shared.rules import callers as callers_of
+from cloudgpu.providers.shared.rules import ssh_sources as callers_of
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
@@ -46,7 +46,7 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
     Raises InvalidRequest for one that is not there or lies in another zone, and where there is no default VPC.
     """
     parameters: dict[str, Any] = {"SubnetIds": [network.subnet]} if network.subnet else {"Filters": _default_in(zone)}
-    found = look(aws, "DescribeSubnets", region, value=network.subnet, **parameters)
+    found = describe(aws, "DescribeSubnets", region, value=network.subnet, **parameters)
     if not found:
         raise _no_default(region, zone)
     chosen = Subnet(found[0]["SubnetId"], found[0]["VpcId"], found[0]["AvailabilityZone"])
@@ -60,11 +60,11 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
     return chosen
 
 
-def callers(aws: Aws, region: str, there: Subnet, network: Network) -> Mapping[str, str]:
+def ssh_sources(aws: Aws, region: str, there: Subnet, network: Network) -> Mapping[str, str]:
     """Return who may open SSH, by label; where nobody is named it is the VPC itself, whose network is looked up."""
     if network.ssh_from:
         return callers_of(network, "")
-    (vpc,) = look(aws, "DescribeVpcs", region, VpcIds=[there.vpc])
+    (vpc,) = describe(aws, "DescribeVpcs", region, VpcIds=[there.vpc])
     return callers_of(network, vpc["CidrBlock"])
 
 
@@ -98,13 +98,13 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -
     """
     name, ec2, tags = key_name(public_line), aws.ec2(region), {TAG_OWNER: owner, TAG_LEDGER: ledger}
     for _ in range(_TRIES):
-        with aws.said("DescribeKeyPairs", region, value=name):
+        with aws.calling("DescribeKeyPairs", region, value=name):
             parameters = [{"Name": "key-name", "Values": [name]}]
             found = ec2.describe_key_pairs(Filters=parameters, IncludePublicKey=True)["KeyPairs"]
         if found:
             return _same_key(found[0], name, public_line, region)
         try:
-            with aws.said("ImportKeyPair", region, value=name):
+            with aws.calling("ImportKeyPair", region, value=name):
                 ec2.import_key_pair(
                     KeyName=name,
                     PublicKeyMaterial=public_line.strip().encode(),
@@ -141,12 +141,12 @@ def _blob(public_line: str) -> bytes:
 # The security group
 
 
-def check_group(aws: Aws, region: str, there: Subnet, id: str) -> None:  # noqa: A002
+def check_group(aws: Aws, region: str, subnet: Subnet, id: str) -> None:  # noqa: A002
     """Raise InvalidRequest for somebody else's group that is not there, or lies in another VPC than the subnet."""
-    found = look(aws, "DescribeSecurityGroups", region, value=id, GroupIds=[id])
-    if found and found[0]["VpcId"] != there.vpc:
+    found = describe(aws, "DescribeSecurityGroups", region, value=id, GroupIds=[id])
+    if found and found[0]["VpcId"] != subnet.vpc:
         raise InvalidRequest(
-            f"The security group {id} belongs to {found[0]['VpcId']}, the subnet {there.id} to {there.vpc}.",
+            f"The security group {id} belongs to {found[0]['VpcId']}, the subnet {subnet.id} to {subnet.vpc}.",
             field="--security-group",
             value=id,
             next="Name a group and a subnet of one VPC.",
@@ -174,12 +174,12 @@ def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[Opening, ...]
     if not aws.ledger:
         return ()
     name = name_of_group(tag_value(owner), aws.ledger)
-    return tuple(one for found in _named(aws, region, vpc, name) for one in rules.openings(found, region))
+    return tuple(one for found in _groups_named(aws, region, vpc, name) for one in rules.openings(found, region))
 
 
-def _named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mapping[str, Any]]:
+def _groups_named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mapping[str, Any]]:
     parameters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
-    return look(aws, "DescribeSecurityGroups", region, value=name, Filters=parameters)
+    return describe(aws, "DescribeSecurityGroups", region, value=name, Filters=parameters)
 
 
 def group(aws: Aws, attempt: Attempt, call: Call) -> str:
@@ -189,7 +189,7 @@ def group(aws: Aws, attempt: Attempt, call: Call) -> str:
     """
     if call.group is not None:
         return call.group
-    found = _found(aws, attempt, call) or _made(aws, attempt, call) or _found(aws, attempt, call)
+    found = _find_group(aws, attempt, call) or _create_group(aws, attempt, call) or _find_group(aws, attempt, call)
     if found is None:
         raise InvalidRequest(
             f"The security group {group_name(attempt)} in {call.vpc} is there and cannot be seen.",
@@ -197,13 +197,13 @@ def group(aws: Aws, attempt: Attempt, call: Call) -> str:
             value=group_name(attempt),
             next="Run it again, or name a group with --security-group.",
         )
-    _open(aws, call, found)
+    _admit_callers(aws, call, found)
     return str(found["GroupId"])
 
 
-def _open(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
+def _admit_callers(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
     """Let the callers in; a group that was just made is not known everywhere at once."""
-    again(
+    retry(
         lambda: access.admit(aws, call.region, found, dict(call.callers)),
         len(NOT_YET_PAUSES_S) + 1,
         after=lambda error: code_of(error) == "InvalidGroup.NotFound",
@@ -211,9 +211,9 @@ def _open(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
     )
 
 
-def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
+def _find_group(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
     name = group_name(attempt)
-    found = _named(aws, call.region, call.vpc, name)
+    found = _groups_named(aws, call.region, call.vpc, name)
     if not found:
         return None
     one = found[0]
@@ -227,12 +227,12 @@ def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
     return one
 
 
-def _made(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
+def _create_group(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
     """Make the group, tagged in the same call; None where another process was first."""
     name = group_name(attempt)
     tags = {TAG_OWNER: attempt.tags[TAG_OWNER], TAG_LEDGER: attempt.ledger}
     try:
-        with aws.said("CreateSecurityGroup", call.region, value=name):
+        with aws.calling("CreateSecurityGroup", call.region, value=name):
             answer = aws.ec2(call.region).create_security_group(
                 GroupName=name,
                 Description="cloudgpu: SSH from the caller only",

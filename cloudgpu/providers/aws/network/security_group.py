@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_OWNER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import look
+from cloudgpu.providers.aws.client import describe
 from cloudgpu.providers.shared.rules import CALLER, INSIDE, Opening, is_wide
 
 if TYPE_CHECKING:
@@ -200,9 +200,9 @@ def admit(aws: Aws, region: str, group: Mapping[str, Any], wanted: Mapping[str, 
     No call where that is so already. Rules of other labels stay. Raises InvalidRequest for a label that is none.
     """
     planned = changes(rules(group), wanted, aws.options.ssh_port)
-    if not _carried_out(aws, region, group["GroupId"], planned):  # another process was at it, or the rule is not ours
+    if not _apply(aws, region, group["GroupId"], planned):  # another process was at it, or the rule is not ours
         group = _groups(aws, region, [group["GroupId"]])[0]
-        _carried_out(aws, region, group["GroupId"], changes(rules(group), wanted, aws.options.ssh_port))
+        _apply(aws, region, group["GroupId"], changes(rules(group), wanted, aws.options.ssh_port))
 
 
 def _group_of(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noqa: A002
@@ -216,7 +216,7 @@ def _group_of(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noq
 
 
 def _machine(aws: Aws, region: str, own: str) -> Mapping[str, Any]:
-    with aws.said("DescribeInstances", region, value=own):
+    with aws.calling("DescribeInstances", region, value=own):
         answer = aws.ec2(region).describe_instances(InstanceIds=[own])
     found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
     if not found or found[0]["State"]["Name"] in _GONE:
@@ -226,24 +226,24 @@ def _machine(aws: Aws, region: str, own: str) -> Mapping[str, Any]:
 
 
 def _groups(aws: Aws, region: str, ids: Sequence[str]) -> list[Mapping[str, Any]]:
-    return look(aws, "DescribeSecurityGroups", region, GroupIds=list(ids))
+    return describe(aws, "DescribeSecurityGroups", region, GroupIds=list(ids))
 
 
-def _carried_out(aws: Aws, region: str, group: str, planned: Changes) -> bool:
+def _apply(aws: Aws, region: str, group: str, planned: Changes) -> bool:
     """Change the rules; return False where one that was to be added stood there already."""
     ec2 = aws.ec2(region)
     new = True
     for rule in planned.added:
-        with aws.said("AuthorizeSecurityGroupIngress", region, value=rule.cidr):
+        with aws.calling("AuthorizeSecurityGroupIngress", region, value=rule.cidr):
             new &= _unless(
                 "InvalidPermission.Duplicate", ec2.authorize_security_group_ingress, group, [rule.permission()]
             )
     if planned.renamed:
         named = [rule.permission() for rule in planned.renamed]
-        with aws.said("UpdateSecurityGroupRuleDescriptionsIngress", region):
+        with aws.calling("UpdateSecurityGroupRuleDescriptionsIngress", region):
             ec2.update_security_group_rule_descriptions_ingress(GroupId=group, IpPermissions=named)
     for rule in planned.removed:
-        with aws.said("RevokeSecurityGroupIngress", region, value=rule.cidr):
+        with aws.calling("RevokeSecurityGroupIngress", region, value=rule.cidr):
             _unless("InvalidPermission.NotFound", ec2.revoke_security_group_ingress, group, [rule.permission()])
     return new
 

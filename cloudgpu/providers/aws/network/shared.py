@@ -14,7 +14,7 @@ from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.providers.aws.client import look, look_through
+from cloudgpu.providers.aws.client import describe, describe_all
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of
@@ -64,7 +64,7 @@ def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
 
 def _delete(aws: Aws, region: str, action: str, name: str, call: Any, key: str) -> None:
     try:
-        with aws.said(action, region, value=name):
+        with aws.calling(action, region, value=name):
             call(**{key: name})
     except CloudgpuError as error:
         if code_of(error) not in (*GONE, *IN_USE):
@@ -77,12 +77,12 @@ def _of_cluster(cluster: str) -> list[dict[str, Any]]:
 
 
 def _placements(aws: Aws, region: str, cluster: str) -> Iterator[Raw]:
-    found = look(aws, "DescribePlacementGroups", region, value=cluster, Filters=_of_cluster(cluster))
+    found = describe(aws, "DescribePlacementGroups", region, value=cluster, Filters=_of_cluster(cluster))
     yield from (one for one in found if one.get("State") != "deleted")
 
 
 def _groups(aws: Aws, region: str, cluster: str) -> list[Raw]:
-    return look_through(aws, "DescribeSecurityGroups", region, value=cluster, Filters=_of_cluster(cluster))
+    return describe_all(aws, "DescribeSecurityGroups", region, value=cluster, Filters=_of_cluster(cluster))
 
 
 def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
@@ -95,13 +95,13 @@ def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
 
 def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
     """Return the id of the group in which all ports are open to its own members, and to nobody else."""
-    made = _group_there(aws, first, call) or _group_made(aws, first, call) or _group_there(aws, first, call)
+    made = _existing_group(aws, first, call) or _group_made(aws, first, call) or _existing_group(aws, first, call)
     if made is None:
         raise _taken(first, call, "security group")
     inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": made, "Description": "cloudgpu inside the cluster"}]}
     for pause in NOT_YET_PAUSES_S:
         try:
-            with aws.said("AuthorizeSecurityGroupIngress", call.region, value=made):
+            with aws.calling("AuthorizeSecurityGroupIngress", call.region, value=made):
                 aws.ec2(call.region).authorize_security_group_ingress(GroupId=made, IpPermissions=[inside])
         except InvalidRequest as error:
             if code_of(error) == "InvalidPermission.Duplicate":
@@ -114,10 +114,10 @@ def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
     return made
 
 
-def _group_there(aws: Aws, first: Attempt, call: Call) -> str | None:
+def _existing_group(aws: Aws, first: Attempt, call: Call) -> str | None:
     name = shared_name(first)
     asked = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
-    found = look(aws, "DescribeSecurityGroups", call.region, value=name, Filters=asked)
+    found = describe(aws, "DescribeSecurityGroups", call.region, value=name, Filters=asked)
     if not found:
         return None
     return str(_own(found[0], first, call, "security group")["GroupId"])
@@ -127,7 +127,7 @@ def _group_made(aws: Aws, first: Attempt, call: Call) -> str | None:
     """Make the group, tagged in the same call; None where another process was first."""
     name = shared_name(first)
     try:
-        with aws.said("CreateSecurityGroup", call.region, value=name):
+        with aws.calling("CreateSecurityGroup", call.region, value=name):
             answer = aws.ec2(call.region).create_security_group(
                 GroupName=name,
                 Description="cloudgpu: the machines of one cluster reach each other",
@@ -147,7 +147,7 @@ def _group_made(aws: Aws, first: Attempt, call: Call) -> str | None:
 def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
     name = shared_name(first)
     try:
-        with aws.said("CreatePlacementGroup", call.region, value=name):
+        with aws.calling("CreatePlacementGroup", call.region, value=name):
             aws.ec2(call.region).create_placement_group(
                 GroupName=name, Strategy="cluster", TagSpecifications=_tags(first, "placement-group")
             )
@@ -155,7 +155,7 @@ def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
         if code_of(error) != "InvalidPlacementGroup.Duplicate":
             raise
         asked = [{"Name": "group-name", "Values": [name]}]
-        found = look(aws, "DescribePlacementGroups", call.region, value=name, Filters=asked)
+        found = describe(aws, "DescribePlacementGroups", call.region, value=name, Filters=asked)
         if found:
             _own(found[0], first, call, "placement group")
     return name

@@ -43,7 +43,7 @@ class S3Bucket:
     def objects(self, prefix: str) -> Iterator[BucketObject]:
         """Yield the objects below a prefix, by key; raise InvalidRequest for a bucket that is not there."""
         region = self.region()
-        with self._aws.said("s3:ListBucket", region, value=self._name):
+        with self._aws.calling("s3:ListBucket", region, value=self._name):
             for page in pages(self._client(), "list_objects_v2", Bucket=self._name, Prefix=prefix):
                 for one in page.get("Contents", ()):
                     yield BucketObject(str(one["Key"]), int(one["Size"]), str(one["ETag"]).strip('"'))
@@ -57,14 +57,14 @@ class S3Bucket:
     def presigned_url(self, key: str, seconds: int) -> str:
         """Return an address at which an object can be read for so long."""
         region = self.region()
-        with self._aws.said("s3:GetObject", region, value=self._name):
+        with self._aws.calling("s3:GetObject", region, value=self._name):
             asked = {"Bucket": self._name, "Key": key}
             return str(self._client().generate_presigned_url("get_object", asked, ExpiresIn=seconds))
 
     def presigned_post(self, prefix: str, seconds: int, at_most: int) -> PresignedPost:
         """Return a form that makes objects below the prefix: POST Object, with a signed policy."""
         region, until = self.region(), self.url_expires_at(seconds)
-        with self._aws.said("s3:PutObject", region, value=self._name):
+        with self._aws.calling("s3:PutObject", region, value=self._name):
             signed = self._client().generate_presigned_post(
                 self._name,
                 f"{prefix}${{filename}}",  # of which boto3 makes the condition that keys begin with the prefix
@@ -78,13 +78,13 @@ class S3Bucket:
         found = self._asked("GetObject", self.region(), "get_object", none=_GONE, Bucket=self._name, Key=key)
         if found is None:
             return None
-        with self._aws.said("s3:GetObject", self.region(), value=self._name):
+        with self._aws.calling("s3:GetObject", self.region(), value=self._name):
             return bytes(found["Body"].read())
 
     def copy(self, key: str, file: BinaryIO) -> None:
         """Write an object's content to a file."""
         found = self._asked("GetObject", self.region(), "get_object", missing=_GONE, Bucket=self._name, Key=key)
-        with self._aws.said("s3:GetObject", self.region(), value=self._name):
+        with self._aws.calling("s3:GetObject", self.region(), value=self._name):
             file.writelines(found["Body"].iter_chunks(CHUNK))
 
     def remove(self, keys: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ class S3Bucket:
         """Return what a method answers; None for these codes, and InvalidRequest for those `missing`."""
         from botocore.exceptions import ClientError
 
-        with self._aws.said(f"s3:{permission}", region, value=self._name):
+        with self._aws.calling(f"s3:{permission}", region, value=self._name):
             try:
                 return getattr(self._client(), method)(**asked)
             except ClientError as error:

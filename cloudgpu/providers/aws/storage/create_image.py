@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, look
+from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, register_as
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of, image, remove, snapshot, tag_specifications
@@ -44,7 +44,7 @@ def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, res
 
 
 def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
-    found = look(
+    found = describe(
         aws, "DescribeImages", region, value=name, Owners=["self"], Filters=[{"Name": "name", "Values": [name]}]
     )
     return found[0] if found else None
@@ -67,7 +67,7 @@ def _of_machine(
 ) -> ProviderResource:
     """Image a machine's system disk. Its data volumes are left out: they are kept by themselves."""
     ec2, id_ = aws.ec2(region), ids.joined(region, own)
-    with aws.said("DescribeInstances", region, value=id_):
+    with aws.calling("DescribeInstances", region, value=id_):
         found = [one for each in ec2.describe_instances(InstanceIds=[own])["Reservations"] for one in each["Instances"]]
     if not found:
         raise _unknown(id_)
@@ -88,7 +88,7 @@ def _of_machine(
 def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
     """Send a call that makes an image; a name that is taken is what an earlier call made, whose reply was lost."""
     try:
-        with aws.said(action, region, value=name):
+        with aws.calling(action, region, value=name):
             call(aws.ec2(region))
     except CloudgpuError as error:
         if code_of(error) != _TAKEN:
@@ -105,7 +105,7 @@ def _now(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> ProviderR
 
 def _snapshot_named(aws: Aws, region: str, name: str) -> Raw | None:
     """Return the first snapshot that was begun under this name, if there is one."""
-    found = look(
+    found = describe(
         aws,
         "DescribeSnapshots",
         region,
@@ -123,7 +123,7 @@ def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str
         raise _unknown(source)
     disk = _disk(aws, region, split[1])
     boots = {TAG_BOOT: _boots(aws, region, disk)}
-    with aws.said("CreateSnapshot", region, value=source):
+    with aws.calling("CreateSnapshot", region, value=source):
         made: Raw = aws.client("ec2", region, sends=1).create_snapshot(
             VolumeId=split[1],
             Description=name,
@@ -134,7 +134,7 @@ def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str
 
 def _disk(aws: Aws, region: str, own: str) -> Raw:
     asked = [{"Name": "volume-id", "Values": [own]}]
-    found = look(aws, "DescribeVolumes", region, Filters=asked)
+    found = describe(aws, "DescribeVolumes", region, Filters=asked)
     if not found:
         raise _unknown(ids.joined(region, own))
     if TAG_VOLUME in tags_of(found[0]):
@@ -149,7 +149,7 @@ def _boots(aws: Aws, region: str, disk: Raw) -> str:
     if register_as(tag) is not None:
         return tag
     asked = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
-    found = look(aws, "DescribeImages", region, Filters=asked)
+    found = describe(aws, "DescribeImages", region, Filters=asked)
     if found:
         return boot_tag(found[0])
     own = disk["VolumeId"]

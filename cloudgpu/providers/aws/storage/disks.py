@@ -13,7 +13,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListin
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, look, look_through, pages
+from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pages
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
 
 Raw = Mapping[str, Any]
@@ -46,7 +46,7 @@ def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
         "DescribeSnapshots": {"OwnerIds": ["self"]},
     }
     with Pool(len(asked)) as pool:
-        ask = partial(look_through, aws, region=region, Filters=_OURS)
+        ask = partial(describe_all, aws, region=region, Filters=_OURS)
         volumes, images, snapshots = pool.map(lambda action: ask(action, **asked[action]), asked)
     volumes = _with_own_tags(aws, region, volumes)
     parts = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
@@ -73,7 +73,7 @@ def _with_own_tags(aws: Aws, region: str, volumes: Sequence[Raw]) -> list[Raw]:
 
 def _launch_indices(aws: Aws, region: str, machines: Sequence[str]) -> dict[str, int]:
     found: list[Raw] = []
-    with aws.said("DescribeInstances", region):
+    with aws.calling("DescribeInstances", region):
         for begin in range(0, len(machines), VALUES):
             meant = [{"Name": "instance-id", "Values": list(machines[begin : begin + VALUES])}]
             for page in pages(aws.ec2(region), "describe_instances", Filters=meant):
@@ -187,7 +187,7 @@ def _remove_image(aws: Aws, region: str, own: str) -> None:
     """Take the image away, then its snapshots: used they cannot be deleted, alone they are found by their tags."""
     ec2 = aws.ec2(region)
     meant = [{"Name": "image-id", "Values": [own]}]
-    found = look(aws, "DescribeImages", region, Owners=["self"], Filters=meant)
+    found = describe(aws, "DescribeImages", region, Owners=["self"], Filters=meant)
     parts = [part for one in found for part, _ in snapshots_of(one)]
     _unless_gone(aws, region, "DeregisterImage", own, lambda: ec2.deregister_image(ImageId=own))
     for part in parts:
@@ -200,7 +200,7 @@ def _remove_snapshot(aws: Aws, region: str, own: str) -> None:
 
 def _unless_gone(aws: Aws, region: str, action: str, own: str, call: Callable[[], object]) -> None:
     try:
-        with aws.said(action, region, value=ids.joined(region, own)):
+        with aws.calling(action, region, value=ids.joined(region, own)):
             call()
     except CloudgpuError as error:
         if code_of(error) not in _GONE:

@@ -12,7 +12,7 @@ from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import KIND, look
+from cloudgpu.providers.aws.client import KIND, describe
 from cloudgpu.providers.aws.compute.request import boot_tag
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of
@@ -79,7 +79,7 @@ def machine_of(aws: Aws, item: Available) -> str:
     except InvalidRequest:
         pass
     name = item.instance_type
-    found = look(aws, "DescribeInstanceTypes", item.region, value=name, InstanceTypes=[name])
+    found = describe(aws, "DescribeInstanceTypes", item.region, value=name, InstanceTypes=[name])
     runs = found[0]["ProcessorInfo"]["SupportedArchitectures"]
     return next((one for one in runs if one in _IN_USE), "x86_64")
 
@@ -111,7 +111,7 @@ def _parameters(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> dict[st
     names = [one.parameter for one in wanted]
     if not names:
         return {}
-    with aws.said("ssm:GetParameters", region):
+    with aws.calling("ssm:GetParameters", region):
         answer = aws.client("ssm", region).get_parameters(Names=names)
     return {one["Name"]: one["Value"] for one in answer["Parameters"]}
 
@@ -119,7 +119,7 @@ def _parameters(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> dict[st
 def described(aws: Aws, region: str, **asked: Any) -> list[Image]:
     """Return images as DescribeImages says them, the newest first; none for an id that there is not."""
     try:
-        found = look(aws, "DescribeImages", region, **asked)
+        found = describe(aws, "DescribeImages", region, **asked)
     except InvalidRequest as error:
         if code_of(error).startswith("InvalidAMIID"):
             return []

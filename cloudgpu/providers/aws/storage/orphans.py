@@ -65,7 +65,7 @@ def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
     ec2 = aws.ec2(region)
 
     def ask(one: _Query) -> list[Raw]:
-        with aws.said(one.operation.title().replace("_", ""), region):
+        with aws.calling(one.operation.title().replace("_", ""), region):
             if not one.paged:
                 return list(getattr(ec2, one.operation)(Filters=one.filters())[one.key])
             return [item for page in pages(ec2, one.operation, Filters=one.filters()) for item in page[one.key]]
@@ -128,7 +128,7 @@ def _placed(aws: Aws, region: str, names: Sequence[str]) -> Mapping[str, str]:
         {"Name": "placement-group-name", "Values": list(names)},
         {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped", "shutting-down"]},
     ]
-    with aws.said("DescribeInstances", region):
+    with aws.calling("DescribeInstances", region):
         found = [one for page in pages(aws.ec2(region), "describe_instances", Filters=meant) for one in _machines(page)]
     return {one["Placement"]["GroupName"]: one["InstanceId"] for one in found}
 
@@ -187,7 +187,7 @@ def remove(aws: Aws, orphan: ProviderResource) -> None:
     }
     action, call = calls[orphan.kind]
     try:
-        with aws.said(action, region, value=orphan.id):
+        with aws.calling(action, region, value=orphan.id):
             call()
     except CloudgpuError as error:
         if code_of(error) not in _GONE:

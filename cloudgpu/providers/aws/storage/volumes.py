@@ -12,10 +12,10 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LaunchUncertain, ProviderUnavailable
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, look
+from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.storage.disks import code_of, disk, tag_specifications
-from cloudgpu.providers.shared.calls import again
+from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
 
 Raw = Mapping[str, Any]
@@ -44,7 +44,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
             _attach(aws, region, found["VolumeId"], own)
         else:
             aws.pause(SETTLES_S)
-        found = _look(aws, region, found["VolumeId"])
+        found = _read_volume(aws, region, found["VolumeId"])
     message = f"The volume {volume.name} is not ready after {LOOKS * SETTLES_S:.0f} seconds ({found['State']})."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
@@ -52,7 +52,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
 def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
     asked = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
-    found = look(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
+    found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
     there = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
     return lying_in(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
@@ -74,7 +74,7 @@ def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, s
 
 
 def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, str], token: str) -> Raw:
-    with aws.said("CreateVolume", region, value=tags[TAG_VOLUME]):
+    with aws.calling("CreateVolume", region, value=tags[TAG_VOLUME]):
         made = aws.ec2(region).create_volume(
             AvailabilityZone=zone,
             Size=size_gb,
@@ -88,17 +88,17 @@ def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, s
 
 def _seen(aws: Aws, region: str, own: str) -> Raw:
     """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
-    return again(
-        lambda: _look(aws, region, own),
+    return retry(
+        lambda: _read_volume(aws, region, own),
         SEEN_AFTER + 1,
         after=lambda error: isinstance(error, InstanceNotFound),
         pause=lambda _tries: aws.pause(SETTLES_S),
     )
 
 
-def _look(aws: Aws, region: str, own: str) -> Raw:
+def _read_volume(aws: Aws, region: str, own: str) -> Raw:
     asked = [{"Name": "volume-id", "Values": [own]}]
-    found = look(aws, "DescribeVolumes", region, Filters=asked)
+    found = describe(aws, "DescribeVolumes", region, Filters=asked)
     if not found or found[0]["State"] in ("deleting", "deleted"):
         message = f"The volume {own} is not there."
         raise InstanceNotFound(message, field="--volume", value=own, next="Run the same up again.")
@@ -113,7 +113,7 @@ def holder(found: Raw) -> Raw | None:
 def _attach(aws: Aws, region: str, volume: str, own: str) -> None:
     """Ask for it; whether it is so is seen by the next look, as AWS refuses a volume that it has just attached."""
     try:
-        with aws.said("AttachVolume", region, value=volume):
+        with aws.calling("AttachVolume", region, value=volume):
             aws.ec2(region).attach_volume(VolumeId=volume, InstanceId=own, Device=DEVICE)
     except CloudgpuError as error:
         if code_of(error) != "VolumeInUse":

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.azure.calls import ask
-from cloudgpu.providers.azure.calls import look as look_at
+from cloudgpu.providers.azure.calls import find as look_at
+from cloudgpu.providers.azure.calls import invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -27,7 +27,7 @@ _ACTION = "Microsoft.Consumption/budgets"
 Raw = Mapping[str, Any]
 
 
-def look(azure: Azure) -> BudgetAlert | None:
+def read_alert(azure: Azure) -> BudgetAlert | None:
     """Return what there is of the budget; without `emails` where it is not as we make it. One call."""
     found = _found(azure)
     if found is None:
@@ -62,7 +62,7 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
         body["properties"]["timePeriod"] = found["properties"]["timePeriod"]
         body |= {"eTag": found["eTag"]} if found.get("eTag") else {}
     budgets = azure.client("consumption").budgets
-    ask(azure, f"{_ACTION}/write", lambda: budgets.create_or_update(_scope(azure), NAME, body), value=NAME)
+    invoke(azure, f"{_ACTION}/write", lambda: budgets.create_or_update(_scope(azure), NAME, body), value=NAME)
 
 
 def remove(azure: Azure) -> None:

@@ -87,7 +87,7 @@ def _machine_role(azure: Azure) -> list[Finding]:
     absent = "a shutdown from inside does not end a machine's bill: stop and reap deallocate it"
     if azure.options.machine_role is None:
         return [Finding(what, good=False, says=f"{where} is not set, so {absent}", next=_INIT)]
-    if not role.is_there(azure):
+    if not role.role_exists(azure):
         return [Finding(what, good=False, says=f"the role that {where} names is not there, so {absent}", next=_INIT)]
     may = permissions.allows(permissions.rights(azure), _ASSIGN)
     if may is False:
@@ -117,7 +117,7 @@ def _openings(azure: Azure) -> Finding:
     """
     if not azure.ledger:
         return finding((), _SHUT)
-    with azure.said("Microsoft.Network/networkSecurityGroups/read"):
+    with azure.calling("Microsoft.Network/networkSecurityGroups/read"):
         groups = [one.as_dict() for one in azure.network.network_security_groups.list_all()]
     ours = [one for one in groups if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
     found = [

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.errors import code_of
 
@@ -48,7 +48,7 @@ def assign(azure: Azure, of: str, principal: str) -> None:
     }
     given, asked = azure.client("authorization").role_assignments, _asked(body)
     try:
-        ask(azure, f"{_ACTION}/write", lambda: given.create(of, name(of, principal), asked), value=of)
+        invoke(azure, f"{_ACTION}/write", lambda: given.create(of, name(of, principal), asked), value=of)
     except CloudgpuError as error:
         if code_of(error) != THERE:
             raise
@@ -61,7 +61,7 @@ def role_assignments(azure: Azure, role: str) -> list[RoleAssignment]:
     """
     wanted = role.rpartition("/")[2].lower()
     listed = azure.client("authorization").role_assignments.list_for_subscription
-    found = ask(azure, f"{_ACTION}/read", lambda: list(listed()))
+    found = invoke(azure, f"{_ACTION}/read", lambda: list(listed()))
     ours = (one for one in found if str(one.role_definition_id).rpartition("/")[2].lower() == wanted)
     return [RoleAssignment(str(one.id), str(one.scope), str(one.principal_id)) for one in ours]
 
@@ -69,7 +69,7 @@ def role_assignments(azure: Azure, role: str) -> list[RoleAssignment]:
 def remove_assignment(azure: Azure, assignment: str) -> None:
     """Take a role away (the whole id of its assignment); what is gone already is no error."""
     given = azure.client("authorization").role_assignments
-    look(azure, f"{_ACTION}/delete", lambda: given.delete_by_id(assignment), value=assignment)
+    find(azure, f"{_ACTION}/delete", lambda: given.delete_by_id(assignment), value=assignment)
 
 
 def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002

@@ -14,8 +14,8 @@ from uuid import NAMESPACE_URL, uuid5
 from cloudgpu.core.model.account import MachineRole, RolePart
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups as services
-from cloudgpu.providers.azure.calls import ask
-from cloudgpu.providers.azure.calls import look as look_at
+from cloudgpu.providers.azure.calls import find as look_at
+from cloudgpu.providers.azure.calls import invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -26,7 +26,7 @@ _ROLES = "Microsoft.Authorization/roleDefinitions"
 _WRITE, _DELETE = (f"Microsoft.Authorization/roleAssignments/{one}" for one in ("write", "delete"))
 
 
-def look(azure: Azure, document: str) -> MachineRole:
+def read_role(azure: Azure, document: str) -> MachineRole:
     """Return what there is of the role, and in which subscription. One call; changes nothing."""
     found = _named(azure)
     mine = next((one for one in found if _guid(one) == guid(azure)), None)
@@ -54,8 +54,8 @@ def make(azure: Azure, document: str) -> None:
         "permissions": [{"actions": role["Actions"], "notActions": [], "dataActions": [], "notDataActions": []}],
         "assignableScopes": [scope(azure)],
     }
-    roles, asked = azure.client("authorization").role_definitions, _definition(body)
-    ask(azure, f"{_ROLES}/write", lambda: roles.create_or_update(scope(azure), guid(azure), asked), value=name(azure))
+    roles, role = azure.client("authorization").role_definitions, _definition(body)
+    invoke(azure, f"{_ROLES}/write", lambda: roles.create_or_update(scope(azure), guid(azure), role), value=name(azure))
     services.switch_on(azure, services.TIMERS)
 
 
@@ -72,7 +72,7 @@ def remove(azure: Azure) -> None:
     look_at(azure, f"{_ROLES}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
 
 
-def is_there(azure: Azure) -> bool:
+def role_exists(azure: Azure) -> bool:
     """Say whether the role that the settings name exists. One call."""
     named, roles = azure.options.machine_role, azure.client("authorization").role_definitions
     return look_at(azure, f"{_ROLES}/read", lambda: roles.get_by_id(named), value=named) is not None
@@ -126,7 +126,7 @@ def _named(azure: Azure) -> list[Any]:
     """Return the roles of this name, ours or not. One call, and its pages: Azure's filter knows no names."""
     asked = "type eq 'CustomRole'"
     roles = azure.client("authorization").role_definitions
-    found = ask(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=asked)), value=name(azure))
+    found = invoke(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=asked)), value=name(azure))
     return [one for one in found if one.role_name == name(azure)]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.calls import invoke
 from cloudgpu.providers.azure.client import AT_ONCE
 from cloudgpu.providers.azure.compute import listing, machine, power
 from cloudgpu.providers.shared.calls import by_item, tried
@@ -77,5 +77,5 @@ def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
         message = f"{id} cannot be interrupted: it is not a spot machine."
         raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")
     machines = azure.compute.virtual_machines
-    ask(azure, _ACTION, lambda: machines.simulate_eviction(group, group), region=region, value=id)
+    invoke(azure, _ACTION, lambda: machines.simulate_eviction(group, group), region=region, value=id)
     return azure.clock() + NOTICE

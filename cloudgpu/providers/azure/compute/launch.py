@@ -28,7 +28,7 @@ from cloudgpu.errors import (
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import ask, finished, look
+from cloudgpu.providers.azure.calls import complete, find, invoke
 from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.compute.request import Call
@@ -37,7 +37,7 @@ from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large, user_data
-from cloudgpu.providers.shared.calls import Waiting, again
+from cloudgpu.providers.shared.calls import Waiting, retry
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -78,7 +78,7 @@ class _Launch:
     def launched(self) -> Instance:
         """Return the machine, made now or before."""
         self._check_subscription()
-        found = self._look_made()
+        found = self._wait_until_made()
         if found is None or translate.is_unmade(found, translate.statuses_of(found)):
             self._make()
             found = self._shown()
@@ -96,23 +96,23 @@ class _Launch:
         if not self._azure.launched_in.file(self._group).exists():
             self._azure.launched_in.remember(self._group, self._azure.subscription)
 
-    def _look_made(self) -> Raw | None:
+    def _wait_until_made(self) -> Raw | None:
         """Return the machine once its making has ended: another sending of the same attempt may still be at it."""
-        while (found := self._look()) is not None and _is_begun(found):
+        while (found := self._read_machine()) is not None and _is_begun(found):
             self._wait(ProviderUnavailable("Azure is still making it."))
         return found
 
-    def _look(self) -> Raw | None:
+    def _read_machine(self) -> Raw | None:
         return listing.raw(self._azure, self._call.region, self._group)
 
     def _shown(self) -> Raw | None:
         """Return a machine that Azure has taken the call for, looked for again while it is not shown; None for none."""
         for _ in range(SHOWN_LOOKS):
-            found = self._look()
+            found = self._read_machine()
             if found is not None or self._azure.clock() >= self._deadline:
                 return found
             self._azure.pause(SETTLES_S)
-        return self._look()
+        return self._read_machine()
 
     def _make(self) -> None:
         try:
@@ -131,7 +131,7 @@ class _Launch:
     def _is_made(self) -> bool:
         """Say whether an earlier sending has made the machine: what refuses this one is no reason to delete that."""
         try:
-            found = self._look()
+            found = self._read_machine()
         except CloudgpuError:  # who may not look may not make either; what there is goes, or is uncertain
             return False
         return found is not None and _has_power(found)
@@ -166,7 +166,7 @@ class _Launch:
                 one.result()
 
     def _put(self, operations: Any, kind: str, body: request.Body) -> None:
-        finished(
+        complete(
             self._azure,
             f"Microsoft.Network/{kind}/write",
             lambda polling: operations.begin_create_or_update(self._group, self._group, body, polling=polling),
@@ -178,7 +178,7 @@ class _Launch:
         """Send the PUT and wait for its end. A repeated one with the same body makes no second machine."""
         machines = self._azure.compute.virtual_machines
         try:
-            finished(
+            complete(
                 self._azure,
                 WRITE,
                 lambda polling: machines.begin_create_or_update(self._group, self._group, self._body, polling=polling),
@@ -217,7 +217,7 @@ class _Launch:
         if meaning is not None and meaning.kind in _REFUSED:
             item = self._attempt.offer.available
             message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."
-            raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.way or None)
+            raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.remedy or None)
 
     def _seen(self, error: CloudgpuError) -> Raw | None:
         try:
@@ -230,7 +230,7 @@ class _Launch:
         named = self._azure.resources.resource_groups
         until = max(self._deadline, self._azure.clock() + GONE_WITHIN)
         try:
-            finished(
+            complete(
                 self._azure,
                 groups.DELETE,
                 lambda polling: named.begin_delete(self._group, polling=polling),
@@ -252,7 +252,7 @@ class _Launch:
         """Say whether the group is there, or may be: who may not make one, may not delete it either."""
         named = self._azure.resources.resource_groups
         try:
-            return look(self._azure, groups.READ, lambda: named.get(self._group), region=self._call.region) is not None
+            return find(self._azure, groups.READ, lambda: named.get(self._group), region=self._call.region) is not None
         except CloudgpuError:
             return True
 
@@ -280,7 +280,7 @@ class _Launch:
         if not principal or not self._call.role:
             return
         machine = ids.machine_id(self._azure.subscription, self._group)
-        again(
+        retry(
             lambda: identity.assign(self._azure, machine, principal),
             ROLE_TRIES,
             after=lambda error: not isinstance(error, AuthFailed | Silent),
@@ -303,7 +303,7 @@ class _Launch:
         )
 
     def _ask(self, action: str, call: Any) -> Any:
-        return ask(self._azure, action, call, region=self._call.region, value=self._group)
+        return invoke(self._azure, action, call, region=self._call.region, value=self._group)
 
     def _wait(self, error: CloudgpuError) -> None:
         """Wait a little, unless the deadline has passed."""

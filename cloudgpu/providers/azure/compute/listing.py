@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, St
 from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.client import AT_ONCE
 from cloudgpu.providers.azure.compute import interruption as evicted
 from cloudgpu.providers.azure.compute import translate
@@ -43,7 +43,7 @@ def get(azure: Azure, id: str) -> Instance:  # noqa: A002
 def raw(azure: Azure, region: str, group: str) -> Raw | None:
     """Return what Azure says of a machine, its instance view in it; None for none. One call."""
     machines = azure.compute.virtual_machines
-    found: Raw | None = look(
+    found: Raw | None = find(
         azure,
         READ,
         lambda: machines.get(group, group, expand="instanceView").as_dict(),
@@ -63,7 +63,7 @@ def described(azure: Azure, found: Raw) -> Instance:
 
 def _going(azure: Azure, region: str, group: str) -> Instance:
     named = azure.resources.resource_groups
-    found = look(azure, groups.READ, lambda: named.get(group).as_dict(), region=region, value=group)
+    found = find(azure, groups.READ, lambda: named.get(group).as_dict(), region=region, value=group)
     if found is not None and groups.is_going(found):
         return translate.of_group(found, account=azure.account)
     azure.launched_in.check(group, lambda: azure.subscription)
@@ -76,7 +76,7 @@ def _address(azure: Azure, found: Raw) -> Address | None:
     """Return where SSH answers: the public address in the machine's group, else what its interface says."""
     group, region = str(found["name"]), str(found["location"])
     addresses = azure.network.public_ip_addresses
-    public = look(azure, _ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region) or []
+    public = find(azure, _ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region) or []
     host = next((ip for one in public if (ip := _ip(one))), None) or _by_interface(azure, found)
     return Address(str(host), azure.options.ssh_port, USER) if host else None
 
@@ -88,13 +88,13 @@ def _by_interface(azure: Azure, found: Raw) -> str | None:
     of = next((of for one in named if (of := ids.resource(str(one.get("id") or "")))), None)
     if of is None:
         return None
-    face = look(azure, _INTERFACES, lambda: network.network_interfaces.get(of.group, of.name).as_dict(), region=region)
+    face = find(azure, _INTERFACES, lambda: network.network_interfaces.get(of.group, of.name).as_dict(), region=region)
     inside = _configurations(face or {})
     public = next((at for one in inside if (at := ids.resource(_public(one)))), None)
     if public is None:
         return next((str(one["privateIPAddress"]) for one in inside if one.get("privateIPAddress")), None)
     get_ = network.public_ip_addresses.get
-    return _ip(look(azure, _ADDRESSES, lambda: get_(public.group, public.name).as_dict(), region=region) or {})
+    return _ip(find(azure, _ADDRESSES, lambda: get_(public.group, public.name).as_dict(), region=region) or {})
 
 
 def _public(inside: Raw) -> str:
@@ -154,7 +154,7 @@ def _view(azure: Azure, found: Raw) -> Sequence[Raw]:
 
 def _all(azure: Azure, **which: str) -> list[Raw]:
     machines = azure.compute.virtual_machines
-    return ask(azure, READ, lambda: [one.as_dict() for one in machines.list_all(**which)])
+    return invoke(azure, READ, lambda: [one.as_dict() for one in machines.list_all(**which)])
 
 
 def _key(found: Raw) -> str:

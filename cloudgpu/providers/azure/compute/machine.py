@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import find, invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -21,7 +21,7 @@ def raw(azure: Azure, id: str) -> Raw:  # noqa: A002
     """Return what Azure says of a machine; raise InstanceNotFound when it has none. One call."""
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
-    found: Raw | None = look(azure, READ, lambda: machines.get(group, group).as_dict(), region=region, value=id)
+    found: Raw | None = find(azure, READ, lambda: machines.get(group, group).as_dict(), region=region, value=id)
     if found is None:
         azure.launched_in.check(group, lambda: azure.subscription)
         raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
@@ -31,7 +31,7 @@ def raw(azure: Azure, id: str) -> Raw:  # noqa: A002
 def listed(azure: Azure) -> list[Raw]:
     """Return the machines of launches in the whole subscription, of any ledger. A call per page."""
     machines = azure.compute.virtual_machines
-    found: list[Raw] = ask(azure, READ, lambda: [one.as_dict() for one in machines.list_all()])
+    found: list[Raw] = invoke(azure, READ, lambda: [one.as_dict() for one in machines.list_all()])
     return [one for one in found if ids.GROUP.fullmatch(str(one.get("name", "")).lower())]
 
 
@@ -44,7 +44,7 @@ def change(azure: Azure, id: str, properties: Raw) -> None:  # noqa: A002
     """Change a part of a machine and leave the rest alone, its tags too. One call, not waited for."""
     region, group = ids.machine(id)
     machines, body = azure.compute.virtual_machines, {"properties": properties}
-    ask(azure, WRITE, lambda: machines.begin_update(group, group, body, polling=False), region=region, value=id)
+    invoke(azure, WRITE, lambda: machines.begin_update(group, group, body, polling=False), region=region, value=id)
 
 
 def system_disk(found: Raw) -> str:

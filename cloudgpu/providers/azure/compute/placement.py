@@ -12,7 +12,7 @@ from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import look
+from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.storage import disks as storage
@@ -20,10 +20,10 @@ from cloudgpu.providers.azure.storage import gallery, volumes
 from cloudgpu.providers.azure.storage import resources as refs
 from cloudgpu.providers.shared.named_volumes import (
     Data,
-    agreed,
+    ambiguous_name,
+    check_location,
     check_volume_size,
     nowhere,
-    one_place,
     used,
     volume_named,
 )
@@ -48,9 +48,9 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
     tied += [_Tie("image", image, region) for region in _image_region(azure, image)]
     tied += [_Tie("subnet", subnet, region) for region in _subnet_region(azure, subnet)]
     for one in tied:
-        agreed(one.what, one.name, one.region, wished, "--region")
+        check_location(one.what, one.name, one.region, wished, "--region")
         if one.region != tied[0].region:
-            raise _apart(tied[0], one)
+            raise _different_places(tied[0], one)
     if not tied:
         return PlacementConstraint()
     first = tied[0]
@@ -85,7 +85,7 @@ class _Tie:
         return ids.region_of(self.lies) or self.lies
 
 
-def _apart(one: _Tie, other: _Tie) -> InvalidRequest:
+def _different_places(one: _Tie, other: _Tie) -> InvalidRequest:
     message = f"The {one.what} {one.name} is in {one.lies}, and the {other.what} {other.name} in {other.lies}."
     return InvalidRequest(message, field=f"--{other.what}", value=other.name, next="Leave one of them out.")
 
@@ -119,12 +119,12 @@ def own_image(azure: Azure, named: str) -> Raw | None:
     wanted = mine.name if mine else named if of is None else of.name
     there = _managed(azure, group, named)
     found = [one for one in there if _bears(one, wanted, azure.ledger)]
-    if not found and of is None and gallery.is_there(azure):
+    if not found and of is None and gallery.gallery_exists(azure):
         there += gallery.listed(azure)
         found = [one for one in there if _bears(one, wanted, azure.ledger)]
     if len({str(one["location"]) for one in found}) > 1:
         places = sorted(str(one["location"]) for one in found)
-        raise one_place(f"Images called {named!r}", places, "--region")
+        raise ambiguous_name(f"Images called {named!r}", places, "--region")
     if not found:
         known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in there} - {""}
         raise nowhere("image", "--image", named, known, (), "See them: cloudgpu image ls")
@@ -133,7 +133,7 @@ def own_image(azure: Azure, named: str) -> Raw | None:
 
 def _managed(azure: Azure, group: str, named: str) -> list[Raw]:
     listed = azure.compute.images.list_by_resource_group
-    return look(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
+    return find(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
 
 
 def _bears(found: Raw, name: str, ledger: str) -> bool:
@@ -148,7 +148,7 @@ def _bears(found: Raw, name: str, ledger: str) -> bool:
 
 def _volumes(azure: Azure) -> list[Data]:
     """Return the data volumes of this ledger, since another's are not attached either."""
-    return [_data(one) for one in volumes.there(azure, azure.ledger)]
+    return [_data(one) for one in volumes.named_disks(azure, azure.ledger)]
 
 
 def _data(found: Raw) -> Data:
@@ -179,7 +179,7 @@ def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
         remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
         raise InvalidRequest(message, field="--subnet", value=named, next=remedy)
     networks = azure.network.virtual_networks
-    found = look(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
+    found = find(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
     if found is None:
         raise nowhere("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")
     yield str(found.as_dict()["location"])

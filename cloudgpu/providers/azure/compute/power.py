@@ -13,12 +13,12 @@ from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import Late, ask, finished, look
+from cloudgpu.providers.azure.calls import OperationPending, complete, find, invoke
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY
 from cloudgpu.providers.azure.errors import code_of
-from cloudgpu.providers.shared.calls import again
+from cloudgpu.providers.shared.calls import retry
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -59,7 +59,7 @@ def _delete(azure: Azure, id: str) -> None:  # noqa: A002
         groups.delete(azure, region, group)
         return
     machines = azure.compute.virtual_machines
-    look(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
+    find(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
 
 
 def _inside(azure: Azure, id: str) -> list[Mapping[str, Any]]:  # noqa: A002
@@ -67,7 +67,7 @@ def _inside(azure: Azure, id: str) -> list[Mapping[str, Any]]:  # noqa: A002
     region, group = ids.machine(id)
     listed = azure.resources.resources.list_by_resource_group
     try:
-        found = look(azure, groups.LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=id)
+        found = find(azure, groups.LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=id)
     except CloudgpuError as error:
         if getattr(error.__cause__, "status_code", None) not in _NOT_TOLD:
             raise
@@ -100,7 +100,7 @@ def end_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     except InstanceNotFound:
         return
     machines = azure.compute.virtual_machines
-    look(
+    find(
         azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region, value=id
     )
 
@@ -133,8 +133,8 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
     """
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
-    again(
-        lambda: ask(
+    retry(
+        lambda: invoke(
             azure,
             f"{_MACHINE}/deallocate/action",
             lambda: machines.begin_deallocate(group, group, polling=False),
@@ -168,7 +168,7 @@ def start(azure: Azure, id: str) -> None:  # noqa: A002
 def _start(azure: Azure, region: str, group: str) -> None:
     machines, id_ = azure.compute.virtual_machines, ids.joined(region, group)
     try:
-        finished(
+        complete(
             azure,
             f"{_MACHINE}/start/action",
             lambda polling: machines.begin_start(group, group, polling=polling),
@@ -176,7 +176,7 @@ def _start(azure: Azure, region: str, group: str) -> None:
             region=region,
             value=id_,
         )
-    except Late:  # it is asked; the next look tells
+    except OperationPending:  # it is asked; the next look tells
         return
 
 
@@ -190,7 +190,7 @@ def tag(azure: Azure, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         return
     scope, body = ids.machine_id(azure.subscription, group), {"operation": "Merge", "properties": {"tags": dict(tags)}}
     resources = azure.resources.tags
-    ask(
+    invoke(
         azure,
         "Microsoft.Resources/tags/write",
         lambda: resources.begin_update_at_scope(scope, body, polling=False),

@@ -55,7 +55,7 @@ class _Found:
 
     sku: Sku
     choice: Choice
-    place: network.NetworkPlacement
+    network_placement: network.NetworkPlacement
     limits: str | None
     volume: Data | None
     role: bool
@@ -68,7 +68,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     a volume that cannot be.
     """
     notes = layers.by_their_rules(request, "security group has")
-    found = _looked_up(azure, request, item)
+    found = _look_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
         call=asdict(call),
@@ -81,11 +81,11 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     )
 
 
-def _looked_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
+def _look_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
     setup, sku, nodes = request.setup, _sku(azure, item), request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
-        choice = pool.submit(images.chosen, azure, item, sku, setup.image, request.template)
-        placement = pool.submit(network.place, azure, item.region, setup.network)
+        choice = pool.submit(images.choose_image, azure, item, sku, setup.image, request.template)
+        placement = pool.submit(network.placement, azure, item.region, setup.network)
         limits = pool.submit(quotas.check, azure, item.region, sku, item.market, nodes)
         volume = pool.submit(data_volume, azure, item, setup.volume)
         role = pool.submit(_gives_roles, azure)
@@ -125,9 +125,9 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) 
         plan=image.plan,
         disk_gb=_disk_gb(request, image),
         disk_sku=PREMIUM if sku.premium else PLAIN,
-        subnet=found.place.subnet,
-        group=found.place.group,
-        callers=dict(found.place.callers),
+        subnet=found.network_placement.subnet,
+        group=found.network_placement.group,
+        callers=dict(found.network_placement.callers),
         ssh_port=azure.options.ssh_port,
         trusted=image.trusted and sku.trusted,
         secure_boot=not item.accelerators,  # NVIDIA's modules are not signed for it
@@ -139,7 +139,7 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="Azure")
+    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Azure")
 
 
 def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[AttachedResource]:
@@ -158,7 +158,7 @@ def _guards(azure: Azure, call: Call) -> tuple[str, ...]:
 
 def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Found) -> Iterator[str]:
     yield from found.choice.remarks
-    yield from found.place.remarks
+    yield from found.network_placement.remarks
     if found.sku.temp_gb:
         erased = f"its temporary disk (/mnt, {found.sku.temp_gb:,.0f} GB) is erased whenever it is deallocated"
         yield Note(erased, NoteKind.ERASURE)

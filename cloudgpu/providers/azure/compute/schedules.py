@@ -19,7 +19,7 @@ from uuid import uuid4
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine, power
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _do(azure: Azure, region: str, name: str, body: Raw) -> list[Raw]:
     call = getattr(azure.client("computeschedule").scheduled_actions, f"virtual_machines{plain}")
     action = f"{_ACTIONS}/virtualMachines{name}/action"
     if name == "SubmitDeallocate":
-        found = ask(azure, action, lambda: call(region, body), region=region)
+        found = invoke(azure, action, lambda: call(region, body), region=region)
     else:
-        found = look(azure, action, lambda: call(region, body), region=region)
+        found = find(azure, action, lambda: call(region, body), region=region)
     return [] if found is None else list(found.as_dict().get("results") or ())

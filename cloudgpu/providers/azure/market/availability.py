@@ -21,7 +21,7 @@ from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import client as plainly
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import look
+from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.client import AT_ONCE, KIND
 from cloudgpu.providers.azure.compute import translate
 from cloudgpu.providers.azure.ids import Sku
@@ -107,7 +107,7 @@ def endpoints(azure: Azure) -> list[Region]:
 def _locations(azure: Azure) -> list[Mapping[str, Any]]:
     """Return the subscription's physical regions as Azure tells them; none where it does not know the question."""
     action, path = "Microsoft.Resources/subscriptions/locations/read", f"/subscriptions/{azure.subscription}/locations"
-    found = look(azure, action, lambda: list(plainly.pages(azure, action, path, VERSION))) or []
+    found = find(azure, action, lambda: list(plainly.pages(azure, action, path, VERSION))) or []
     return [one for one in found if (one.get("metadata") or {}).get("regionType", "Physical") == "Physical"]
 
 
@@ -128,7 +128,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     regions = wanted_regions(azure, requirements, names)
     if not regions:
         return Availability(())
-    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.changes)
+    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.change_s)
     items = tuple(
         item
         for region in sorted(answers)

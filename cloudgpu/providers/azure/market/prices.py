@@ -30,10 +30,10 @@ def prices(azure: Azure, offers: Sequence[Available]) -> list[Price | None]:
     """
     listed = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
     since = azure.clock() - OLD
-    to_ask = sorted({_place(one) for one, price in zip(offers, listed, strict=True) if _is_to_ask(price, one, since)})
+    to_ask = sorted({_key(one) for one, price in zip(offers, listed, strict=True) if _is_to_ask(price, one, since)})
     asked = _asked(azure, to_ask) if to_ask else {}
     return [
-        (asked.get(_place(one), {}).get(one.market) or price) if _is_to_ask(price, one, since) else price
+        (asked.get(_key(one), {}).get(one.market) or price) if _is_to_ask(price, one, since) else price
         for one, price in zip(offers, listed, strict=True)
     ]
 
@@ -42,13 +42,13 @@ def _is_to_ask(price: Price | None, item: Available, since: datetime) -> bool:
     return price is None or (item.market is Market.SPOT and price.as_of < since)
 
 
-def _place(item: Available) -> PriceKey:
+def _key(item: Available) -> PriceKey:
     return item.instance_type, item.region
 
 
 def _asked(azure: Azure, type_regions: Sequence[PriceKey]) -> dict[PriceKey, Mapping[Market, Price]]:
     try:
-        server = Retail(azure.patience.reads)
+        server = Retail(azure.patience.read_s)
     except CloudgpuError:
         return {}
     return by_item(type_regions, lambda type_region: _of(azure, server, type_region), AT_ONCE)

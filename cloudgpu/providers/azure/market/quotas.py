@@ -37,7 +37,7 @@ def quotas(azure: Azure, region: str) -> list[Quota]:
 
 def usages(azure: Azure, region: str) -> list[Raw]:
     """Return every limit of a region as Azure tells it: `name.value`, `limit`, `currentValue`. One call per page."""
-    with azure.said("Microsoft.Compute/locations/usages/read", region):
+    with azure.calling("Microsoft.Compute/locations/usages/read", region):
         return [one.as_dict() for one in azure.compute.usage.list(region)]
 
 
@@ -78,7 +78,7 @@ def _asked(azure: Azure, region: str, code: str, limit: float) -> str:
     def seen(response: Any) -> None:
         headers.update({key.lower(): value for key, value in response.http_response.headers.items()})
 
-    with azure.said("Microsoft.Quota/quotas/write", region, value=code):
+    with azure.calling("Microsoft.Quota/quotas/write", region, value=code):
         azure.client("quota").quota.begin_create_or_update(
             code, scope, {"properties": properties}, polling=False, raw_response_hook=seen
         )

@@ -10,9 +10,9 @@ from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import look
+from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.compute.request import NETWORK
-from cloudgpu.providers.shared.rules import callers
+from cloudgpu.providers.shared.rules import ssh_sources
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -34,7 +34,7 @@ class NetworkPlacement:
     remarks: tuple[str, ...] = ()
 
 
-def place(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
+def placement(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
     """Return where a launch's machine hangs. No call for a network of its own, one for each thing that was named.
 
     Raises InvalidRequest for a subnet or a group that is not there, or lies in another region.
@@ -46,7 +46,7 @@ def place(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
     own = _cidr(found) if found else NETWORK
     if wanted.security_group is not None:
         return NetworkPlacement(wanted.subnet, wanted.security_group, {})
-    return NetworkPlacement(wanted.subnet, None, callers(wanted, own), _about_subnet(found, wanted.subnet))
+    return NetworkPlacement(wanted.subnet, None, ssh_sources(wanted, own), _about_subnet(found, wanted.subnet))
 
 
 def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
@@ -60,7 +60,7 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
         )
     networks = azure.network.virtual_networks
     action = "Microsoft.Network/virtualNetworks/read"
-    found: Raw | None = look(
+    found: Raw | None = find(
         azure, action, lambda: networks.get(of.group, of.name).as_dict(), region=region, value=subnet
     )
     if found is None or _subnet(found, subnet) is None:
@@ -103,7 +103,7 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
         raise InvalidRequest(message, field="--security-group", value=id_, next=remedy)
     groups = azure.network.network_security_groups
     action = "Microsoft.Network/networkSecurityGroups/read"
-    found = look(azure, action, lambda: groups.get(of.group, of.name).as_dict(), region=region, value=id_)
+    found = find(azure, action, lambda: groups.get(of.group, of.name).as_dict(), region=region, value=id_)
     if found is None:
         message = f"There is no network security group {of.name} in the resource group {of.group}."
         raise InvalidRequest(

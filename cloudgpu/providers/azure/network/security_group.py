@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import finished, look
+from cloudgpu.providers.azure.calls import complete, find
 from cloudgpu.providers.azure.compute import listing, translate
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
-from cloudgpu.providers.shared.calls import again
+from cloudgpu.providers.shared.calls import retry
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -38,7 +38,7 @@ def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa:
 
     Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
     """
-    again(lambda: _allow(azure, id, label, cidr), _TRIES, after=lambda error: code_of(error) == _TAKEN)
+    retry(lambda: _allow(azure, id, label, cidr), _TRIES, after=lambda error: code_of(error) == _TAKEN)
 
 
 def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
@@ -64,7 +64,7 @@ def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
     """Return the rules of a machine's own security group; None where it has none. InstanceNotFound for no machine."""
     region, group = ids.machine(id)
     groups = azure.network.network_security_groups
-    found = look(azure, f"{_GROUP}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
+    found = find(azure, f"{_GROUP}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
     if found is None:
         machine = listing.raw(azure, region, group)
         if machine is None or translate.provisioning(machine) == "deleting":
@@ -76,7 +76,7 @@ def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
 def _put(azure: Azure, id: str, rule: rules.Rule) -> None:  # noqa: A002
     region, group = ids.machine(id)
     of = azure.network.security_rules
-    finished(
+    complete(
         azure,
         f"{_GROUP}/securityRules/write",
         lambda polling: of.begin_create_or_update(group, group, rule.name, rule.body(), polling=polling),
@@ -89,10 +89,10 @@ def _put(azure: Azure, id: str, rule: rules.Rule) -> None:  # noqa: A002
 def _drop(azure: Azure, id: str, name: str) -> None:  # noqa: A002
     region, group = ids.machine(id)
     of = azure.network.security_rules
-    look(
+    find(
         azure,
         f"{_GROUP}/securityRules/delete",
-        lambda: finished(
+        lambda: complete(
             azure,
             f"{_GROUP}/securityRules/delete",
             lambda polling: of.begin_delete(group, group, name, polling=polling),

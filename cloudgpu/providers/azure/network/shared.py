@@ -15,7 +15,7 @@ from cloudgpu.core.model.cluster import node_name, node_of_tags
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask, finished, look
+from cloudgpu.providers.azure.calls import complete, find, invoke
 from cloudgpu.providers.azure.compute.request import Body, Call, network, network_group
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def make_shared(azure: Azure, attempt: Attempt, call: Call, *, deadline: datetim
     """
     name = network_group(attempt, call)
     networks, resources = azure.network.virtual_networks, azure.resources.resource_groups
-    found = look(azure, f"{_NETWORKS}/read", lambda: networks.get(name, name).as_dict(), region=call.region, value=name)
+    found = find(azure, f"{_NETWORKS}/read", lambda: networks.get(name, name).as_dict(), region=call.region, value=name)
     if found is not None and (found.get("properties") or {}).get("provisioningState") == "Succeeded":
         return
     tags = _tags(attempt)
     body = {"location": call.region, "tags": tags}
-    ask(azure, groups.WRITE, lambda: resources.create_or_update(name, body), region=call.region, value=name)
+    invoke(azure, groups.WRITE, lambda: resources.create_or_update(name, body), region=call.region, value=name)
     wanted: Body = {**network(attempt, call, name), "tags": tags}
-    finished(
+    complete(
         azure,
         f"{_NETWORKS}/write",
         lambda polling: networks.begin_create_or_update(name, name, wanted, polling=polling),
@@ -58,7 +58,7 @@ def _tags(attempt: Attempt) -> dict[str, str]:
 def users(azure: Azure) -> Mapping[str, str]:
     """Return by the group of a cluster's network what hangs in it: Azure's id of a machine, or of an interface."""
     listed = azure.network.network_interfaces.list_all
-    found: Sequence[Raw] = ask(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()])
+    found: Sequence[Raw] = invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()])
     return users_among(found)
 
 

@@ -21,7 +21,7 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.calls import invoke
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import gallery
@@ -46,7 +46,7 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
         raise _unknown(source)
     copy, kept = (ResourceRef(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
     begun, made = storage.read(azure, copy), storage.read(azure, kept)
-    if made is None and (begun is None or TAG_TRUSTED in (begun.get("tags") or {})) and gallery.is_there(azure):
+    if made is None and (begun is None or TAG_TRUSTED in (begun.get("tags") or {})) and gallery.gallery_exists(azure):
         made = gallery.read(azure, gallery.name_of(name, region))
     if made is not None:
         return _finished(azure, made, copy, tags)
@@ -148,7 +148,7 @@ def _register(azure: Azure, begun: Raw, kept: ResourceRef, tags: Mapping[str, st
 
 def _put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:
     send = partial(operations.begin_create_or_update, ref.group, ref.name, body, polling=False)
-    ask(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
+    invoke(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
 
 
 def _drop(azure: Azure, ref: ResourceRef) -> None:

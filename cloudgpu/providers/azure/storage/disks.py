@@ -17,7 +17,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListin
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.calls import invoke
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.storage import gallery
 from cloudgpu.providers.azure.storage import resources as refs
@@ -66,7 +66,7 @@ def resources(azure: Azure, region: str | None) -> ResourceListing:
 
 
 def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
-    found = ask(azure, f"{_ACTION}/{kind}/read", lambda: [one.as_dict() for one in operations.list()])
+    found = invoke(azure, f"{_ACTION}/{kind}/read", lambda: [one.as_dict() for one in operations.list()])
     return [one for one in found if state(one) not in _GOING]
 
 

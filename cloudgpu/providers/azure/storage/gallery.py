@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask, finished, look
+from cloudgpu.providers.azure.calls import complete, find, invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -37,11 +37,11 @@ def read(azure: Azure, name: str) -> Raw | None:
     """Return an image (by its definition's name) as Azure describes a managed one; None for none. One call."""
     versions = azure.compute.gallery_image_versions
     action = f"{_HOME}/images/versions/read"
-    found = look(azure, action, lambda: versions.get(*_AT, name, VERSION).as_dict(), value=name)
+    found = find(azure, action, lambda: versions.get(*_AT, name, VERSION).as_dict(), value=name)
     return None if found is None else _as_managed(found, name)
 
 
-def is_there(azure: Azure) -> bool:
+def gallery_exists(azure: Azure) -> bool:
     """Say whether there is a gallery. One call."""
     return TAG in groups.tags_of(azure, ids.SHARED_GROUP)
 
@@ -49,7 +49,7 @@ def is_there(azure: Azure) -> bool:
 def listed(azure: Azure) -> list[Raw]:
     """Return all images of the gallery, as `read` does. A call per page, and one per image."""
     definitions = azure.compute.gallery_images
-    names = look(azure, f"{_HOME}/images/read", lambda: [str(one.name) for one in definitions.list_by_gallery(*_AT)])
+    names = find(azure, f"{_HOME}/images/read", lambda: [str(one.name) for one in definitions.list_by_gallery(*_AT)])
     found = (read(azure, name) for name in names or ())
     return [one for one in found if one is not None]
 
@@ -82,7 +82,7 @@ def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str,
         },
     }
     versions = compute.gallery_image_versions
-    ask(
+    invoke(
         azure,
         f"{_HOME}/images/versions/write",
         lambda: versions.begin_create_or_update(*_AT, own, VERSION, version, polling=False),
@@ -93,7 +93,7 @@ def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str,
 
 def _made(azure: Azure, action: str, begin: Any, names: tuple[str, ...], body: Raw) -> None:
     deadline = azure.clock() + WITHIN
-    finished(azure, f"{_HOME}/{action}", lambda polling: begin(*names, body, polling=polling), deadline=deadline)
+    complete(azure, f"{_HOME}/{action}", lambda polling: begin(*names, body, polling=polling), deadline=deadline)
 
 
 def delete(azure: Azure, name: str) -> None:
@@ -102,12 +102,12 @@ def delete(azure: Azure, name: str) -> None:
 
     def version() -> Any:
         begin = compute.gallery_image_versions.begin_delete
-        return finished(azure, action, lambda polling: begin(*_AT, name, VERSION, polling=polling), deadline=deadline)
+        return complete(azure, action, lambda polling: begin(*_AT, name, VERSION, polling=polling), deadline=deadline)
 
     action = f"{_HOME}/images/versions/delete"
-    look(azure, action, version, value=name)
+    find(azure, action, version, value=name)
     definitions = compute.gallery_images
-    look(azure, f"{_HOME}/images/delete", lambda: definitions.begin_delete(*_AT, name, polling=False), value=name)
+    find(azure, f"{_HOME}/images/delete", lambda: definitions.begin_delete(*_AT, name, polling=False), value=name)
 
 
 def _as_managed(found: Raw, name: str) -> Raw:

@@ -1,4 +1,4 @@
-"""Which image a machine is launched from: one with the GPU's driver on it, a plain Ubuntu that gets one, or one named.
+"""Chooses the image of a launch: one with the GPU's driver, a plain Ubuntu that gets the driver, or the requested one.
 
 `microsoft-dsvm:ubuntu-hpc` has NVIDIA's data centre driver and CUDA (AMD's ROCm: its sku `2204-rocm`). Shares of an A10
 (NVadsA10_v5) need the GRID driver instead ("NVadsA10 v5 series": "NVIDIA GRID drivers only"): a plain Ubuntu gets it by
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.azure.calls import look
+from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.compute.placement import own_image
 from cloudgpu.providers.azure.storage import resources as refs
 from cloudgpu.providers.shared import rules as drivers
@@ -28,8 +28,8 @@ Raw = Mapping[str, Any]
 _READ = "Microsoft.Compute/locations/publishers/artifacttypes/vmimage/offers/skus/versions/read"
 HPC = ("microsoft-dsvm:ubuntu-hpc:2204", "microsoft-dsvm:ubuntu-hpc:2404")
 ROCM = ("microsoft-dsvm:ubuntu-hpc:2204-rocm",)
-PLAIN = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2", "Canonical:ubuntu-24_04-lts:server")
-PLAIN_1 = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts", "Canonical:ubuntu-24_04-lts:server-gen1")
+UBUNTU = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2", "Canonical:ubuntu-24_04-lts:server")
+UBUNTU_GEN1 = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts", "Canonical:ubuntu-24_04-lts:server-gen1")
 GRID = re.compile(r"Standard_NV\d+[a-z]*_A10_v5", re.IGNORECASE)
 AMD = ("MI300X",)
 EXTENSION = {  # facts: terraform and ARM templates in public use
@@ -46,7 +46,7 @@ _GALLERY = re.compile(
 )
 _LICENCES = {"redhat": "rhel", "suse": "suse"}
 V1, V2 = "V1", "V2"
-_MACHINES = {"x64": "x86_64", "arm64": "arm64"}
+_ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Image:
     size_gb: int = 0
     trusted: bool = False
     plan: Mapping[str, str] | None = None
-    machine: str = ""
+    arch: str = ""
     licence: str = ""
 
 
@@ -76,13 +76,13 @@ class Choice:
     remarks: tuple[str, ...] = ()
 
 
-def chosen(azure: Azure, item: Available, sku: Sku, named: str | None, template: str) -> Choice:
-    """Return the image for an offer. Reads only: two calls for one of the marketplace, one for an own one.
+def choose_image(azure: Azure, item: Available, sku: Sku, named: str | None, template: str) -> Choice:
+    """Return the image for an offer. Reads only: two calls for one of the marketplace, one for the user's own.
 
     Raises InvalidRequest for a named image that is not there, not ready, or that the size cannot boot.
     """
     if named is not None:
-        return _given(azure, item, sku, named)
+        return _requested_image(azure, item, sku, named)
     gpu = item.accelerators[0].name if item.accelerators else ""
     if GRID.fullmatch(item.instance_type) and template != drivers.DRIVER_TEMPLATE:
         image = _newest(azure, item.region, _plain(sku))
@@ -97,7 +97,7 @@ def chosen(azure: Azure, item: Available, sku: Sku, named: str | None, template:
 
 
 def _plain(sku: Sku) -> Sequence[str]:
-    return PLAIN if V2 in sku.generations else PLAIN_1
+    return UBUNTU if V2 in sku.generations else UBUNTU_GEN1
 
 
 def _about_grid(item: Available, image: Image) -> str:
@@ -116,22 +116,22 @@ def _newest(azure: Azure, region: str, wanted: Sequence[str]) -> Image:
     Where Azure shows none of them, the first in whatever is its latest version: the launch tells whether that is there.
     """
     for urn in wanted:
-        found = _sold(azure, region, *urn.split(":"))
+        found = _find_urn(azure, region, *urn.split(":"))
         if found is not None:
             return found
     publisher, offer, sku = wanted[0].split(":")
-    return _of_market({}, publisher, offer, sku, "latest")
+    return _image_of({}, publisher, offer, sku, "latest")
 
 
-def _sold(azure: Azure, region: str, publisher: str, offer: str, sku: str, version: str = "latest") -> Image | None:
+def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, version: str = "latest") -> Image | None:
     """Return an image of the marketplace in a version, None where the region has none. Two calls, one for a version.
 
-    The exact version stands in the call, so that a replay sends the same one.
+    The exact version is written into the saved call, so that a replay sends the same one.
     """
     images = azure.compute.virtual_machine_images
     listed: Any = None
     if version == "latest":
-        listed = look(
+        listed = find(
             azure,
             _READ,
             lambda: images.list(region, publisher, offer, sku, top=1, orderby="name desc"),
@@ -141,15 +141,15 @@ def _sold(azure: Azure, region: str, publisher: str, offer: str, sku: str, versi
         if not listed:
             return None
         version = str(listed[0].name)
-    found = look(
+    found = find(
         azure, _READ, lambda: images.get(region, publisher, offer, sku, version).as_dict(), region=region, value=version
     )
     if found is None and not listed:
         return None
-    return _of_market(found or {}, publisher, offer, sku, version)
+    return _image_of(found or {}, publisher, offer, sku, version)
 
 
-def _of_market(found: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
+def _image_of(found: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
     properties = found.get("properties") or {}
     features = {str(one.get("name")): str(one.get("value")) for one in properties.get("features") or ()}
     plan = properties.get("plan") or {}
@@ -160,17 +160,17 @@ def _of_market(found: Raw, publisher: str, offer: str, sku: str, version: str) -
         size_gb=int((properties.get("osDiskImage") or {}).get("sizeInGb") or 0),
         trusted="TrustedLaunch" in features.get("SecurityType", ""),
         plan={key: str(plan[key]) for key in ("name", "publisher", "product") if key in plan} if plan else None,
-        machine=_MACHINES.get(str(properties.get("architecture") or "").lower(), ""),
+        arch=_ARCHITECTURES.get(str(properties.get("architecture") or "").lower(), ""),
         licence=_LICENCES.get(publisher.lower(), ""),
     )
 
 
-# The one that was named
+# The requested image
 
 
-def _given(azure: Azure, item: Available, sku: Sku, named: str) -> Choice:
-    """Return the image that was named: of the marketplace, of a gallery by its id, or an own one."""
-    image, remarks = _named(azure, item, named)
+def _requested_image(azure: Azure, item: Available, sku: Sku, named: str) -> Choice:
+    """Return the requested image: of the marketplace, of a gallery by its id, or one of the user's."""
+    image, remarks = _find_named(azure, item, named)
     if image.generation and image.generation not in sku.generations:
         can = " and ".join(sorted(sku.generations))
         raise InvalidRequest(
@@ -179,9 +179,9 @@ def _given(azure: Azure, item: Available, sku: Sku, named: str) -> Choice:
             value=named,
             next="Name another image, or another size.",
         )
-    if image.machine and image.machine != sku.machine:
+    if image.arch and image.arch != sku.machine:
         raise InvalidRequest(
-            f"The image {named} is for {image.machine} processors, and {item.instance_type} has an {sku.machine} one.",
+            f"The image {named} is for {image.arch} processors, and {item.instance_type} has an {sku.machine} one.",
             field="--image",
             value=named,
             next=f"Name an image for {sku.machine}, or leave --image out.",
@@ -189,27 +189,27 @@ def _given(azure: Azure, item: Available, sku: Sku, named: str) -> Choice:
     return Choice(image, remarks=remarks)
 
 
-def _named(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
+def _find_named(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
     urn, gallery = _URN.fullmatch(named), _GALLERY.fullmatch(named)
     unsure = _about_driver(item, named)
     if urn is not None:
         parts = [part for part in urn.groups() if part]
-        found = _sold(azure, item.region, *parts)
+        found = _find_urn(azure, item.region, *parts)
         if found is None:
-            raise _nowhere(named, item.region)
+            raise _not_in_region(named, item.region)
         return found, (*unsure, *_about_market(found))
     if gallery is not None:
         key = {"communitygalleries": "communityGalleryImageId", "sharedgalleries": "sharedGalleryImageId"}
         field = key.get(str(gallery["kind"] or "").lower(), "id")
         return Image({field: named}, named), (*unsure, f"the image {named} was not looked into before the launch")
-    return _own(azure, item, named)
+    return _own_image(azure, item, named)
 
 
-def _own(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
-    mine = refs.split(named, "images")  # an id of ours
+def _own_image(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
+    mine = refs.split(named, "images")  # an id as cloudgpu writes it
     found = own_image(azure, named if mine is None else refs.own_id(azure.subscription, mine))
     if found is None or str(found.get("location") or "").lower() != item.region:
-        raise _nowhere(named, item.region)
+        raise _not_in_region(named, item.region)
     properties = found.get("properties") or {}
     state = str(properties.get("provisioningState") or "Succeeded")
     if state.lower() != "succeeded":
@@ -228,7 +228,7 @@ def _own(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, .
     return image, () if ours else _about_driver(item, named)
 
 
-def _nowhere(named: str, region: str) -> InvalidRequest:
+def _not_in_region(named: str, region: str) -> InvalidRequest:
     return InvalidRequest(
         f"There is no image {named!r} in {region}.",
         field="--image",

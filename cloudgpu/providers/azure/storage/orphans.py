@@ -16,7 +16,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.network import shared
 from cloudgpu.providers.azure.storage import disks as storage
@@ -59,11 +59,11 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
 
 
 def _listed(azure: Azure, kind: str, listed: Any) -> list[Raw]:
-    return ask(azure, f"{_NETWORK}/{kind}/read", lambda: [one.as_dict() for one in listed()])
+    return invoke(azure, f"{_NETWORK}/{kind}/read", lambda: [one.as_dict() for one in listed()])
 
 
 def _disks(azure: Azure) -> list[Raw]:
-    return ask(azure, f"{_COMPUTE}/disks/read", lambda: [one.as_dict() for one in azure.compute.disks.list()])
+    return invoke(azure, f"{_COMPUTE}/disks/read", lambda: [one.as_dict() for one in azure.compute.disks.list()])
 
 
 def _given(azure: Azure) -> list[identity.RoleAssignment]:
@@ -198,7 +198,7 @@ def _remove_group(azure: Azure, named: refs.ResourceRef) -> None:
 def _refuse_living(azure: Azure, named: refs.ResourceRef) -> None:
     """Raise InvalidRequest where the machine of a launch's group is there. One call."""
     machines, action = azure.compute.virtual_machines, f"{_COMPUTE}/virtualMachines/read"
-    if look(azure, action, lambda: machines.get(named.group, named.group), region=named.region) is not None:
+    if find(azure, action, lambda: machines.get(named.group, named.group), region=named.region) is not None:
         raise _used(named, "its machine")
 
 
@@ -215,7 +215,7 @@ def _remove_interface(azure: Azure, named: refs.ResourceRef) -> None:
 def _remove_address(azure: Azure, named: refs.ResourceRef) -> None:
     own, interfaces = refs.own_id(azure.subscription, named).lower(), azure.network.network_interfaces
     action = f"{_NETWORK}/networkInterfaces/read"
-    there = look(azure, action, lambda: [one.as_dict() for one in interfaces.list(named.group)], region=named.region)
+    there = find(azure, action, lambda: [one.as_dict() for one in interfaces.list(named.group)], region=named.region)
     for one in there or ():
         if own in _addresses_of(one):
             holds = refs.ResourceRef(named.region, named.group, "networkInterfaces", str(one["name"]))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import look
+from cloudgpu.providers.azure.calls import find
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -92,11 +92,11 @@ def own_id(subscription: str, ref: ResourceRef) -> str:
 def read(azure: Azure, operations: Any, ref: ResourceRef) -> Mapping[str, Any] | None:
     """Return what Azure says of it; None where it has none. `operations` are the SDK's of its kind. One call."""
     action, get = f"{KINDS[ref.kind]}/{ref.kind}/read", partial(operations.get, ref.group, ref.name)
-    return look(azure, action, lambda: get().as_dict(), region=ref.region, value=ref.id)
+    return find(azure, action, lambda: get().as_dict(), region=ref.region, value=ref.id)
 
 
 def delete(azure: Azure, operations: Any, ref: ResourceRef) -> None:
     """Ask to delete it; what is gone is no error. One call, not waited for."""
     action = f"{KINDS[ref.kind]}/{ref.kind}/delete"
     send = partial(operations.begin_delete, ref.group, ref.name, polling=False)
-    look(azure, action, send, region=ref.region, value=ref.id)
+    find(azure, action, send, region=ref.region, value=ref.id)

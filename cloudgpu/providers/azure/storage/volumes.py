@@ -15,7 +15,7 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import resources as refs
@@ -53,15 +53,15 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
             send = True
         else:
             azure.pause(SETTLES_S)
-        disk = _look(azure, disk, volume)
+        disk = _read_disk(azure, disk, volume)
     message = f"The volume {volume.name} is not attached after {LOOKS * SETTLES_S:.0f} seconds."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
 
-def there(azure: Azure, ledger: str) -> list[Raw]:
+def named_disks(azure: Azure, ledger: str) -> list[Raw]:
     """Return the data disks with a name of the user's, of this ledger; empty: of any. A call per page."""
     listed = azure.compute.disks.list_by_resource_group
-    send = look(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
+    send = find(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
     found: Sequence[Raw] = send or ()
     named = (one for one in found if TAG_VOLUME in (one.get("tags") or {}) and storage.state(one) != "deleting")
     return [one for one in named if ledger in ("", one["tags"].get(TAG_LEDGER))]
@@ -74,7 +74,7 @@ def name_of(volume: str, ledger: str, zone: str) -> str:
 
 def _found(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies elsewhere alone is refused."""
-    found = [one for one in there(azure, "") if _is(one, volume.name, tags)]
+    found = [one for one in named_disks(azure, "") if _is(one, volume.name, tags)]
     return lying_in(zone, found, machine.zone_of, "name", volume)
 
 
@@ -96,7 +96,7 @@ def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw
     }
     body |= {"zones": list(at["zones"])} if at.get("zones") else {}
     name, disks = name_of(volume.name, tags.get(TAG_LEDGER, ""), zone), azure.compute.disks
-    ask(
+    invoke(
         azure,
         _WRITE,
         lambda: disks.begin_create_or_update(ids.SHARED_GROUP, name, body, polling=False),
@@ -106,7 +106,7 @@ def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw
     return _read(azure, refs.ResourceRef(region, ids.SHARED_GROUP, "disks", name), volume)
 
 
-def _look(azure: Azure, disk: Raw, volume: Volume) -> Raw:
+def _read_disk(azure: Azure, disk: Raw, volume: Volume) -> Raw:
     of = refs.of(str(disk["location"]), str(disk["id"]))
     return disk if of is None else _read(azure, of, volume)
 
@@ -128,7 +128,7 @@ def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     send = azure.compute.virtual_machines.begin_attach_detach_data_disks
     body = {"dataDisksToAttach": [{"diskId": disk, "lun": LUN, "deleteOption": "Detach"}]}
     try:
-        ask(azure, _ATTACH, lambda: send(group, group, body, polling=False), region=region, value=id)
+        invoke(azure, _ATTACH, lambda: send(group, group, body, polling=False), region=region, value=id)
     except CloudgpuError as error:
         if getattr(error.__cause__, "status_code", None) not in _UNHEARD_OF:
             raise

@@ -52,8 +52,8 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
 def _asked(gcp: Gcp) -> Answers:
     network = gcp.options.network
     calls = {
-        PROJECT: lambda: gcp.ask("compute.projects.get"),
-        NETWORK: lambda: gcp.ask("compute.networks.get", value=network, network=network),
+        PROJECT: lambda: gcp.call("compute.projects.get"),
+        NETWORK: lambda: gcp.call("compute.networks.get", value=network, network=network),
         OPEN: lambda: [rule for page in gcp.pages("compute.firewalls.list") for rule in page.get("items", ())],
     }
     with Pool(len(calls)) as pool:

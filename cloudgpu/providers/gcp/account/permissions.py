@@ -152,13 +152,13 @@ def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
     """Return which of these permissions the credential has. One call, sent once."""
     url = f"{gcp.endpoint or MANAGER}/v3/projects/{gcp.project}:testIamPermissions"
     credentials = gcp.signing()
-    with gcp.said(CALL, value=gcp.project):
+    with gcp.calling(CALL, value=gcp.project):
         from google.api_core.exceptions import from_http_response
         from google.auth.transport.requests import AuthorizedSession
 
         count(KIND, CALL)
         with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
-            answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.reads)
+            answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.read_s)
             if answer.status_code >= _BAD:
                 raise from_http_response(answer)  # type: ignore[no-untyped-call]
             found: dict[str, Any] = answer.json()

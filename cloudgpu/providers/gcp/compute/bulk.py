@@ -25,7 +25,7 @@ def stop_many(gcp: Gcp, many: Sequence[str]) -> dict[str, CloudgpuError]:
 
     A look at all of them (a machine with local SSD is stopped by other words), and a call for each that runs.
     """
-    answers = _looked(gcp, many)
+    answers = _read_machines(gcp, many)
     refused = {id_: found for id_, found in answers.items() if isinstance(found, CloudgpuError)}
     there = {id_: found for id_, found in answers.items() if not isinstance(found, CloudgpuError)}
     asked = by_item(there, lambda id_: _stopped(gcp, id_, there[id_]), AT_ONCE)
@@ -48,13 +48,13 @@ def _stopped(gcp: Gcp, id: str, found: Raw) -> CloudgpuError | None:  # noqa: A0
 
 def get_many(gcp: Gcp, many: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
     """Return each machine now, or why not, by id: from one listing, and a call for each that it does not show."""
-    answers = _looked(gcp, many)
+    answers = _read_machines(gcp, many)
     found = [one for one in answers.values() if not isinstance(one, CloudgpuError)]
     seen = {one.id: one for one in instances(gcp, found)}
     return {id_: one if isinstance(one, CloudgpuError) else seen[id_] for id_, one in answers.items()}
 
 
-def _looked(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
+def _read_machines(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
     """Return what Google says of each, or why not. One alone is asked for itself."""
     answers: dict[str, Raw | CloudgpuError] = {}
     wanted = list(dict.fromkeys(many))

@@ -30,19 +30,19 @@ _CALL = "compute.instances.getGuestAttributes"
 _NOT_SAID, _NOT_THERE = "guest attribute", "/instances/"
 
 
-def said(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa: A002
+def read_attributes(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa: A002
     """Return what a machine has said under a path (`hostkeys/`), by key; nothing where it has not said anything yet.
 
     Raises InstanceNotFound. One call; a second one only where Google's 404 does not tell a silent machine from none.
     """
     zone, name = ids.machine(id)
     try:
-        found = gcp.ask(_CALL, zone, value=id, zone=zone, instance=name, queryPath=path)
+        found = gcp.call(_CALL, zone, value=id, zone=zone, instance=name, queryPath=path)
     except CloudgpuError as error:
         if not is_gone(error) or _NOT_THERE in error.message:
             raise
         if _NOT_SAID not in error.message.lower():
-            gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)
+            gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
         return {}
     items = found.get("queryValue", {}).get("items", ())
     if not items and found.get("variableValue"):  # a path that is a key's own
@@ -63,7 +63,7 @@ def activity(gcp: Gcp, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuEr
 
 
 def _last_active(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
-    text = said(gcp, id, f"{SPACE}/{KEY}").get(KEY, "").strip()
+    text = read_attributes(gcp, id, f"{SPACE}/{KEY}").get(KEY, "").strip()
     return datetime.fromtimestamp(int(text), UTC) if _SECONDS.fullmatch(text) else None
 
 
@@ -77,7 +77,7 @@ def host_keys(gcp: Gcp, id: str) -> list[str]:  # noqa: A002
 
     Raises InstanceNotFound.
     """
-    found = sorted(said(gcp, id, PATH).items())
+    found = sorted(read_attributes(gcp, id, PATH).items())
     return [f"{kind} {blob}" for kind, text in found if (blob := _blob(kind, text))]
 
 

@@ -25,7 +25,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.gcp import errors, ids, operations
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, body, request_id
-from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
+from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.network import firewall_rules as rules
@@ -56,7 +56,7 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
         raise
     except CloudgpuError as error:
         with suppress(CloudgpuError):  # what is left of it costs nothing, and orphans finds it
-            if isinstance(error, NoCapacity) or not _is_there(gcp, call, machine):
+            if isinstance(error, NoCapacity) or not _exists(gcp, call, machine):
                 _shut_again(gcp, call, machine)
         raise
     return listing.instances(gcp, [found])[0]
@@ -70,14 +70,14 @@ def _doors(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
         make_shared(gcp, attempt, call)
 
 
-def _is_there(gcp: Gcp, call: Call, machine: str) -> bool:
+def _exists(gcp: Gcp, call: Call, machine: str) -> bool:
     """Say whether there is a machine all the same: what refuses a second send says nothing of the first.
 
     Without its rules nobody could reach it. Raises what is said in place of an answer.
     """
     zone, name = ids.machine(machine)
     try:
-        gcp.ask("compute.instances.get", zone, value=machine, project=call.project, zone=zone, instance=name)
+        gcp.call("compute.instances.get", zone, value=machine, project=call.project, zone=zone, instance=name)
     except InstanceNotFound:
         return False
     return True
@@ -106,14 +106,14 @@ class _Sender:
             except ProviderUnavailable as error:
                 self._sends.unanswered(error)
             except CloudgpuError as error:
-                if self._sends.unsure or code_of(error) in THERE_ALREADY:
+                if self._sends.unsure or code_of(error) in ALREADY_EXISTS:
                     return self._made_before(error)
                 raise
             else:
                 return self._done(operation)
 
     def _sent(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._gcp.ask(
+        return self._gcp.call(
             ACTION,
             self._call.zone,
             value=self._call.zone,
@@ -136,10 +136,10 @@ class _Sender:
             )
         except CloudgpuError as error:  # nobody told how it ended: is there a machine?
             return self._made_before(error)
-        refused = errors.ended(done, self._gcp.context(ACTION, zone, zone))
+        refused = errors.operation_error(done, self._gcp.context(ACTION, zone, zone))
         if refused is not None:
             return self._failed(refused)
-        return self._looked()
+        return self._read_machine()
 
     def _failed(self, refused: CloudgpuError) -> Mapping[str, Any]:
         """Raise what an operation has failed with, in the words of a launch.
@@ -158,7 +158,7 @@ class _Sender:
             raise self._uncertain(refused)
         return found
 
-    def _looked(self) -> Mapping[str, Any]:
+    def _read_machine(self) -> Mapping[str, Any]:
         try:
             return self._found()
         except InstanceNotFound as error:  # made, and gone or not yet shown
@@ -168,7 +168,7 @@ class _Sender:
         zone = self._call.zone
         machine = ids.joined(zone, self._name)
         where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
-        answer = self._gcp.ask("compute.instances.get", zone, value=machine, **where)
+        answer = self._gcp.call("compute.instances.get", zone, value=machine, **where)
         return {"zone": zone, "name": self._name, **answer}
 
     def _made_before(self, error: CloudgpuError) -> Mapping[str, Any]:

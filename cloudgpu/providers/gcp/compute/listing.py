@@ -36,7 +36,7 @@ def raw(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
     """
     zone, name = ids.machine(id)
     gcp.launched_in.check(name, lambda: gcp.project)
-    return {"zone": zone, "name": name, **gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)}
+    return {"zone": zone, "name": name, **gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)}
 
 
 def listed(gcp: Gcp) -> Listing:

@@ -101,7 +101,7 @@ _RECALLED = {"e2-micro": "0.008376", "e2-small": "0.016751", "e2-medium": "0.033
 _AS_OF = datetime(2025, 1, 1, tzinfo=UTC)
 
 
-def places(gcp: Gcp, name: str) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
+def zones_with(gcp: Gcp, name: str) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
     """Return what Google says of a machine type in each zone that has it, and who did not answer. A call per page.
 
     One that has GPUs is left out: what they are called is the catalogue's to say.

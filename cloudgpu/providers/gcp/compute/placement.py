@@ -15,9 +15,9 @@ from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.market.availability import named_region
 from cloudgpu.providers.gcp.storage import images
-from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, ours
+from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, our_tags
 from cloudgpu.providers.gcp.storage.volumes import check_size, listed
-from cloudgpu.providers.shared.named_volumes import Data, agreed, nowhere, used, volume_named
+from cloudgpu.providers.shared.named_volumes import Data, check_location, nowhere, used, volume_named
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -39,14 +39,14 @@ def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementC
     region = _subnet_region(gcp, setup.network.subnet, requirements) if setup.network.subnet is not None else None
     if volume is not None:
         if region not in (None, ids.region_of(volume.zone)):
-            raise _apart(volume, str(setup.network.subnet), str(region))
+            raise _different_regions(volume, str(setup.network.subnet), str(region))
         return PlacementConstraint(
             ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} is in {volume.zone}"
         )
     return PlacementConstraint(region=region, why=f"the subnet {setup.network.subnet} is in {region}" if region else "")
 
 
-def _apart(volume: Data, subnet: str, region: str) -> InvalidRequest:
+def _different_regions(volume: Data, subnet: str, region: str) -> InvalidRequest:
     message = f"The subnet {subnet} is in {region}, and the volume {volume.name} is in {volume.zone}."
     remedy = "Leave one of them out, or name a subnet of the volume's region."
     return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
@@ -81,7 +81,7 @@ def _volumes(gcp: Gcp) -> list[Data]:
 
 def _data(found: Mapping[str, Any]) -> Data:
     size, zone = int(found.get("sizeGb", 0)), ids.last(found["zone"])
-    return Data(ours(found)[TAG_VOLUME], found["name"], zone, size, machine_of(found.get("users", ())))
+    return Data(our_tags(found)[TAG_VOLUME], found["name"], zone, size, machine_of(found.get("users", ())))
 
 
 def _volume(gcp: Gcp, wanted: Volume, requirements: Requirements) -> Data | None:
@@ -93,7 +93,7 @@ def _subnet_region(gcp: Gcp, named: str, requirements: Requirements) -> str | No
     """Return the region of a subnet; None where the region that is meant does not have it: resolving says so."""
     wished, whole = named_region(gcp, requirements), SUBNET.fullmatch(named)
     if whole is not None:
-        return agreed("subnet", named, whole[1], wished, "--region")
+        return check_location("subnet", named, whole[1], wished, "--region")
     if wished is not None:
         return wished
     found, silent = aggregated(gcp, "subnetworks")

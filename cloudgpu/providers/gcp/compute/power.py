@@ -23,7 +23,7 @@ from cloudgpu.providers.gcp.error_codes import STALE
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.storage.resources import changed
-from cloudgpu.providers.shared.calls import again
+from cloudgpu.providers.shared.calls import retry
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -53,7 +53,7 @@ def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
     if found is None and keep_disk:
         return
     if found is not None and found.get("deletionProtection"):  # neither its disk nor its rules are touched
-        raise errors.protected(gcp.context(errors.DELETE, ids.machine(id)[0], id))
+        raise errors.protected_from_deletion(gcp.context(errors.DELETE, ids.machine(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
         if found is not None:
             _mark_disk(gcp, id, found, goes=not keep_disk)
@@ -144,7 +144,7 @@ def interrupt(gcp: Gcp, id: str) -> datetime:  # noqa: A002
 
 def _ask(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # noqa: A002
     zone, name = ids.machine(id)
-    return gcp.ask(f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
+    return gcp.call(f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
 
 
 READ_INSIDE = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
@@ -159,7 +159,7 @@ def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     if not tags:
         ids.machine(id)
         return
-    again(
+    retry(
         lambda: _set(gcp, id, raw(gcp, id), tags),
         TRIES,
         after=lambda error: code_of(error) == STALE,

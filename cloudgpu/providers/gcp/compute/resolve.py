@@ -40,7 +40,7 @@ class _Found:
     """What the look-ups found."""
 
     choice: Choice
-    place: network.NetworkPlacement
+    network_placement: network.NetworkPlacement
     callers: Mapping[str, str]
     risks: Sequence[str]  # who can connect beside them
     unchecked: Sequence[str]  # what could not be asked
@@ -55,7 +55,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     """
     notes = by_their_rules(request, "firewall rules for that tag have")
     wanted = named(item.instance_type)
-    found = _looked_up(gcp, request, item, wanted)
+    found = _look_up(gcp, request, item, wanted)
     image = found.choice.image
     shielded = image.shielded and image.machine != "arm64"  # whether Arm machines take it is unverified
     call = Call(
@@ -65,8 +65,8 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         image=image.id,
         disk_gb=_disk_gb(request, image),
         disk_type=disk_type(wanted.machine_type),
-        network=found.place.network,
-        subnet=found.place.subnet,
+        network=found.network_placement.network,
+        subnet=found.network_placement.subnet,
         callers=found.callers,
         ssh_port=gcp.options.ssh_port,
         accelerator=wanted.accelerator if wanted.attached else "",
@@ -94,12 +94,12 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     )
 
 
-def _looked_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape) -> _Found:
+def _look_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape) -> _Found:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
         offered = pool.submit(_check_offered, gcp, item, wanted)
         choice = pool.submit(images.chosen, gcp, item, setup.image, request.template)
-        placement = pool.submit(_place, gcp, request, item)
+        placement = pool.submit(_network_placement, gcp, request, item)
         quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market, nodes)
         volume = pool.submit(data_volume, gcp, item, setup.volume)
         unasked = offered.result()  # the first fault in this order is said, whichever came first
@@ -114,7 +114,7 @@ def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
     """
     kind = wanted.machine_type
     try:
-        gcp.ask("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
+        gcp.call("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
     except CloudgpuError as error:
         if not is_gone(error):
             return [f"whether {item.zone} has {kind} could not be asked: {error.message}"]
@@ -123,13 +123,13 @@ def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
     return []
 
 
-def _place(
+def _network_placement(
     gcp: Gcp, request: LaunchRequest, item: Available
 ) -> tuple[network.NetworkPlacement, Mapping[str, str], list[str]]:
     """Return where it hangs, who may connect, and who can beside that."""
     wanted = request.setup.network
-    found = network.place(gcp, item.region, wanted)
-    callers = network.callers(gcp, item.region, found, wanted)
+    found = network.placement(gcp, item.region, wanted)
+    callers = network.ssh_sources(gcp, item.region, found, wanted)
     return found, callers, [] if wanted.security_group is not None else _risks(gcp, found.network)
 
 
@@ -142,7 +142,7 @@ def _risks(gcp: Gcp, network: str) -> list[str]:
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="Google")
+    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Google")
 
 
 def _guards() -> tuple[str, ...]:

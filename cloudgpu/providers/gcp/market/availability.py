@@ -122,7 +122,7 @@ def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | Non
     known = [one.name for one in types(KIND)]
     if name in known:
         return Availability(())
-    found, silent = unlisted.places(gcp, name) if requirements.gpu is None and NAME.fullmatch(name) else ([], ())
+    found, silent = unlisted.zones_with(gcp, name) if requirements.gpu is None and NAME.fullmatch(name) else ([], ())
     if found or silent:
         here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), requirements, region)]
         gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, requirements, region))

@@ -119,8 +119,8 @@ def _quota(gcp: Gcp, region: str, one: ListedQuota, limits: tuple[float, float] 
 def _limits_of(gcp: Gcp, region: str) -> Limits:
     """Return what the region and the project say of their limits, side by side."""
     with Pool(2) as pool:
-        here = pool.submit(gcp.ask, "compute.regions.get", region, value=region, region=region)
-        everywhere = pool.submit(gcp.ask, "compute.projects.get")
+        here = pool.submit(gcp.call, "compute.regions.get", region, value=region, region=region)
+        everywhere = pool.submit(gcp.call, "compute.projects.get")
         return dict([*read(here.result()), *read(everywhere.result())])
 
 

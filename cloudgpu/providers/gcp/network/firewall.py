@@ -11,12 +11,12 @@ from cloudgpu.providers.gcp import operations
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
 from cloudgpu.providers.gcp.compute.translate import labels_of
-from cloudgpu.providers.gcp.error_codes import NOT_READY, THERE_ALREADY
+from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS, NOT_READY
 from cloudgpu.providers.gcp.errors import code_of, is_gone
 from cloudgpu.providers.gcp.network import firewall_rules as rules
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
 from cloudgpu.providers.gcp.network.network import partial
-from cloudgpu.providers.shared.calls import again
+from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.rules import Opening
 
 if TYPE_CHECKING:
@@ -118,13 +118,13 @@ def remove(gcp: Gcp, project: str, name: str) -> None:
     """Take a rule away and wait until it is gone; one that is not there is no error."""
     operation = forget(gcp, project, name)
     if operation is not None:
-        operations.finished(gcp, operation, action="compute.firewalls.delete", value=name, project=project or None)
+        operations.wait_for(gcp, operation, action="compute.firewalls.delete", value=name, project=project or None)
 
 
 def forget(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     """Ask to take a rule away; return the operation, None where there is none or it is going already. Does not wait."""
     try:
-        return gcp.ask("compute.firewalls.delete", value=name, firewall=name, **_in(project))
+        return gcp.call("compute.firewalls.delete", value=name, firewall=name, **_in(project))
     except InvalidRequest as error:
         if is_gone(error) or code_of(error) in NOT_READY:
             return None
@@ -144,7 +144,7 @@ def network_of(machine: Mapping[str, Any]) -> str:
 def found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     """Return a rule as Google tells of it; None where there is none of this name. One call."""
     try:
-        return gcp.ask("compute.firewalls.get", value=name, firewall=name, **_in(project))
+        return gcp.call("compute.firewalls.get", value=name, firewall=name, **_in(project))
     except InvalidRequest as error:
         if is_gone(error):
             return None
@@ -153,7 +153,7 @@ def found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
 
 def written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
-    again(
+    retry(
         lambda: _made_or_patched(gcp, project, wanted),
         TRIES,
         after=lambda error: code_of(error) in NOT_READY or (is_gone(error) and "/firewalls/" in error.message),
@@ -164,18 +164,18 @@ def written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
 def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
     try:
-        asked = gcp.ask("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
-        operations.finished(gcp, asked, action="compute.firewalls.insert", value=name, project=project or None)
+        asked = gcp.call("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
+        operations.wait_for(gcp, asked, action="compute.firewalls.insert", value=name, project=project or None)
     except InvalidRequest as error:
-        if code_of(error) not in THERE_ALREADY:
+        if code_of(error) not in ALREADY_EXISTS:
             raise
         _patched(gcp, project, wanted)
 
 
 def _patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
-    asked = gcp.ask("compute.firewalls.patch", value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
-    operations.finished(gcp, asked, action="compute.firewalls.patch", value=name, project=project or None)
+    sent = gcp.call("compute.firewalls.patch", value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
+    operations.wait_for(gcp, sent, action="compute.firewalls.patch", value=name, project=project or None)
 
 
 def _in(project: str) -> dict[str, Any]:

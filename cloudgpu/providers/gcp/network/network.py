@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.shared.rules import callers as callers_of
+from cloudgpu.providers.shared.rules import ssh_sources as callers_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Network
@@ -31,7 +31,7 @@ class NetworkPlacement:
     subnet: str = ""
 
 
-def place(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
+def placement(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
     """Return where in the network a machine of a region is put: `--subnet`, else the account's network. One call.
 
     Raises InvalidRequest for a network or a subnet that is not there, and where it is not clear which subnet is meant.
@@ -40,19 +40,19 @@ def place(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
         message = f"{wanted.security_group!r} is not a network tag of Google Cloud's."
         remedy = "Name the tag by which your firewall rules know the machine."
         raise InvalidRequest(message, field="--security-group", value=wanted.security_group, next=remedy)
-    return _named(gcp, region, wanted.subnet) if wanted.subnet else _usual(gcp, region)
+    return _named(gcp, region, wanted.subnet) if wanted.subnet else _default_placement(gcp, region)
 
 
-def callers(gcp: Gcp, region: str, there: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
+def ssh_sources(gcp: Gcp, region: str, placed: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
     """Return who may open SSH, by label; where nobody is named it is the subnet itself, whose range is looked up."""
     if wanted.security_group is not None:
         return {}
     if wanted.ssh_from:
         return callers_of(wanted, "")
-    if not there.subnet:
-        message = f"{ids.last(there.network)} has no subnet in {region} whose machines could reach this one."
+    if not placed.subnet:
+        message = f"{ids.last(placed.network)} has no subnet in {region} whose machines could reach this one."
         raise InvalidRequest(message, field="--subnet", value=None, next="Name a subnet: --subnet NAME")
-    return callers_of(wanted, _subnet(gcp, region, there.subnet)["ipCidrRange"])
+    return callers_of(wanted, _subnet(gcp, region, placed.subnet)["ipCidrRange"])
 
 
 def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
@@ -72,7 +72,7 @@ def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
 def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
     name, project = ids.last(whole), whole.split("/")[1]
     try:
-        return gcp.ask("compute.subnetworks.get", region, value=name, project=project, region=region, subnetwork=name)
+        return gcp.call("compute.subnetworks.get", region, value=name, project=project, region=region, subnetwork=name)
     except InvalidRequest as error:
         if not is_gone(error):
             raise
@@ -81,7 +81,7 @@ def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
         raise InvalidRequest(message, field="--subnet", value=name, next=remedy) from error
 
 
-def _usual(gcp: Gcp, region: str) -> NetworkPlacement:
+def _default_placement(gcp: Gcp, region: str) -> NetworkPlacement:
     """Return the place in the account's network: its only subnet in the region, or that which Google chooses."""
     name = gcp.options.network
     found = _network(gcp, name)
@@ -99,7 +99,7 @@ def _usual(gcp: Gcp, region: str) -> NetworkPlacement:
 
 def _network(gcp: Gcp, name: str) -> dict[str, Any]:
     try:
-        return gcp.ask("compute.networks.get", value=name, network=name)
+        return gcp.call("compute.networks.get", value=name, network=name)
     except InvalidRequest as error:
         if not is_gone(error):
             raise

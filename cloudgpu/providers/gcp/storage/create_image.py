@@ -17,11 +17,11 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute.translate import boot_disk
-from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
+from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
-from cloudgpu.providers.gcp.operations import finished
+from cloudgpu.providers.gcp.operations import wait_for
 from cloudgpu.providers.gcp.storage.disks import DISKS, image, remove
-from cloudgpu.providers.gcp.storage.resources import ours, split, unless_gone
+from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, split
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -38,15 +38,15 @@ def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str]) -> Pro
     What an earlier call made is found by its name, also when the source has gone meanwhile. Raises InstanceNotFound for
     a source that is not there, InvalidRequest for a name that something else bears, or an image that failed.
     """
-    own = google_name(name)
-    found = _named(gcp, own)
+    image_name = google_name(name)
+    found = _get_image(gcp, image_name)
     if found is None:
-        _begin(gcp, source, own, tags)
-        found = _named(gcp, own)
+        _start_image(gcp, source, image_name, tags)
+        found = _get_image(gcp, image_name)
     if found is None:  # somebody else has deleted it meanwhile
         message = f"The image {name} is being made and cannot be seen yet."
         raise ProviderUnavailable(message, field="image", value=name, next="Run: cloudgpu ls --refresh")
-    return _checked(gcp, found, name, tags)
+    return _image_resource(gcp, found, name, tags)
 
 
 def google_name(name: str) -> str:
@@ -57,12 +57,12 @@ def google_name(name: str) -> str:
     return f"{plain}-{digest('image', name)[:20]}"
 
 
-def _named(gcp: Gcp, own: str) -> Raw | None:
-    return unless_gone(lambda: gcp.ask(_GET, image=own, value=own))
+def _get_image(gcp: Gcp, image_name: str) -> Raw | None:
+    return if_found(lambda: gcp.call(_GET, image=image_name, value=image_name))
 
 
-def _checked(gcp: Gcp, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
-    if ours(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
+def _image_resource(gcp: Gcp, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
+    if our_tags(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
         message = f"The project has an image called {name} already, and it is not of this ledger."
         raise InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
     made = image(gcp, found)
@@ -73,46 +73,46 @@ def _checked(gcp: Gcp, found: Raw, name: str, tags: Mapping[str, str]) -> Provid
     raise InvalidRequest(message, field="image", value=name, next="Run it again.")
 
 
-def _begin(gcp: Gcp, source: str, own: str, tags: Mapping[str, str]) -> None:
+def _start_image(gcp: Gcp, source: str, image_name: str, tags: Mapping[str, str]) -> None:
     """Begin the image. Google makes one of a name once: what a lost call has begun is there already."""
-    disk, zone = _source(gcp, source)
+    disk, zone = _source_disk(gcp, source)
     request = {
-        "name": own,
+        "name": image_name,
         "sourceDisk": f"projects/{gcp.project}/zones/{zone}/disks/{disk}",
         "labels": dict(tags),
         "storageLocations": [ids.region_of(zone) or ""],
     }
     try:
-        begun = gcp.ask(_MAKE, value=source, imageResource=request, forceCreate=True)
+        begun = gcp.call(_MAKE, value=source, imageResource=request, forceCreate=True)
     except CloudgpuError as error:
-        if code_of(error) not in THERE_ALREADY:
+        if code_of(error) not in ALREADY_EXISTS:
             raise
         return
-    if _named(gcp, own) is None:  # it is shown once Google has looked at the disk, or never
-        finished(gcp, begun, action=_MAKE, value=source)
+    if _get_image(gcp, image_name) is None:  # it is shown once Google has looked at the disk, or never
+        wait_for(gcp, begun, action=_MAKE, value=source)
 
 
-def _source(gcp: Gcp, source: str) -> tuple[str, str]:
+def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
     """Return Google's name and the zone of the disk that is meant: a machine's system disk, or one that was left."""
     parts = split(source, DISKS)
     if parts is not None:
         return _free_disk(gcp, source, parts[0], parts[2]), parts[0]
     machine = ids.split(source)
     if machine is None:
-        raise _unknown(source)
+        raise _not_found(source)
     zone, name = machine
-    found = gcp.ask("compute.instances.get", zone, value=source, zone=zone, instance=name)
+    found = gcp.call("compute.instances.get", zone, value=source, zone=zone, instance=name)
     disk = boot_disk(found)
     if disk is None:
-        raise _unknown(source)
+        raise _not_found(source)
     return ids.last(disk["source"]), zone
 
 
 def _free_disk(gcp: Gcp, source: str, zone: str, name: str) -> str:
-    found = unless_gone(lambda: gcp.ask("compute.disks.get", zone, value=source, zone=zone, disk=name))
+    found = if_found(lambda: gcp.call("compute.disks.get", zone, value=source, zone=zone, disk=name))
     if found is None:
-        raise _unknown(source)
-    if TAG_VOLUME in ours(found):
+        raise _not_found(source)
+    if TAG_VOLUME in our_tags(found):
         message = f"{source} is a data volume: it holds no system to start from."
         raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
     return name
@@ -129,6 +129,6 @@ def end_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
     power.end(gcp, id, keep_disk=True)
 
 
-def _unknown(source: str) -> InstanceNotFound:
+def _not_found(source: str) -> InstanceNotFound:
     message = f"Google has no machine and no disk {source}."
     return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")

@@ -19,13 +19,13 @@ from cloudgpu.providers.gcp.storage.resources import (
     at,
     changed,
     checked,
+    if_found,
     joined,
     lacking,
     machine_of,
     missed,
-    ours,
-    place,
-    unless_gone,
+    our_tags,
+    scope_parameter,
 )
 from cloudgpu.providers.shared.calls import tried
 
@@ -78,23 +78,23 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
 
 def _disks(gcp: Gcp) -> Part:
     found, silent = aggregated(gcp, DISKS, filter=OURS)
-    return [disk(gcp, one) for one in found if _is_there(one)], silent
+    return [disk(gcp, one) for one in found if _exists(one)], silent
 
 
 def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], ProviderResource]) -> Part:
     pages = list(gcp.pages(f"compute.{sort}.list", filter=OURS))
     silent = {scope: why for page in pages for scope, why in lacking(gcp.account, page).items()}
-    found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _is_there(one)]
+    found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _exists(one)]
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
 
-def _is_there(found: Raw) -> bool:
-    return TAG_LEDGER in ours(found) and found.get("status") != "DELETING"
+def _exists(found: Raw) -> bool:
+    return TAG_LEDGER in our_tags(found) and found.get("status") != "DELETING"
 
 
 def disk(gcp: Gcp, found: Raw) -> ProviderResource:
     """Return a disk: a data disk where it bears a name of the user's, else a machine's system disk."""
-    tags, zone = ours(found), ids.last(found.get("zone", ""))
+    tags, zone = our_tags(found), ids.last(found.get("zone", ""))
     return _leftover(
         gcp,
         found,
@@ -145,17 +145,17 @@ def lies_in(found: Raw) -> str:
 
 
 def _kept(gcp: Gcp, found: Raw, sort: str, kind: Kind, **facts: Any) -> ProviderResource:
-    named = {"id": joined(GLOBAL, sort, found["name"]), "kind": kind, "name": ours(found).get(TAG_IMAGE, "")}
+    named = {"id": joined(GLOBAL, sort, found["name"]), "kind": kind, "name": our_tags(found).get(TAG_IMAGE, "")}
     return _leftover(gcp, found, **named, ready=found.get("status", "READY") == "READY", **facts)
 
 
 def _leftover(gcp: Gcp, found: Raw, **facts: Any) -> ProviderResource:
-    usual = {"zone": "", "made_at": at(found.get("creationTimestamp")), "tags": ours(found), **facts}
+    usual = {"zone": "", "made_at": at(found.get("creationTimestamp")), "tags": our_tags(found), **facts}
     return ProviderResource(provider=KIND, account=gcp.account, **usual)
 
 
 def remove(gcp: Gcp, resource: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
     scope, sort, name = checked(resource, _SORTS, "cloudgpu ls --refresh")
-    where = {**place(scope), _NAMES[sort]: name}
-    unless_gone(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))
+    where = {**scope_parameter(scope), _NAMES[sort]: name}
+    if_found(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))

@@ -20,7 +20,7 @@ from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.compute.machine_types import architecture
 from cloudgpu.providers.gcp.storage.create_image import google_name
 from cloudgpu.providers.gcp.storage.disks import OURS
-from cloudgpu.providers.gcp.storage.resources import ours, unless_gone
+from cloudgpu.providers.gcp.storage.resources import if_found, our_tags
 from cloudgpu.providers.shared.rules import has_driver, installed, wanted_images
 
 if TYPE_CHECKING:
@@ -134,13 +134,13 @@ def _none(wanted: Sequence[PublicImage]) -> InvalidRequest:
 
 def _of_family(gcp: Gcp, project: str, family: str) -> Image | None:
     return _seen(
-        unless_gone(lambda: gcp.ask("compute.images.getFromFamily", value=family, project=project, family=family)),
+        if_found(lambda: gcp.call("compute.images.getFromFamily", value=family, project=project, family=family)),
         project,
     )
 
 
 def _by_name(gcp: Gcp, project: str, name: str) -> Image | None:
-    return _seen(unless_gone(lambda: gcp.ask("compute.images.get", value=name, project=project, image=name)), project)
+    return _seen(if_found(lambda: gcp.call("compute.images.get", value=name, project=project, image=name)), project)
 
 
 def _seen(found: Mapping[str, Any] | None, project: str) -> Image | None:
@@ -155,7 +155,7 @@ def _seen(found: Mapping[str, Any] | None, project: str) -> Image | None:
         status=found.get("status", "READY"),
         words=" ".join(words).lower(),
         shielded=any(one.get("type") == "UEFI_COMPATIBLE" for one in found.get("guestOsFeatures", ())),
-        tags=ours(found),
+        tags=our_tags(found),
     )
 
 
@@ -206,8 +206,8 @@ def _named(gcp: Gcp, named: str) -> Image | None:
 def _saved(gcp: Gcp, named: str) -> Image | None:
     """Return the newest image that was saved under this name: its label has it, for Google it is longer."""
     pages = gcp.pages("compute.images.list", filter=OURS)
-    there = [one for page in pages for one in page.get("items", ()) if ours(one).get(TAG_IMAGE) == named]
-    mine = [one for one in there if gcp.ledger in ("", ours(one).get(TAG_LEDGER))]
+    there = [one for page in pages for one in page.get("items", ()) if our_tags(one).get(TAG_IMAGE) == named]
+    mine = [one for one in there if gcp.ledger in ("", our_tags(one).get(TAG_LEDGER))]
     return _seen(max(mine, key=lambda one: str(one.get("creationTimestamp")), default=None), gcp.project)
 
 

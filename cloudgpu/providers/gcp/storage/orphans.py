@@ -26,12 +26,12 @@ from cloudgpu.providers.gcp.storage.resources import (
     at,
     changed,
     checked,
+    if_found,
     joined,
     machine_of,
     missed,
-    ours,
-    place,
-    unless_gone,
+    our_tags,
+    scope_parameter,
 )
 from cloudgpu.providers.shared.calls import tried
 
@@ -118,7 +118,7 @@ def _inside(gcp: Gcp, found: Inside, user: str | None) -> ProviderResource:
 
 def _addresses(gcp: Gcp) -> Part:
     found, silent = aggregated(gcp, ADDRESSES, filter=OURS)
-    return [_address(gcp, one) for one in found if TAG_LEDGER in ours(one)], silent
+    return [_address(gcp, one) for one in found if TAG_LEDGER in our_tags(one)], silent
 
 
 def _address(gcp: Gcp, found: Raw) -> ProviderResource:
@@ -133,7 +133,7 @@ def _address(gcp: Gcp, found: Raw) -> ProviderResource:
         name=found.get("address", ""),
         size_gb=1,
         stored_as=STORED_AS,
-        tags=ours(found),
+        tags=our_tags(found),
         made_at=at(found.get("creationTimestamp")),
         attached_to=_user(found.get("users", ())),
     )
@@ -150,9 +150,9 @@ def remove(gcp: Gcp, orphan: ProviderResource) -> None:
     if sort == FIREWALLS:
         _remove_rule(gcp, orphan, name)
         return
-    service = ADDRESSES if place(scope) else "globalAddresses"
-    parameters = {**place(scope), "address": name}
-    unless_gone(lambda: changed(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
+    service = ADDRESSES if scope_parameter(scope) else "globalAddresses"
+    parameters = {**scope_parameter(scope), "address": name}
+    if_found(lambda: changed(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
 
 
 def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:

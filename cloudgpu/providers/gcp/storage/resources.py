@@ -16,7 +16,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.gcp.operations import finished
+from cloudgpu.providers.gcp.operations import wait_for
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -51,14 +51,14 @@ def checked(resource: ProviderResource, sorts: Mapping[Kind, tuple[str, ...]], s
     return found
 
 
-def place(scope: str) -> dict[str, str]:
+def scope_parameter(scope: str) -> dict[str, str]:
     """Return the parameter of a call that says where a thing lies: none for what is global."""
     if scope == GLOBAL:
         return {}
     return {"zone": scope} if ids.region_of(scope) else {"region": scope}
 
 
-def ours(found: Raw) -> dict[str, str]:
+def our_tags(found: Raw) -> dict[str, str]:
     """Return the labels that are ours."""
     return {key: value for key, value in found.get("labels", {}).items() if key.startswith(TAG_PREFIX)}
 
@@ -117,10 +117,10 @@ def _counts(gcp: Gcp, scope: str, region: str | None) -> bool:
 
 def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **parameters: Any) -> Raw:
     """Make a change and return its operation once that is done. Raises what it failed with."""
-    return finished(gcp, gcp.ask(action, where, value=value, **parameters), action=action, value=value)
+    return wait_for(gcp, gcp.call(action, where, value=value, **parameters), action=action, value=value)
 
 
-def unless_gone(call: Callable[[], Answer]) -> Answer | None:
+def if_found(call: Callable[[], Answer]) -> Answer | None:
     """Return what a call returns; None where Google answers that what it is about is not there."""
     try:
         return call()

@@ -12,10 +12,10 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
+from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage.disks import DISKS, OURS, disk
-from cloudgpu.providers.gcp.storage.resources import aggregated, changed, machine_of, missed, ours
+from cloudgpu.providers.gcp.storage.resources import aggregated, changed, machine_of, missed, our_tags
 from cloudgpu.providers.shared.named_volumes import check_volume_size, lying_in, size_to_make, used
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     to be said.
     """
     zone, name = ids.machine(id)
-    machine = gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)
+    machine = gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
     named = {**tags, TAG_VOLUME: volume.name}
     found = _found(gcp, zone, volume, named) or _made(
         gcp, zone, volume, named, disk_type(ids.last(machine["machineType"]))
@@ -43,7 +43,7 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
         raise used(volume, str(user))
     if user is None:
         _attach(gcp, id, found, volume)
-        found = _look(gcp, zone, found["name"])
+        found = _read_disk(gcp, zone, found["name"])
     return disk(gcp, found)
 
 
@@ -57,13 +57,13 @@ def listed(gcp: Gcp, ledger: str) -> list[Raw]:
     if silent:
         message = f"{silent[0].scope} did not say which volumes it has: {silent[0].why}"
         raise ProviderUnavailable(message, field="--volume", value=silent[0].scope, next="Run it again.")
-    there = (one for one in found if TAG_VOLUME in ours(one) and one.get("status") not in ("DELETING", "FAILED"))
-    return [one for one in there if ledger in ("", ours(one).get(TAG_LEDGER))]
+    there = (one for one in found if TAG_VOLUME in our_tags(one) and one.get("status") not in ("DELETING", "FAILED"))
+    return [one for one in there if ledger in ("", our_tags(one).get(TAG_LEDGER))]
 
 
 def _found(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
-    there = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if ours(one)[TAG_VOLUME] == volume.name]
+    there = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
     return lying_in(zone, there, lambda one: ids.last(one["zone"]), "name", volume)
 
 
@@ -79,9 +79,9 @@ def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: st
     try:
         changed(gcp, "compute.disks.insert", zone, value=volume.name, zone=zone, diskResource=request)
     except CloudgpuError as error:
-        if code_of(error) not in THERE_ALREADY:
+        if code_of(error) not in ALREADY_EXISTS:
             raise
-    return _look(gcp, zone, name)
+    return _read_disk(gcp, zone, name)
 
 
 def own_name(ledger: str, volume: str) -> str:
@@ -89,8 +89,8 @@ def own_name(ledger: str, volume: str) -> str:
     return f"cg-{volume}-{digest('volume', ledger, volume)[:12]}"
 
 
-def _look(gcp: Gcp, zone: str, name: str) -> Raw:
-    return gcp.ask("compute.disks.get", zone, value=name, zone=zone, disk=name)
+def _read_disk(gcp: Gcp, zone: str, name: str) -> Raw:
+    return gcp.call("compute.disks.get", zone, value=name, zone=zone, disk=name)
 
 
 def _attach(gcp: Gcp, id: str, found: Raw, volume: Volume) -> None:  # noqa: A002

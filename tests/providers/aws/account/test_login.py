@@ -152,5 +152,5 @@ def test_a_login_that_a_busy_sign_in_service_does_not_renew_is_not_told_as_expir
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setattr(SSOTokenProvider, "_SSO_TOKEN_CACHE_DIR", str(tmp_path / ".aws" / "sso" / "cache"))
     aws = Aws(ProviderSettings("aws", {"profile": "lab"}, tmp_path, lambda: AT, lambda _: None, "ledger"))
-    with pytest.raises(ProviderUnavailable, match="sign-in service answered with 503"), aws.said("X", "us-east-1"):
+    with pytest.raises(ProviderUnavailable, match="sign-in service answered with 503"), aws.calling("X", "us-east-1"):
         aws.ec2("us-east-1").describe_instances()

@@ -11,7 +11,7 @@ from cloudgpu.providers.abilities import Reachable
 from cloudgpu.providers.aws.network.security_group import LONGEST, Changes, Rule, changes, description, rules
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.shared.rules import callers
+from cloudgpu.providers.shared.rules import ssh_sources
 from cloudgpu.testing import ManualClock
 
 HOME, CAFE, LAB = "203.0.113.7/32", "198.51.100.4/32", "192.0.2.0/24"
@@ -208,7 +208,7 @@ def test_changes_are_what_leads_from_one_to_the_other_and_no_more():
 
 
 def test_a_launch_names_who_may_open_ssh_or_the_network_itself():
-    assert callers(Network(ssh_from=(HOME,)), "172.31.0.0/16") == {"caller": HOME}
-    assert callers(Network(ssh_from=(HOME, LAB)), "172.31.0.0/16") == {"caller": HOME, "caller-2": LAB}
-    assert callers(Network(public_ip=False, jump="bastion"), "172.31.0.0/16") == {"inside": "172.31.0.0/16"}
+    assert ssh_sources(Network(ssh_from=(HOME,)), "172.31.0.0/16") == {"caller": HOME}
+    assert ssh_sources(Network(ssh_from=(HOME, LAB)), "172.31.0.0/16") == {"caller": HOME, "caller-2": LAB}
+    assert ssh_sources(Network(public_ip=False, jump="bastion"), "172.31.0.0/16") == {"inside": "172.31.0.0/16"}
     assert rules({}) == ()

@@ -11,7 +11,7 @@ ADA = BudgetAlert(Money.usd("300"), ("ada@example.org",))
 
 def test_a_budget_is_as_it_was_set_last_and_keeps_the_month_in_which_it_began(account, azure_arm):
     azure = account()
-    assert backstop.look(azure) is None
+    assert backstop.read_alert(azure) is None
     backstop.make(azure, ADA)
     (first,) = azure_arm.model.budgets.values()
     began = first["properties"]["timePeriod"]
@@ -19,12 +19,12 @@ def test_a_budget_is_as_it_was_set_last_and_keeps_the_month_in_which_it_began(ac
     two = BudgetAlert(Money.usd("49.99"), ("ada@example.org", "lab@example.org"))
     for _ in range(2):
         backstop.make(azure, two)
-        assert backstop.look(azure) == two
+        assert backstop.read_alert(azure) == two
     (now,) = azure_arm.model.budgets.values()
     assert now["properties"]["timePeriod"]["startDate"] == began["startDate"]
     for _ in range(2):
         backstop.remove(azure)
-    assert backstop.look(azure) is None
+    assert backstop.read_alert(azure) is None
 
 
 def test_a_budget_that_somebody_changed_names_nobody(account, azure_arm):
@@ -32,4 +32,4 @@ def test_a_budget_that_somebody_changed_names_nobody(account, azure_arm):
     backstop.make(azure, ADA)
     (made,) = azure_arm.model.budgets.values()
     made["properties"]["notifications"].popitem()
-    assert backstop.look(azure) == BudgetAlert(Money.usd("300"), ())
+    assert backstop.read_alert(azure) == BudgetAlert(Money.usd("300"), ())

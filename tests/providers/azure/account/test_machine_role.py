@@ -23,7 +23,7 @@ def with_role(account):
     """Return an account whose settings name the role, which is made."""
     azure = account()
     role.make(azure, DOCUMENT)
-    return account(**role.look(azure, DOCUMENT).options)
+    return account(**role.read_role(azure, DOCUMENT).options)
 
 
 def give(azure, server, id_=ID):
@@ -35,11 +35,11 @@ def give(azure, server, id_=ID):
 @pytest.mark.soak
 def test_the_role_is_made_once_as_its_document_says_and_taken_away(account, azure_arm):
     azure = account()
-    (before,) = role.look(azure, DOCUMENT).parts
+    (before,) = role.read_role(azure, DOCUMENT).parts
     assert (before.there, before.ours) == (False, True)
     for _ in range(2):
         role.make(azure, DOCUMENT)
-    found = role.look(azure, DOCUMENT)
+    found = role.read_role(azure, DOCUMENT)
     assert all(part.there and part.ours for part in found.parts)
     assert SUBSCRIPTION in found.where
     (definition,) = azure_arm.model.definitions.values()
@@ -47,15 +47,15 @@ def test_the_role_is_made_once_as_its_document_says_and_taken_away(account, azur
     assert definition.facts["assignableScopes"] == [f"/subscriptions/{SUBSCRIPTION}"]
     for _ in range(2):
         role.remove(azure)
-    assert not role.look(azure, DOCUMENT).parts[0].there
+    assert not role.read_role(azure, DOCUMENT).parts[0].there
 
 
 def test_a_role_that_allows_something_else_is_put_right(account):
     azure = account()
     role.make(azure, DOCUMENT.replace("deallocate/action", "start/action"))
-    assert not role.look(azure, DOCUMENT).parts[0].there
+    assert not role.read_role(azure, DOCUMENT).parts[0].there
     role.make(azure, DOCUMENT)
-    assert role.look(azure, DOCUMENT).parts[0].there
+    assert role.read_role(azure, DOCUMENT).parts[0].there
 
 
 def test_somebody_elses_role_of_this_name_is_never_touched(account, sdk):
@@ -63,7 +63,7 @@ def test_somebody_elses_role_of_this_name_is_never_touched(account, sdk):
     body = {"properties": {"roleName": role.name(azure), "permissions": [{"actions": ["*"]}]}}
     theirs = "99999999-0000-4000-8000-000000000000"
     sdk.authorization.role_definitions.create_or_update(role.scope(azure), theirs, role._definition(body["properties"]))
-    assert not role.look(azure, DOCUMENT).parts[0].ours
+    assert not role.read_role(azure, DOCUMENT).parts[0].ours
     with pytest.raises(InvalidRequest, match="did not create"):
         role.make(azure, DOCUMENT)
 

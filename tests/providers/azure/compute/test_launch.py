@@ -299,12 +299,12 @@ def test_a_replay_waits_for_a_machine_that_is_being_made_and_says_what_becomes_o
 
 def test_a_deletion_whose_answer_names_no_operation_is_followed_by_the_group_itself(azure_arm, provider, monkeypatch):
     """The SDK takes such an answer for the end; the disk of the failed launch is billed until the group is gone."""
-    waited = launch.finished
+    waited = launch.complete
 
-    def finished(azure, action, begin, **how):
+    def complete(azure, action, begin, **how):
         return begin(False) if action == groups.DELETE else waited(azure, action, begin, **how)
 
-    monkeypatch.setattr(launch, "finished", finished)
+    monkeypatch.setattr(launch, "complete", complete)
     azure_arm.dwell(group=60)
     azure_arm.stockout(times=1)
     with pytest.raises(NoCapacity):

@@ -1,4 +1,4 @@
-"""Whether the ledger's lines, its head record and the clock agree, each disagreement as one sentence."""
+"""Whether the ledger's lines, its head record and the clock agree; each disagreement is one sentence."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Verification
     from cloudgpu.ledger.log.sql import Connection
 
-AHEAD = timedelta(minutes=5)  # how far two honest clocks may differ
+MAX_CLOCK_SKEW = timedelta(minutes=5)  # how far two honest clocks may differ
 
-_FROM_THE_FUTURE = """
+_LINES_IN_THE_FUTURE = """
 SELECT max(recorded_at) FROM line WHERE recorded_at > ?
 AND seq >= coalesce((SELECT max(seq) FROM line WHERE subject = 'ledger' AND kind = 'ledger_settled'), 0)"""
 
 
-def of_missing(location: str, record: Record) -> str | None:
-    """Return what is wrong where there is no ledger and yet a head record; None without one."""
+def check_missing(location: str, record: Record) -> str | None:
+    """Return a sentence where there is a head record and no ledger; None without a head record."""
     if record is None:
         return None
     had = f"says that it had {record.seq} lines" if isinstance(record, Head) else "is damaged"
     return f"The ledger {location} is missing or empty, and its head record {had}."
 
 
-def of_past(connection: Connection, location: str, record: Record) -> str | None:
-    """Return how the lines contradict its head record; one that lags behind is normal after a crash."""
+def check_head(connection: Connection, location: str, record: Record) -> str | None:
+    """Return how the lines contradict the head record, or None; a record that lags behind is normal after a crash."""
     if record is None:
         return None
     if isinstance(record, Unreadable):
@@ -45,17 +45,17 @@ def of_past(connection: Connection, location: str, record: Record) -> str | None
     return None
 
 
-def of_clock(connection: Connection, now: datetime) -> str | None:
-    """Return how the clock contradicts the lines since the ledger was last settled."""
-    (latest,) = connection.execute(_FROM_THE_FUTURE, (iso(now + AHEAD),)).fetchone()
+def check_clock(connection: Connection, now: datetime) -> str | None:
+    """Return how the clock contradicts the lines since the last `settle`, or None."""
+    (latest,) = connection.execute(_LINES_IN_THE_FUTURE, (iso(now + MAX_CLOCK_SKEW),)).fetchone()
     return latest and f"This machine's clock says {iso(now)}, and the ledger has a line recorded at {latest}."
 
 
-def undoubted_id(connection: Connection, location: str, record: Record, end: lines.End) -> str | None:
-    """Return the ledger's id for its next head record; None while a doubt stands, which more lines do not end."""
+def id_if_intact(connection: Connection, location: str, record: Record, end: lines.End) -> str | None:
+    """Return the ledger's id for its next head record; None while lines and head record disagree."""
     if isinstance(record, Head) and (record.seq, record.hash) == end[:2]:
         return record.ledger  # the chain begins with the id: what ends with this hash is this ledger
-    return lines.id_of(connection) if of_past(connection, location, record) is None else None
+    return lines.id_of(connection) if check_head(connection, location, record) is None else None
 
 
 def verification(connection: Connection, location: str, record: Record, missing_guards: list[str]) -> Verification:
@@ -67,8 +67,8 @@ def verification(connection: Connection, location: str, record: Record, missing_
     from cloudgpu.ledger.log.verify import walk
 
     count, last, broken = walk(lines.stored_lines(connection))
-    beside = [] if broken else differences(connection)
+    differing = [] if broken else differences(connection)
     broken += [f"The guard {name} was taken off or changed." for name in missing_guards]
-    doubt = of_past(connection, location, record)
-    faults = (*beside, *broken, *((doubt,) if doubt else ()))
-    return Verification(count, last, faults, rebuildable=bool(beside) and len(beside) == len(faults))
+    problem = check_head(connection, location, record)
+    problems = (*differing, *broken, *((problem,) if problem else ()))
+    return Verification(count, last, problems, rebuildable=bool(differing) and len(differing) == len(problems))

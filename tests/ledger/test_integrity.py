@@ -56,7 +56,7 @@ def restored_from_old_copy(again: Open, db: Path) -> SqliteLedger:
 
 def test_a_restored_old_copy_is_noticed(again: Open, db: Path) -> None:
     ledger = restored_from_old_copy(again, db)
-    assert "ends at line 3, and its head record knew line 5" in (ledger.suspect() or "")
+    assert "ends at line 3, and its head record knew line 5" in (ledger.integrity_problem() or "")
     assert any("ends at line 3" in fault for fault in ledger.verify().faults)
 
 
@@ -64,17 +64,17 @@ def test_stops_can_be_written_meanwhile_and_the_doubt_stays_however_many_they_ar
     ledger = restored_from_old_copy(again, db)
     for number in range(10, 16):
         assert ledger.append([note(number)])
-        assert again().suspect() is not None
-    assert "another line 5" in (again().suspect() or "")
+        assert again().integrity_problem() is not None
+    assert "another line 5" in (again().integrity_problem() or "")
 
 
 def test_a_settled_old_copy_is_doubted_no_more(again: Open, db: Path) -> None:
     ledger = restored_from_old_copy(again, db)
     line = ledger.settle("all accounts were asked")
     assert "ends at line 3" in line.body["found"]
-    assert (again().suspect(), again().verify().faults) == (None, ())
+    assert (again().integrity_problem(), again().verify().faults) == (None, ())
     again().append([note(9)])
-    assert (again().suspect(), again().head()[0]) == (None, 5)
+    assert (again().integrity_problem(), again().head()[0]) == (None, 5)
 
 
 @pytest.mark.parametrize("lost", ["gone", "emptied"])
@@ -84,7 +84,7 @@ def test_a_lost_file_is_not_silently_begun_anew(again: Open, db: Path, lost: str
     again()
     db.unlink() if lost == "gone" else db.write_bytes(b"")
     ledger = again()
-    assert "missing or empty" in (ledger.suspect() or "")
+    assert "missing or empty" in (ledger.integrity_problem() or "")
     assert (ledger.verify().lines, len(ledger.verify().faults)) == (0, 1)
     assert (ledger.id, ledger.head()) == (known, (0, "", ""))
     for attempt in (lambda: ledger.append([note(2)]), ledger.machines, lambda: list(ledger.events()), ledger.rebuild):
@@ -103,7 +103,7 @@ def test_settling_a_lost_ledger_makes_it_anew_under_its_old_id(again: Open, db: 
     assert (line.seq, line.body["why"]) == (2, "the file was lost")
     assert "missing" in line.body["found"]
     assert [event.body.get("ledger") for event in again().events()] == [known, None]
-    assert (again().id, again().suspect(), again().verify().faults) == (known, None, ())
+    assert (again().id, again().integrity_problem(), again().verify().faults) == (known, None, ())
     assert again().append([note(1)])
 
 
@@ -114,11 +114,11 @@ def test_another_ledgers_file_is_noticed(again: Open, db: Path, tmp_path: Path) 
     other.append([note(number) for number in range(5)])
     other.close()
     shutil.copy(tmp_path / "other" / "ledger.db", db)
-    assert "is not the ledger" in (again().suspect() or "")
+    assert "is not the ledger" in (again().integrity_problem() or "")
     again().append([note(9)])
-    assert "is not the ledger" in (again().suspect() or "")
+    assert "is not the ledger" in (again().integrity_problem() or "")
     again().settle("meant")
-    assert again().suspect() is None
+    assert again().integrity_problem() is None
 
 
 def test_a_head_record_that_lags_behind_is_normal_and_healed(again: Open, head: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_head_record_that_lags_behind_is_normal_and_healed(again: Open, head: 
     again().append([note(2)])
     new = head.read_bytes()
     head.write_bytes(old)  # what a crash between the commit and the head record leaves
-    assert (again().suspect(), again().verify().faults) == (None, ())
+    assert (again().integrity_problem(), again().verify().faults) == (None, ())
     again().append([])
     assert head.read_bytes() == new != old
 
@@ -135,7 +135,7 @@ def test_a_head_record_that_lags_behind_is_normal_and_healed(again: Open, head: 
 def test_a_head_record_that_is_gone_is_made_again(again: Open, head: Path) -> None:
     again().append([note(1)])
     head.unlink()
-    assert again().suspect() is None
+    assert again().integrity_problem() is None
     again().append([note(2)])
     assert b'"seq": 3' in head.read_bytes()
 
@@ -145,12 +145,12 @@ def test_a_head_record_that_is_none_is_doubted_until_it_is_settled(again: Open, 
     again().append([note(1)])
     whole = head.read_bytes()
     head.write_bytes(rubbish)
-    assert "head record" in (again().suspect() or "")
+    assert "head record" in (again().integrity_problem() or "")
     assert any("head record" in fault for fault in again().verify().faults)
     again().append([note(2)])
     assert head.read_bytes() == rubbish
     again().settle("looked")
-    assert again().suspect() is None
+    assert again().integrity_problem() is None
     assert len(head.read_bytes()) == len(whole)
 
 
@@ -162,7 +162,7 @@ def test_a_lost_file_and_a_damaged_head_record_together_are_settled_too(again: O
     with pytest.raises(LedgerUnavailable, match="damaged"):
         again().append([note(2)])
     again().settle("looked")
-    assert (again().suspect(), again().verify().faults) == (None, ())
+    assert (again().integrity_problem(), again().verify().faults) == (None, ())
 
 
 def test_the_head_record_is_written_before_append_returns(again: Open, head: Path) -> None:
