@@ -89,13 +89,9 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
         default,
         limit=parsing.limit_of(amount, paid_in, "--amount"),
         scope=scope,
-        thresholds=default.thresholds
-        if percents is None
-        else parsing.thresholds_of(percents.split(","), "--thresholds"),
+        thresholds=default.thresholds if texts is None else parsing.thresholds_of(texts.split(","), "--thresholds"),
         forecast=_forecast(options.forecast, default.forecast),
-        actions=default.actions
-        if options.action is None
-        else parsing.actions_of(options.action.split(","), "--action"),
+        actions=default.actions if actions is None else parsing.actions_of(actions.split(","), "--action"),
         tz=tz,
         zone=zone_of(tz),
         allow_override=options.allow_override,
