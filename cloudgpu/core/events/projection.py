@@ -246,8 +246,8 @@ def _requested(row: Record, line: Line) -> None:
     told.requested(row, line)
     row["launch_failed"] = row.get("launch_failed", False) or bool(line.body.get("failed"))
     if row["terminated_at"] is None:
-        row["pending_action"] = what
-    if what == "start":
+        row["pending_action"] = None if line.body.get("running") else what
+    if what == "start" and not line.body.get("running"):
         told.forget_warnings(row)
         row.pop("refused_action", None)
         _guard_anew(row, waived=bool(line.body.get("waived")))
