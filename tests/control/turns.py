@@ -28,7 +28,7 @@ class Turns:
 
     def __init__(self, first, then, kills=False):
         self.turns, self.kills = [(0, first), (1, then), (0, TO_THE_END), (1, TO_THE_END)], kills
-        self.alive, self.calls, self.said = set(), [0, 0], []
+        self.alive, self.calls, self.said, self.failed = set(), [0, 0], [], []
         self._changed, self._writing, self._threads = threading.Condition(), threading.local(), []
 
     def computer(self, number, session, true_clock, job):
@@ -38,12 +38,14 @@ class Turns:
         self._threads.append(threading.Thread(target=self._work, args=(number, session, job), daemon=True))
 
     def run(self):
-        """Let both work to their end."""
+        """Let both work to their end; raise the first error that nobody expected of either."""
         for thread in self._threads:
             thread.start()
         for thread in self._threads:
             thread.join(100)
             assert not thread.is_alive()
+        if self.failed:
+            raise self.failed[0]
 
     @property
     def now(self):
@@ -78,6 +80,8 @@ class Turns:
                 job(session)
             except CloudgpuError as error:  # the other was first, or is still at it
                 self.said.append(error)
+            except Exception as error:  # noqa: BLE001  (a test of its own shows any)
+                self.failed.append(error)
         with self._changed:
             self.alive.discard(number)
             self._changed.notify_all()

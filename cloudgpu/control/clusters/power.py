@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from cloudgpu.control.clusters.together import (
-    Act,
     ClusterResult,
     all_without_ledger,
     faults_in,
@@ -15,7 +15,7 @@ from cloudgpu.control.clusters.together import (
     workers_first,
 )
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.lifecycle.lifecycle import Ended, end_locked, lock_machine, stop_locked
+from cloudgpu.control.lifecycle.lifecycle import Ended, end_locked, lock_machine, stop_line, stop_locked
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
@@ -48,7 +48,7 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
         _check_may(session, machines, "stop")
         check_stop_all(machines)
         with lock_machine(session, machines[0]):
-            stopped = workers_first(session, machines, stopping(why))
+            stopped = stop_nodes(session, machines, why)
         clean_up_local_files(session)  # not under the lock: what is locked may still be made
         return stopped
 
@@ -56,14 +56,27 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
     return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
 
 
-def stopping(why: str) -> Act[Machine]:
-    """Return what stops one node under a lock that the caller holds, whether the ledger is there or not."""
-    return with_or_without_ledger(partial(_stopped, why=why), lambda one: f"{one.name} is {one.state} and not billed")
+def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[Machine | CloudgpuError]:
+    """Stop these nodes of a cluster under a lock that the caller holds, whether the ledger is there or not.
+
+    All that run are requested to stop in one write, before any is: the reaper finishes what a killed command leaves.
+    """
+    requested = frozenset[str]()
+    with suppress(CloudgpuError):  # then each node's own request is written, or kept aside
+        running = [one for one in reload_machines(session, machines) if one.billed and one.terminated_at is None]
+        session.ledger.append([stop_line(session, machine, why) for machine in running])
+        requested = frozenset(machine.id for machine in running)
+
+    def stopped(own: Session, machine: Machine) -> Machine:
+        return _stopped(own, machine, why=why, is_requested=machine.id in requested)
+
+    act = with_or_without_ledger(stopped, lambda one: f"{one.name} is {one.state} and not billed")
+    return workers_first(session, machines, act)
 
 
-def _stopped(session: Session, machine: Machine, *, why: str) -> Machine:
+def _stopped(session: Session, machine: Machine, *, why: str, is_requested: bool) -> Machine:
     try:
-        return stop_locked(session, machine, why=why)
+        return stop_locked(session, machine, why=why, is_requested=is_requested)
     except InstanceNotFound as gone:
         latest = session.ledger.machine(machine.id) or machine
         if latest.terminated_at is None:

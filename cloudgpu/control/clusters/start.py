@@ -7,10 +7,18 @@ from functools import partial
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
-from cloudgpu.control.clusters.power import check_stop_all, stopping
-from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, workers_first, worst_of
+from cloudgpu.control.clusters.power import check_stop_all, stop_nodes
+from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, worst_of
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
-from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, refresh_to_start, start_locked
+from cloudgpu.control.lifecycle.start import (
+    AWAKE,
+    admit_start,
+    check_start,
+    may_start,
+    refresh_to_start,
+    start_locked,
+    stops_taken_back,
+)
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
@@ -55,10 +63,12 @@ def start_all(
         with lock_machine(session, machines[0]):
             rows = _living_nodes(session, machines)
             asleep = [machine for machine in rows if machine.state not in AWAKE]
+            awake = [machine for machine in rows if machine.state in AWAKE]
             if asleep:
-                admit_start(session, asleep, lease, override, no_guard=no_guard)
+                admit_start(session, asleep, lease, override, no_guard=no_guard, awake=awake)
                 _refused_whole(session, rows, asleep, each(session, asleep, partial(_started, lease=lease)))
             else:
+                session.ledger.append(stops_taken_back(session, awake))
                 session.report(f"{name} runs already; extend makes its lease longer")
         if not wait:
             return ClusterResult(reload_machines(session, rows))
@@ -124,7 +134,7 @@ def _refused_whole(
     assert first is not None  # noqa: S101  (for the type checker: there is one)
     name = command_name(machines[0])
     session.report(f"{name}: {first.message} Stopping the nodes that have started")
-    unproved = faults_in(workers_first(session, asleep, stopping(_WHY)))
+    unproved = faults_in(stop_nodes(session, asleep, _WHY))
     ran = [machine.name for machine in machines if machine not in asleep]
     before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
     worst = worst_of(unproved)

@@ -46,13 +46,17 @@ def read_pauses(provider: Provider) -> tuple[float, ...]:
 
 def get_or_raise(session: Session, machine: Machine) -> Instance:
     """Return the machine as its provider describes it now; raise InstanceNotFound if it is gone."""
-    provider = session.provider_of(machine)
+    return get_repeatedly(session, session.provider_of(machine), not_none(machine.provider_id))
+
+
+def get_repeatedly(session: Session, provider: Provider, id: str) -> Instance:  # noqa: A002
+    """Return a machine of any ledger as `get_or_raise` does."""
     for pause in read_pauses(provider):
         try:
-            return provider.get(not_none(machine.provider_id))
+            return provider.get(id)
         except InstanceNotFound:
             session.pause(pause)
-    return provider.get(not_none(machine.provider_id))
+    return provider.get(id)
 
 
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
@@ -115,7 +119,7 @@ def request_until_confirmed(
         pause = min(2.0, pause * 1.5)
 
 
-def is_stopped(seen: Machine) -> bool:
+def is_stopped(seen: Machine | Instance) -> bool:
     """Say whether a machine costs no compute any more."""
     return not seen.billed and seen.state not in ("unknown", "pending")
 

@@ -197,7 +197,7 @@ class JobReconciler(JobObserver):
             self._append(self._ended(job, Step(JobAction.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
-        if job.waits is not None or job.deadline is not None:
+        if job.waits is not None or job.deadline is not None or any(one.nothing_made for one in job.attempts):
             note_machine(self.session, job, None)
         return None
 
@@ -332,12 +332,11 @@ class JobReconciler(JobObserver):
                 note_interruption(self.session, one, noticed_at(directory_of(self.session, job), attempt))
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
                 self._terminate_interrupted(job, machine)  # it may be long before the job gets another one
-        moved = attempt.move is not None and not step.interrupted
-        self._append(
-            lines.job_try_ended(
-                job.id, attempt.number, now, interrupted=step.interrupted, status=status, why=step.why, moved=moved
-            )
-        )
+        moved: lines.Also | None = "moved" if attempt.move is not None and not step.interrupted else None
+        also, of = "nothing_made" if step.nothing_made else moved, (job.id, attempt.number, now)
+        self._append(lines.job_try_ended(*of, interrupted=step.interrupted, status=status, why=step.why, also=also))
+        if step.nothing_made and len(job.attempts) > 1 and job.attempts[-2].nothing_made:
+            note_machine(self.session, the_job(self.session, job.id), f"{step.why[0].upper()}{step.why[1:]}.")
         self.remote = None
         return None
 

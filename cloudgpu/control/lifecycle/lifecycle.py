@@ -104,10 +104,13 @@ def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable
     return machine
 
 
-def stop_locked(session: Session, machine: Machine, *, why: str) -> Machine:
-    """Stop a machine that is not parked instead, as `stop` does, under a lock that the caller holds."""
+def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: bool = False) -> Machine:
+    """Stop a machine that is not parked instead, as `stop` does, under a lock that the caller holds.
+
+    `is_requested`: the caller has written the request, with those of other machines.
+    """
     with changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
-        machine = _stop(session, resolved_machine(session, machine), why)
+        machine = _stop(session, resolved_machine(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
 
@@ -130,7 +133,13 @@ def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
 
-def _stop(session: Session, machine: Machine, why: str) -> Machine:
+def stop_line(session: Session, machine: Machine, why: str) -> Draft:
+    """Return the line that is written before the stop of a machine is sent."""
+    who, now = by(session, machine, "stop"), not_before(machine, session.clock())
+    return requested("stop", machine.id, why, now, host=platform.node(), who=who)
+
+
+def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = False) -> Machine:
     latest = refresh(session, machine)
     if latest.terminated_at:
         raise ended_error(latest, session.clock())
@@ -141,8 +150,8 @@ def _stop(session: Session, machine: Machine, why: str) -> Machine:
         return latest
     session.report(f"{machine.name}: stopping")
     count_before_end(session, latest)
-    who, now = by(session, machine, "stop"), not_before(machine, session.clock())
-    session.ledger.append([requested("stop", machine.id, why, now, host=platform.node(), who=who)])
+    if not is_requested:
+        session.ledger.append([stop_line(session, machine, why)])
     try:
         latest = request_until_confirmed(
             session, latest, is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True

@@ -26,6 +26,7 @@ from cloudgpu.control.team.authorization import by, check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
+from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
@@ -33,6 +34,7 @@ from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, and_billed, command_name, not_none, scope_of_row
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.guards import needs_runs
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -123,16 +125,23 @@ def refresh_to_start(session: Session, machine: Machine) -> Machine:
 
 
 def admit_start(
-    session: Session, machines: Sequence[Machine], lease: Lease, override: str | None, *, no_guard: bool = False
+    session: Session,
+    machines: Sequence[Machine],
+    lease: Lease,
+    override: str | None,
+    *,
+    no_guard: bool = False,
+    awake: Sequence[Machine] = (),
 ) -> None:
     """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now.
 
-    Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one leaves
-    before the lease ends.
+    `awake` are other nodes of their cluster: a stop of them that is not done is taken back in the same write. Raises
+    InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one leaves before the
+    lease ends.
     """
     if not no_guard:
         check_start_guarded(session, machines)
-    wanted, lines = list[Machine](), list[Draft]()
+    wanted, lines = list[Machine](), stops_taken_back(session, awake)
     now = session.clock()
     for machine in machines:
         provider = pausable(session, machine)
@@ -163,6 +172,29 @@ def admit_start(
 
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
     append_if_admitted(session, decision, Remedy(until))
+
+
+def stops_taken_back(session: Session, awake: Sequence[Machine]) -> list[Draft]:
+    """Return the lines of a start for those of these machines, which run, whose stop was requested and is not done."""
+    return [
+        requested(
+            "start",
+            one.id,
+            "asked",
+            _after_its_stop(session, one),
+            host=platform.node(),
+            who=by(session, one, "start"),
+            running=True,
+        )
+        for one in awake
+        if one.pending_action == "stop"
+    ]
+
+
+def _after_its_stop(session: Session, machine: Machine) -> datetime:
+    """Return the time of now, or that of the stop that was requested, where another computer's clock is ahead."""
+    asked = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "stop_requested"]
+    return max([not_before(machine, session.clock()), *map(from_iso, asked)])
 
 
 def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import with_remedy
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, get_repeatedly, is_stopped
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
 from cloudgpu.control.team.authorization import authorization_of, by
@@ -119,16 +120,17 @@ def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], Non
     while True:
         try:
             if not arrived:
-                ask()
-                arrived = True
-            seen = provider.get(id)
+                with suppress(InstanceNotFound):  # then nothing was sent, and one 404 is no proof
+                    ask()
+                    arrived = True
+            seen = get_repeatedly(session, provider, id)
         except InstanceNotFound:
             return "terminated"
         except ProviderUnavailable as error:
             last = silence.record(error)
         else:
             last = f"it was last seen {seen.state}"
-            if not seen.billed:
+            if is_stopped(seen):
                 return str(seen.state)
         if session.clock() >= deadline or silence.end_round():
             raise ProviderUnavailable(f"Its stop was asked and is not proved: {last}", field="machine", value=id)

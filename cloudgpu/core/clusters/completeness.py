@@ -84,6 +84,19 @@ def lost_nodes(machines: Iterable[Machine]) -> list[Machine]:
     return [node for node in nodes if is_lost(node)] if any(node.billed and not is_lost(node) for node in nodes) else []
 
 
+def unfinished_stop(machines: Iterable[Machine]) -> str:
+    """Return which nodes of one cluster run on though their stop was requested, a clause; empty where none does."""
+    names = [
+        row.name
+        for row in machines
+        if row.pending_action == "stop" and row.billed and row.state != "stopping" and node_exists(row)
+    ]
+    if not names:
+        return ""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"the stop of {names[0]}{more} was requested and is not done"
+
+
 def has_run_before(machine: Machine) -> bool:
     """Say whether a machine was stopped or kept before it ran as it does now: it may hold somebody's work."""
     ended = any(use.end is not None for use in machine.open_usage)

@@ -247,9 +247,13 @@ class TerminateRequested(Requested):
 
 
 class StartRequested(Requested):
-    """Written before a start is asked; `waived`: with --no-guard, so that no run from outside guards it."""
+    """Written before a start is asked; `waived`: with --no-guard, so that no run from outside guards it.
+
+    `running`: it runs, and nothing is sent; a stop that was requested and is not done is taken back.
+    """
 
     waived: NotRequired[Literal[True]]
+    running: NotRequired[Literal[True]]
 
 
 class StartRefused(TypedDict):

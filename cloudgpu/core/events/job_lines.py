@@ -185,10 +185,13 @@ class JobMoveRequested(TypedDict):
     why: str
 
 
+Also = Literal["moved", "nothing_made"]
+
+
 class JobTryEnded(TypedDict):
     """An attempt is over and another one follows: its command failed, or its machine is gone (`interrupted`).
 
-    `moved`: its machine was ended for a job that continues elsewhere.
+    `moved`: its machine was ended for a job that continues elsewhere. `nothing_made`: its launch made no machine.
     """
 
     job: str
@@ -197,6 +200,7 @@ class JobTryEnded(TypedDict):
     status: int | None
     why: str
     moved: NotRequired[Literal[True]]
+    nothing_made: NotRequired[Literal[True]]
 
 
 class JobEnded(TypedDict):
@@ -368,12 +372,12 @@ def job_move_requested(
 
 
 def job_try_ended(
-    job: str, attempt: int, now: datetime, *, interrupted: bool, status: int | None, why: str, moved: bool = False
+    job: str, attempt: int, now: datetime, *, interrupted: bool, status: int | None, why: str, also: Also | None = None
 ) -> Draft:
     """Return the line that an attempt is over and another one follows."""
     body: JobTryEnded = {"job": job, "attempt": attempt, "interrupted": interrupted, "status": status, "why": why}
-    if moved:
-        body["moved"] = True
+    if also is not None:
+        body[also] = True
     return Draft("job_try_ended", SUBJECT, body, now, f"job:{job}:{attempt}:try-ended")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, cast
 
 from cloudgpu.core.events import bodies
 from cloudgpu.core.events.bodies import Action, RequestedBy
@@ -29,18 +29,19 @@ def requested(
     who: RequestedBy,
     failed: bool = False,
     waived: bool = False,
+    running: bool = False,
 ) -> Draft:
     """Return the line written before a stop, start, park or end is asked (`what`).
 
     `who` says who asked, by which right. `failed`: it is ended because it never came up. `waived`: it is started though
-    nothing would end it.
+    nothing would end it. `running`: it runs, and the start takes back a stop that is not done.
     """
     plain: bodies.Requested = {"why": why, "host": host, **who}
     body: bodies.Requested | bodies.TerminateRequested | bodies.StartRequested = plain
     if failed:
         body = {**plain, "failed": True}
-    elif waived:
-        body = {**plain, "waived": True}
+    elif waived or running:
+        body = cast("bodies.StartRequested", {**plain, "running" if running else "waived": True})
     return Draft(f"{what}_requested", machine, body, now, f"{what}:{machine}:{iso(now)}")
 
 

@@ -246,8 +246,8 @@ def _requested(record: Record, line: Line) -> None:
     told.requested(record, line)
     record["launch_failed"] = record.get("launch_failed", False) or bool(line.body.get("failed"))
     if record["terminated_at"] is None:
-        record["pending_action"] = what
-    if what == "start":
+        record["pending_action"] = None if line.body.get("running") else what
+    if what == "start" and not line.body.get("running"):
         told.forget_warnings(record)
         record.pop("refused_action", None)
         _guard_anew(record, waived=bool(line.body.get("waived")))

@@ -50,11 +50,12 @@ NOTHING_MADE = ("refused", "void")  # how a launch ended that made no machine
 class Attempt:
     """One try of a job on one machine. `machine` is None until its launch is known to have made one.
 
-    `waits` is since when that launch is refused, and why it was at first; None where it is not. The rest is of a job
-    with a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing;
-    `base_s` is the work that it began with. `move` is there once its machine is to be ended under it; `moved`: that is
-    how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in order. `refused`
-    are nodes that came up for it, and were ended again because others were refused.
+    `waits` is since when that launch is refused, and why it was at first; None where it is not. `nothing_made`: it
+    ended since its launch made no machine. The rest is of a job with a deadline. `market` is where it is launched;
+    `turn` counts the launches of this attempt that made nothing; `base_s` is the work that it began with. `move` is
+    there once its machine is to be ended under it; `moved`: that is how the attempt ended. Of a gang, `machine` is node
+    0, and `members` are all nodes of `cluster`, in order. `refused` are nodes that came up for it, and were ended again
+    because others were refused.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Attempt:
     setup_s: float | None = None
     ended_at: datetime | None = None
     interrupted: bool = False
+    nothing_made: bool = False
     status: int | None = None
     why: str = ""
     waits: tuple[datetime, str] | None = None
@@ -218,8 +220,8 @@ class Job:
 
     @property
     def interruptions(self) -> int:
-        """How many attempts ended because their machine went away."""
-        return sum(one.interrupted for one in self.attempts)
+        """How many attempts ended because their machine went away; one that was never made did not."""
+        return sum(one.interrupted and not one.nothing_made for one in self.attempts)
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -382,7 +384,7 @@ def _progressed(job: Job, body: Body, at: datetime) -> Job:
 
 def _try_ended(job: Job, body: Body, at: datetime) -> Job:
     fields = {"interrupted": body["interrupted"], "status": body["status"], "why": body["why"]}
-    fields["moved"] = bool(body.get("moved"))
+    fields |= {"moved": bool(body.get("moved")), "nothing_made": bool(body.get("nothing_made"))}
     return _changed(job, body, lambda one: replace(one, ended_at=at, **fields))
 
 

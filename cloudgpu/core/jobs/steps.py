@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import takewhile
 
-from cloudgpu.core.jobs.deadline import Choice, Mode
+from cloudgpu.core.jobs.deadline import AGAIN_S, MAX_AGAIN_S, Choice, Mode
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
@@ -45,7 +46,7 @@ class JobAction(StrEnum):
 class Step:
     """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended.
 
-    `mode` is where a job with a deadline is to run next.
+    `mode` is where a job with a deadline is to run next. `nothing_made`: the launch of an attempt made no machine.
 
     `kept_until`: nothing is left to do until then, but to keep the machine from being ended.
     """
@@ -55,6 +56,7 @@ class Step:
     outcome: State | None = None
     exit: Exit | None = None
     interrupted: bool = False
+    nothing_made: bool = False
     mode: Mode | None = None
     kept_until: datetime | None = None
 
@@ -112,22 +114,23 @@ def next_step(job: Job, seen: ObservedState, now: datetime) -> Step:
     if job.outcome is not None:
         return _after_the_end(job, seen, now)
     if job.attempt is None:
-        return _cancelled(job) or _over_cost(job, seen.spent, JobAction.END) or _end(job, seen) or _place(seen.choice)
+        over = _cancelled(job) or _over_cost(job, seen.spent, JobAction.END)
+        return over or _end(job, seen) or _slowed(job, now) or _place(seen.choice)
     if job.attempt.machine is None or seen.machine is None:
         return _launch(job, job.attempt, seen)
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
 
 
 def waits_until(job: Job, now: datetime) -> datetime:
-    """Return until when a job waits whose launch is refused now: a day from the first refusal.
+    """Return until when a job waits whose launch is refused now: a day from the first refusal, or void launch.
 
     With a deadline, a day from that, or from the end of its last machine, where that came later.
     """
     if job.deadline is not None:
         ends = [attempt.ended_at for attempt in job.attempts if attempt.ended_at is not None]
         return max([from_iso(job.deadline["at"]), *ends]) + CAPACITY_WAIT
-    waits = job.attempts[-1].waits
-    return (now if waits is None else waits[0]) + CAPACITY_WAIT
+    waits, void = job.attempts[-1].waits, _void_launches(job)
+    return (void[-1].placed_at if void else now if waits is None else waits[0]) + CAPACITY_WAIT
 
 
 def gives_up(job: Job, now: datetime) -> bool:
@@ -145,6 +148,23 @@ def no_machine(job: Job, why: str, now: datetime) -> Step:
         return Step(JobAction.END, f"it got no machine for {span} after {since} and is given up: {why}", state)
     within = f" in {span}" if span else ""
     return Step(JobAction.END, f"{job.attempts[-2].why}; it got no other machine{within}: {why}", State.LOST)
+
+
+def _void_launches(job: Job) -> list[Attempt]:
+    """Return the last attempts whose launches made no machine, the newest first."""
+    return list(takewhile(lambda one: one.nothing_made, (one for one in reversed(job.attempts) if one.ended_at)))
+
+
+def _slowed(job: Job, now: datetime) -> Step | None:
+    """Return that void launches in a row slow down: one is repeated at once, then after 1, 2, 4 to 10 minutes."""
+    void = _void_launches(job)
+    if len(void) < 2:  # noqa: PLR2004  (the first is repeated at once)
+        return None
+    if gives_up(job, now):
+        return no_machine(job, void[0].why, now)
+    due = (void[0].ended_at or now) + timedelta(seconds=min(AGAIN_S * 2 ** min(len(void) - 2, 10), MAX_AGAIN_S))
+    why = f"{len(void)} launches in a row made no machine; the next one is sent after {due:%H:%M:%S} UTC"
+    return None if now >= due else Step(JobAction.WAIT, why)
 
 
 def _place(choice: Choice | None) -> Step:
@@ -267,7 +287,7 @@ def _machine_gone(job: Job, machine: Machine) -> Step:
         why = f"the launch of {machine.name} made no machine"
     if (_is_limited(job) and not never_made) or _ended_by_hand(machine):
         return Step(JobAction.END, why, State.LOST)
-    return Step(JobAction.AGAIN, why, interrupted=True)
+    return Step(JobAction.AGAIN, why, interrupted=True, nothing_made=never_made)
 
 
 def _is_limited(job: Job) -> bool:

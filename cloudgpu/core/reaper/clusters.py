@@ -14,7 +14,14 @@ from datetime import datetime, timedelta
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.budgets.commitments import runs_on
-from cloudgpu.core.clusters.completeness import by_cluster, has_run_before, lost_nodes, node_of, why_part
+from cloudgpu.core.clusters.completeness import (
+    by_cluster,
+    has_run_before,
+    lost_nodes,
+    node_of,
+    unfinished_stop,
+    why_part,
+)
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, not_none
@@ -25,9 +32,13 @@ from cloudgpu.core.values.times import duration_text
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What the rows of a cluster say of the whole: why it is only a part of one, and which nodes were lost."""
+    """What the rows of a cluster say of the whole: why it is only a part of one, and which nodes were lost.
+
+    `unfinished` says whose stop was requested and is not done.
+    """
 
     part: str = ""
+    unfinished: str = ""
     lost: tuple[str, ...] = ()
     begun: bool = False  # some node of it has been used before this run, or was kept: it holds somebody's work
     discard: bool = False  # the end of it was asked for, for good
@@ -50,6 +61,7 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
     machines = [machine for machine in nodes if machine.terminated_at is None]
     return Gang(
         why_part(nodes, now),
+        unfinished_stop(nodes),
         tuple(row.name for row in lost_nodes(nodes)),
         begun=any(has_run_before(row) for row in machines),
         discard=any(machine.discard for machine in nodes),

@@ -155,14 +155,17 @@ def renew_until(case: Case) -> RuleResult | None:
 
 
 def part_of_cluster(case: Case) -> RuleResult | None:
-    """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used."""
+    """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used.
+
+    A stop that was requested of it is a promise: what a killed command has left of that is finished.
+    """
     gang, machine = case.gang, case.view.machine
-    if not gang.part:
+    if not gang.part and not gang.unfinished:
         return None
-    end = guards.at_last(machine, case.policy) if gang.begun and not gang.discard else Do.TERMINATE
-    return RuleResult(
-        Rule.PART, end, f"{gang.part}, and a cluster is all of its machines or none", case.now, urgent=True
-    )
+    stops = not gang.part or (gang.begun and not gang.discard)
+    why = f"{gang.part or gang.unfinished}, and a cluster is all of its machines or none"
+    end = guards.at_last(machine, case.policy) if stops else Do.TERMINATE
+    return RuleResult(Rule.PART, end, why, case.now, urgent=True)
 
 
 def node_loss(case: Case) -> RuleResult | None:
@@ -317,7 +320,8 @@ RULES = (
     ReaperRule(
         Rule.PART,
         "terminates what is there of a cluster whose other machines were never made or have been terminated, "
-        "10 minutes after its launch or that end, while no command works on it; one that has run before is stopped",
+        "10 minutes after its launch or that end, while no command works on it; one that has run before is stopped; "
+        "a requested stop of a cluster that is not done is finished at once, unless `start` took it back",
         (part_of_cluster,),
         stages=(Stage.RUNNING, Stage.STOPPED),
     ),

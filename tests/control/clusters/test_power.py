@@ -23,7 +23,8 @@ def test_a_stop_is_proved_of_all_nodes_and_node_0_comes_last(lab, gang):
     assert [row.state for row in done.machines] == ["stopped"] * 4
     assert lab.machines() == []
     proofs = [seqs(lab, row, "instance_observed")[-1] for row in gang[1:]]
-    assert seqs(lab, gang[0], "stop_requested")[0] > max(proofs)
+    assert max(seqs(lab, row, "stop_requested")[-1] for row in gang) < min(proofs)
+    assert seqs(lab, gang[0], "instance_observed")[-1] > max(proofs)
 
 
 def test_one_refusal_is_said_and_the_rest_is_stopped_with_the_gravest_code(lab, gang):

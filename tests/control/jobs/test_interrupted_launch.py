@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.launch.launch import launch
 from cloudgpu.core.billing.charges import spent_until_now as bill_spent
 from cloudgpu.core.events.job_lines import job_began, job_machine, job_placed
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
@@ -156,3 +158,25 @@ def test_a_computer_that_has_not_the_files_of_a_job_leaves_the_last_copy_before_
         found = carrier._done(the_job(lab.session, job.id), Step(JobAction.AGAIN, "it failed"))
     assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
     assert the_job(lab.session, job.id).attempt is not None
+
+
+def test_launches_in_a_row_that_made_no_machine_are_waited_between_and_alerted_on(lab, tmp_path, monkeypatch):
+    monkeypatch.setattr("cloudgpu.control.jobs.attempt.launch", partial(launch, wait=False))
+    (tmp_path / "work").mkdir()
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
+    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    void = Step(JobAction.AGAIN, "the launch of fox made no machine", interrupted=True, nothing_made=True)
+    with JobReconciler(lab.session, job.id, {}) as carrier:
+        told = []
+        for number in (1, 2):
+            key = f"{job.id}-{number}"
+            lab.session.ledger.append([job_placed(job.id, number, lab.clock(), key=key, machine=None)])
+            carrier._done(the_job(lab.session, job.id), void)
+            told.append([line.kind for line in lab.session.ledger.events("alerts")])
+        assert told == [[], ["alert_raised"]]
+        assert "2 launches in a row made no machine" in carrier.reconcile().why
+        assert lab.machines() == []
+        lab.later(minutes=1)
+        carrier.reconcile()
+    assert len(lab.machines()) == 1
+    assert [line.kind for line in lab.session.ledger.events("alerts")] == ["alert_raised", "alert_cleared"]

@@ -189,3 +189,12 @@ def test_the_reaper_ends_a_machine_whose_lease_or_budget_is_over(lab, tmp_path, 
     for deed in (*BEFORE[before], "reap"):
         DEEDS[deed](world.later)
     assert world.billed() == []
+
+
+def test_what_nobody_expected_of_a_computer_fails_the_test(lab, tmp_path, monkeypatch):
+    def breaks(_session):
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(DEEDS, "breaks", breaks)
+    with pytest.raises(ZeroDivisionError):
+        played(World(lab, tmp_path / "alone", 0), "nothing", ("breaks", "ls"), Turns(1, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from tests.control.conftest import Lab
 
 
@@ -168,6 +169,40 @@ def test_a_foreign_machine_whose_stop_is_not_proved_is_exit_code_9(fleet, theirs
     fleet.cloud.deny("stop")
     found = fleet.pass_()
     assert (found.exit_code, [one.name for one in found.unconfirmed]) == (9, ["hen"])
+
+
+def test_one_404_is_no_proof_that_a_foreign_machine_has_ended(fleet, theirs, monkeypatch):
+    rule = replace(fleet.cloud.token_rule, listing_proves_after=timedelta(minutes=10), gone_proves_after=timedelta(0))
+    monkeypatch.setattr(fleet.cloud, "token_rule", rule)
+    limits(fleet, "ada")
+    until(fleet, theirs + timedelta(days=2))
+    fleet.cloud.fail_next("stop", InstanceNotFound("A read is behind."))
+    (ended,) = fleet.pass_().ended
+    assert (ended.now, running(fleet)) == ("stopped", [])
+
+    fleet.cloud.start(fleet.cloud.list().instances[0].id)
+
+    def behind():
+        fleet.cloud.fail_next("get", InstanceNotFound("A read is behind."))
+
+    fleet.cloud.fail_next("stop", behind)
+    (ended,) = fleet.pass_().ended
+    assert (ended.now, running(fleet)) == ("stopped", [])
+
+
+def test_a_foreign_machine_that_is_pending_is_not_proved_to_be_stopped(fleet, theirs, monkeypatch):
+    limits(fleet, "ada")
+    until(fleet, theirs + timedelta(days=2))
+    get, states = fleet.cloud.get, iter([State.RUNNING, State.PENDING])
+
+    def seen(id):  # noqa: A002
+        one = get(id)
+        state = next(states, one.state)
+        return replace(one, state=state, billed=state is State.RUNNING)
+
+    monkeypatch.setattr(fleet.cloud, "get", seen)
+    (ended,) = fleet.pass_().ended
+    assert ended.now == "stopped"
 
 
 def test_a_foreign_machine_without_a_renew_until_is_not_the_payers_to_stop(fleet, theirs):

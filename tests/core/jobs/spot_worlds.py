@@ -204,10 +204,10 @@ class SpotWorld(World):
         if step.interrupted and attempt.market == "spot":
             self.events.append((self.now, "lost"))
         if not killed:
-            moved = attempt.move is not None and not step.interrupted
+            also = "moved" if attempt.move is not None and not step.interrupted else None
             self.write(
                 lines.job_try_ended(
-                    "job-1", attempt.number, self.now, interrupted=step.interrupted, status=None, why="x", moved=moved
+                    "job-1", attempt.number, self.now, interrupted=step.interrupted, status=None, why="x", also=also
                 )
             )
 

@@ -86,6 +86,38 @@ def test_a_launch_that_made_no_machine_is_repeated_though_a_job_allows_no_restar
     assert len(world.job.attempts) == 2
 
 
+def made_nothing(world):
+    """Let the next launch make no machine; return how long after that one it was sent."""
+    since = world.now
+    until(world, JobAction.LAUNCH)
+    waited, there = world.now - since, world.machine_of(world.job)
+    world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(world.now), launch_status="void")
+    until(world, JobAction.AGAIN, most=1)
+    return waited
+
+
+def test_launches_in_a_row_that_make_no_machine_slow_down_say_so_and_end_after_a_day():
+    world = World(spec(restarts=0))
+    assert [made_nothing(world) / timedelta(minutes=1) for _ in range(8)] == [0, 0, 1, 2, 4, 8, 10, 10]
+    assert world.step().why == "8 launches in a row made no machine; the next one is sent after 09:45:00 UTC"
+    world.now = START + timedelta(hours=24)
+    until(world, JobAction.CLOSE)
+    assert (world.job.outcome, world.job.why) == (
+        State.LOST,
+        "the launch of m-key-7 made no machine; it got no other machine in 1d: the launch of m-key-8 made no machine",
+    )
+
+
+def test_a_launch_that_made_no_machine_uses_up_no_restart_and_slows_nothing_once_one_has_come():
+    world = World(spec(restarts=1))
+    for _ in range(3):
+        made_nothing(world)
+    until(world, JobAction.START)
+    world.vanishes()
+    until(world, JobAction.AGAIN)
+    assert [world.step().do for _ in range(3)] == [JobAction.PLACE, JobAction.LAUNCH, JobAction.START]
+
+
 def test_a_machine_that_was_there_and_is_gone_is_not_replaced():
     world = World(spec(machine="desk"))
     world.machines["desk"] = machine("desk")

@@ -174,7 +174,13 @@ class World:
         if not killed:
             self.write(
                 lines.job_try_ended(
-                    "job-1", number, self.now, interrupted=step.interrupted, status=status, why=step.why
+                    "job-1",
+                    number,
+                    self.now,
+                    interrupted=step.interrupted,
+                    status=status,
+                    why=step.why,
+                    also="nothing_made" if step.nothing_made else None,
                 )
             )
 

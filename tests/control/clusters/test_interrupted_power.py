@@ -1,0 +1,113 @@
+"""A stop or a start of a cluster that is killed at any of its calls: the next run of the reaper finishes a stop."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.control.clusters.power import stop_all
+from cloudgpu.control.clusters.start import start_all
+from cloudgpu.control.lifecycle.start import new_lease
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.errors import NoCapacity
+from cloudgpu.parallel import join
+
+FULL = NoCapacity("the zone is full.")
+
+
+class Killed(BaseException):
+    """The computer is switched off: no program can do anything about it."""
+
+
+def stop(lab):
+    return stop_all(lab.session, lab.session.find_all_nodes("train", "stop"), why="asked")
+
+
+def start(lab):
+    rows = lab.session.find_all_nodes("train", "start")
+    return start_all(lab.session, rows, new_lease(lab.session, rows[0], timedelta(hours=2)), wait=False)
+
+
+def killed_at(lab, monkeypatch, verb, turn):
+    """Do this until its n-th call of the cloud or line in the ledger, before or after which all is over."""
+    made = 0
+
+    def counted(call):
+        def called(*args, **more):
+            nonlocal made
+            made += 1
+            if made > turn:
+                raise Killed
+            return call(*args, **more)
+
+        return called
+
+    with monkeypatch.context() as patched:
+        for name in ("get", "stop", "start", "tag"):
+            patched.setattr(type(lab.cloud), name, counted(getattr(type(lab.cloud), name)))
+        patched.setattr(type(lab.session.ledger), "append", counted(type(lab.session.ledger).append))
+        patched.setattr("cloudgpu.control.clusters.together.AT_ONCE", 1)  # else chance says whose turn it is
+        with suppress(Killed, NoCapacity):
+            verb(lab)
+        join(5)
+    return made > turn
+
+
+def run(lab):
+    lab.later(minutes=1)
+    return reap(lab.session, ReapOptions())
+
+
+def was_requested(lab, kind):
+    return any(line.kind == kind for row in lab.rows() for line in lab.session.ledger.events(row.id))
+
+
+@pytest.mark.parametrize("turn", range(13))
+def test_the_next_run_finishes_a_stop_of_a_cluster_that_was_killed(lab, monkeypatch, turn):
+    lab.gang(2)
+    if not killed_at(lab, monkeypatch, stop, turn):
+        assert lab.machines() == []
+        return
+    before, requested = len(lab.machines()), was_requested(lab, "stop_requested")
+    found = run(lab)
+    assert len(lab.machines()) == (0 if requested else 2)
+    assert {(one.do, one.rule) for one in found.ended} == ({(Do.STOP, Rule.PART)} if requested and before else set())
+
+
+@pytest.mark.parametrize("turn", range(13))
+def test_a_start_takes_back_a_stop_that_was_killed_and_no_run_undoes_it(lab, monkeypatch, turn):
+    lab.gang(2)
+    killed_at(lab, monkeypatch, stop, turn)
+    start(lab)
+    assert (run(lab).ended, len(lab.machines())) == ((), 2)
+    assert {row.pending_action for row in lab.rows()} == {None}
+
+
+@pytest.mark.parametrize("turn", range(20))
+def test_no_run_undoes_a_start_that_was_killed_on_its_way_back_from_a_stop(lab, monkeypatch, turn):
+    lab.gang(2)
+    killed_at(lab, monkeypatch, stop, 6)
+    killed_at(lab, monkeypatch, start, turn)
+    asked, there = was_requested(lab, "start_requested"), len(lab.machines())
+    for _ in range(2):
+        assert len(run(lab).ended) == (0 if asked else there)
+        assert len(lab.machines()) == (there if asked else 0)
+        lab.later(hours=1)
+        there = len(lab.machines())
+
+
+@pytest.mark.parametrize("turn", range(30))
+def test_what_a_killed_start_was_stopping_again_is_stopped(lab, monkeypatch, turn):
+    lab.gang(2)
+    stop(lab)
+    before = {line.seq for row in lab.rows() for line in lab.session.ledger.events(row.id)}
+    lab.cloud.fail_next("start", FULL)
+    killed_at(lab, monkeypatch, start, turn)
+    lines = [line for row in lab.rows() for line in lab.session.ledger.events(row.id) if line.seq not in before]
+    there = len(lab.machines())
+    run(lab)
+    begun = any(line.kind == "stop_requested" for line in lines)
+    assert len(lab.machines()) == (0 if begun else there)
