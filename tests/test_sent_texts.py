@@ -48,7 +48,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "64eb2b34ac70bb04004e7d31c105a4e724b8c69ce80798187cbd630955ba017b",
     "program that runs JupyterLab": "ea83fce1840a916520e7a3ba5b2add7d7d4d708d64ca05f985f97b4a119fb81c",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that looks after a node's engine": "d7eba426a6227e713130cafe665b9ee717933c6acb5d2fc1cb210b86e3c38e69",
+    "program that looks after a node's engine": "24ae7e88b06aac36dbd91254b259755d692466bc429556b79aa42954182b08de",
     "command that looks after a node's engine": "5f033382181fe97ffbe0315f1953f703104f83ea26c667df9fa594ad86df1cd6",
     "program that runs jobs": "213ead5ddcb78b99df9e9ddcdf6a34fc91a3b0538227c17020c1b79b6a233c7d",
     "program that takes a job through Slurm": "7ce3e1069d4784eb7e704bbeaa0c910ddcef0608dd553c5db8aabc6b68db766a",

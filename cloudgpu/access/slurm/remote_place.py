@@ -11,6 +11,7 @@ import pwd
 import re
 import shutil
 import stat
+import time
 from pathlib import Path
 
 from cloudgpu.access.slurm.remote_processes import Fault, write_private
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OF = "of"  # in a short directory: the node's other one
+SETTLED_S = 60  # seconds
 ROOTED = "as-root"  # in a short directory: the node's slurmd runs as root
 
 
@@ -52,7 +54,10 @@ def make_directories(directory: str, short: Path, *, several: bool) -> Path:
 
 
 def sweep(own: Path) -> None:
-    """Remove the short directories of this user whose node is gone, as after a power cut; `own` is the cluster's."""
+    """Remove the short directories of this user whose node is gone, as after a power cut; `own` is the cluster's.
+
+    One that was changed in the last minute stays: another cluster's node may be about to be made in it.
+    """
     for above in own.parent.glob("cg-*"):
         if not re.fullmatch("cg-[0-9a-f]{10}", above.name):
             continue  # somebody else's, by its name
@@ -60,7 +65,8 @@ def sweep(own: Path) -> None:
             for one in above.iterdir() if above.lstat().st_uid == os.getuid() else ():
                 if one.name.isdigit() and not Path((one / OF).read_text()).exists():
                     shutil.rmtree(str(one), ignore_errors=True)
-            above.rmdir()
+            if time.time() - above.lstat().st_mtime > SETTLED_S:
+                above.rmdir()
 
 
 def absolute(directory: str) -> Path:

@@ -279,7 +279,7 @@ def test_what_starts_while_it_is_waited_for_was_started_by_that(server, connecti
     (machine.dir / "jupyter").mkdir(exist_ok=True)
     (machine.dir / "jupyter" / "token").write_text("0" * 64)
     waited = []
-    found = jupyter.ensure(connection, go_on=lambda fault: waited.append(fault.message) or True)
+    found = jupyter.ensure(connection, retry=lambda fault: waited.append(fault.message) or True)
     assert (found.port, found.started) == (7, True)
     assert waited == ["JupyterLab on box did not start: it runs but does not answer."]
 

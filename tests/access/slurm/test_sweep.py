@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from cloudgpu.access.slurm.remote_node import sweep
@@ -9,7 +10,9 @@ from cloudgpu.access.slurm.remote_node import sweep
 
 def test_only_directories_with_the_engines_names_are_removed(tmp_path: Path) -> None:
     ours, others = tmp_path / "cg-0123456789", [tmp_path / "cg-machines-x1", tmp_path / "cg-abc", tmp_path / "else"]
-    for one in (ours, *others):
+    new = tmp_path / "cg-bbbbbbbbbb"
+    for one in (ours, *others, new):
         one.mkdir()
+    os.utime(ours, (1, 1))
     sweep(tmp_path / "cg-aaaaaaaaaa")
-    assert sorted(tmp_path.iterdir()) == sorted(others)
+    assert sorted(tmp_path.iterdir()) == sorted([*others, new])

@@ -184,7 +184,7 @@ def test_a_quiet_line_whose_machine_answers_is_asked_again_and_not_given_up(serv
     monkeypatch.setattr(connection.transport, "global_request", lambda *a, **k: asked.append(1) or ask(*a, **k))
     with Keepalive(connection, quiet=0.02, deadline=60) as alive:
         wait_for(lambda: len(asked) > 2)
-        assert alive.fault is None
+        assert alive.error is None
 
 
 def test_a_frozen_machine_is_noticed_and_the_connection_closed(server, connection):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from cloudgpu.core.reaper.outcome import PARTLY, EndItem, lock_of
-
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lease import set_lease
 from cloudgpu.control.lifecycle.lifecycle import stop
@@ -20,6 +18,7 @@ from cloudgpu.control.resources.named import save
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.result import PARTLY, EndItem, lock_of
 from cloudgpu.errors import AuthFailed
 from tests.control.conftest import Lab
 
