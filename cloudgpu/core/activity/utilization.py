@@ -157,33 +157,33 @@ def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
 
 
 def hours(
-    spans: Sequence[UsageSpan], runs: Iterable[tuple[float, float]], word: Word | None = None
+    usages: Sequence[UsageSpan], runs: Iterable[tuple[float, float]], word: Word | None = None
 ) -> tuple[Hour, ...]:
-    """Return the hours of billed runs (begin, end in epoch seconds), oldest first, with what the spans show of them.
+    """Return the hours of billed runs (begin, end in epoch seconds), oldest first, with what the usages show of them.
 
     Runs may overlap: no second is billed twice here. `word` is of the last run.
     """
     billed = _merged(runs)
-    if not spans and word is None:
+    if not usages and word is None:
         return _nothing_known(billed)
     sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(_FIELDS))
     for begin, end in billed:
         for hour, first, last in _by_hour(begin, end):
             sums[hour][_BILLED] += last - first
-        known = _within(spans, begin, end)
+        known = _within(usages, begin, end)
         said = _reported_spans(known, word, begin, end) if word and end == billed[-1][1] else ()
         for one in (*known, *said):
             _count(sums, one, begin, end)
     return tuple(_hour(number, sums[number]) for number in sorted(sums))
 
 
-def mean_draw(spans: Sequence[UsageSpan], begin: float, end: float) -> tuple[float, float] | None:
+def mean_draw(usages: Sequence[UsageSpan], begin: float, end: float) -> tuple[float, float] | None:
     """Return the mean of watts that GPUs drew in [begin, end), and for how many seconds of it that was measured.
 
     None where nobody measured.
     """
     seconds = joules = 0.0
-    for span in _within(spans, begin, end):
+    for span in _within(usages, begin, end):
         inside = min(span.end, end) - max(span.begin, begin)
         if span.joules is not None and inside > 0:
             seconds += inside
