@@ -11,6 +11,7 @@ import cloudgpu
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.errors import WrongHostKey
 from cloudgpu.providers.runpod import request
+from tests.access.sshserver import wait_for
 from tests.clouds.runpod.containers import Containers
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 from tests.providers.machine.containers import free_port
@@ -50,7 +51,8 @@ def test_a_pod_is_reached_under_the_host_key_that_its_log_tells_and_its_agent_is
     made = lab.machines.up(gpu="h100", name="bear", no_guard=True)["machine"]
     (pinned,) = {line.split()[-1] for line in (Path(lab.home) / "known_hosts").read_text().splitlines()}
     assert any(pinned in line for line in runpod.pod(runpod.pods()[0]).read_log())
-    assert json.loads(said(lab, '"$HOME"/.cloudgpu/agent status'))["id"] == made["id"]
+    tells = '"$HOME"/.cloudgpu/agent status'
+    assert wait_for(lambda: json.loads(said(lab, tells)).get("id")) == made["id"]  # none before its first heartbeat
     assert RUNPOD_KEY not in said(lab, "env")
     lab.machines.down("bear")
     assert runpod.pods() == []
