@@ -71,7 +71,7 @@ def test_a_node_says_what_it_is(opened, host):
 @pytest.mark.soak
 def test_ports_are_held_until_they_are_used(opened):
     first, second = opened(0), opened(1)
-    one, two = first.hold(shared=True), second.hold(shared=True)
+    one, two = first.reserve_ports(shared=True), second.reserve_ports(shared=True)
     assert len({one.node, one.controller, two.node}) == 3
     assert two.controller is None
     with closing(socket.socket()) as other, pytest.raises(OSError, match="in use"):

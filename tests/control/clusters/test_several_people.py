@@ -128,7 +128,6 @@ def test_others_read_the_settings_and_never_the_key(rooted):
     assert "SlurmdUser=root\n" in as_person(rooted, "cat", f"{rooted.files.short}/slurm.conf")
 
 
-@pytest.mark.soak
 def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
     if not can_be_root():
         check_refused(rooted)
