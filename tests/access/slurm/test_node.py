@@ -7,6 +7,7 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cloudgpu.access.slurm.node import EngineNode
@@ -34,6 +35,7 @@ def host(tmp_path_factory):
         (root / "bin" / name).chmod(0o755)
     made = OwnHost(root, "box", path=f"{root / 'bin'}:{os.environ['PATH']}").start()
     yield made
+    psutil.wait_procs(made.processes(), timeout=10)  # a program whose connection was closed is about to end
     assert made.clean_up() == []
 
 

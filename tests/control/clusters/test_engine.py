@@ -178,7 +178,7 @@ def test_a_rank_that_exits_7_ends_the_others_and_says_so(gang):
     fails = "[ $SLURM_PROCID = 2 ] && exit 7; sleep 60"
     status, out = gang.job(f"srun sh -c '{fails}'", "-N4")
     assert "task 2: Exited with exit code 7" in out
-    assert status == 143  # of those that were ended: SIGTERM
+    assert status in (143, 137)  # of those that were ended: SIGTERM, and SIGKILL for one that is busy for too long
 
 
 @pytest.fixture
