@@ -165,6 +165,8 @@ def part_of_cluster(case: Case) -> RuleResult | None:
     stops = not gang.part or (gang.begun and not gang.discard)
     why = f"{gang.part or gang.unfinished}, and a cluster is all of its machines or none"
     end = guards.at_last(machine, case.policy) if stops else Do.TERMINATE
+    if end is Do.STOP and case.stage is Stage.STOPPED:
+        return None
     return RuleResult(Rule.PART, end, why, case.now, urgent=True)
 
 

@@ -196,6 +196,9 @@ def test_what_was_never_whole_is_terminated_in_use_and_held_too_and_what_has_run
         node.see(4, "stopped", billed=False)
         node.see(5, "running", billed=True)
     assert joint(decided(nodes, [active()] * 4, 15))[:2] == ("stop", "part-of-cluster")
+    for node in nodes[:3]:
+        node.see(16, "stopped", billed=False)
+    assert joint(decided(nodes, [active()] * 4, 30))[0] == "keep", "it is stopped already"
 
 
 # --- the number of a pass ------------------------------------------------------------------------------------------
