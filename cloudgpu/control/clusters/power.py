@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 from cloudgpu.control.clusters.together import (
     ClusterResult,
@@ -15,11 +14,19 @@ from cloudgpu.control.clusters.together import (
     workers_first,
 )
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.lifecycle.lifecycle import Ended, end_locked, lock_machine, stop_line, stop_locked
+from cloudgpu.control.lifecycle.lifecycle import (
+    Ended,
+    end_locked,
+    lock_machine,
+    request_ends,
+    stop_line,
+    stop_locked,
+)
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.underway import changing
 
 
 def check_stop_all(machines: Sequence[Machine]) -> None:
@@ -88,23 +95,35 @@ def _stopped(session: Session, machine: Machine, *, why: str, is_requested: bool
 def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[Ended | CloudgpuError]:
     """End all nodes of a cluster and what was made with them; return what came of each, in their order.
 
-    Shared resources are deleted with the last node. An extra error at the end of the list means that the ledger has
-    not recorded the terminations yet. Raises RoleNeeded where it is not theirs to end: then none is.
+    Shared resources are deleted with the last node. All are requested to end in one write, before any is: the reaper
+    finishes what a killed command leaves. An extra error at the end of the list means that the ledger has not recorded
+    the terminations yet. Raises RoleNeeded where it is not theirs to end: then none is.
     """
 
     def act() -> list[Ended | CloudgpuError]:
         _check_may(session, machines, "end")
         with lock_machine(session, machines[0]):
-            ending = with_or_without_ledger(
-                partial(end_locked, why=why), lambda one: f"{one.machine.name} was ended and nothing of it is left"
-            )
-            ended = workers_first(session, machines, ending)
+            requested = frozenset[str]()
+            with suppress(CloudgpuError):  # then each node's own request is written, or kept aside
+                requested = request_ends(session, reload_machines(session, machines), why)
+
+            def end(own: Session, machine: Machine) -> Ended:
+                return end_locked(own, machine, why=why, is_requested=machine.id in requested)
+
+            with changing(_unfinished_end(machines[0])):
+                act = with_or_without_ledger(end, lambda one: f"{one.machine.name} was ended and nothing of it is left")
+                ended = workers_first(session, machines, act)
         clean_up_local_files(session)
         return ended
 
     return all_without_ledger(
         session, machines, act, f"{command_name(machines[0])} was ended and nothing of it is left"
     )
+
+
+def _unfinished_end(machine: Machine) -> str:
+    name = command_name(machine)
+    return f"The next run of cloudgpu reap finishes the end of {name}; cloudgpu start {name} takes it back."
 
 
 def _check_may(session: Session, machines: Sequence[Machine], verb: str) -> None:

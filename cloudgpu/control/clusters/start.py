@@ -16,8 +16,8 @@ from cloudgpu.control.lifecycle.start import (
     check_start,
     may_start,
     refresh_to_start,
+    requests_taken_back,
     start_locked,
-    stops_taken_back,
 )
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
@@ -68,7 +68,7 @@ def start_all(
                 admit_start(session, asleep, lease, override, no_guard=no_guard, awake=awake)
                 _refused_whole(session, rows, asleep, each(session, asleep, partial(_started, lease=lease)))
             else:
-                session.ledger.append(stops_taken_back(session, awake))
+                session.ledger.append(requests_taken_back(session, awake))
                 session.report(f"{name} runs already; extend makes its lease longer")
         if not wait:
             return ClusterResult(reload_machines(session, rows))

@@ -31,6 +31,7 @@ from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.records.named_resources import record_resources
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may
+from cloudgpu.core.clusters.completeness import node_exists
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import lease_set, requested, start_refused
@@ -207,18 +208,33 @@ def _end_alone(
     return _end_recorded(session, machine, on_purpose)
 
 
-def end_locked(session: Session, machine: Machine, *, why: str, failed: bool = False) -> Ended:
-    """Terminate the machine and its resources, as `terminate_with_resources`; the caller holds its lock."""
-    return _end_recorded(session, *_all_ended(session, machine, why, failed=failed))
+def end_locked(
+    session: Session, machine: Machine, *, why: str, failed: bool = False, is_requested: bool = False
+) -> Ended:
+    """Terminate the machine and its resources, as `terminate_with_resources`; the caller holds its lock.
+
+    `is_requested`: the caller has written the request, with those of other machines (`request_ends`).
+    """
+    return _end_recorded(session, *_all_ended(session, machine, why, failed=failed, is_requested=is_requested))
+
+
+def request_ends(session: Session, machines: Sequence[Machine], why: str) -> frozenset[str]:
+    """Write that these machines are to be ended, in one write; return which, by id: those that exist for all we know.
+
+    The caller holds their lock.
+    """
+    known = [one for one in machines if node_exists(one)]
+    session.ledger.append([_end_line(session, machine, why) for machine in known])
+    return frozenset(machine.id for machine in known)
 
 
 def _all_ended(
-    session: Session, machine: Machine, why: str, *, failed: bool
+    session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool = False
 ) -> tuple[Machine, Sequence[ProviderResource]]:
     with changing(unproved("end", machine.name)), denied(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
-            machine = _resolve_and_end(session, machine, why, failed=failed)
+            machine = _resolve_and_end(session, machine, why, failed=failed, is_requested=is_requested)
             machine, on_purpose = retention_records.delete_all(session, session.ledger.machine(machine.id) or machine)
         except (LedgerAway, Unrecorded):
             raise
@@ -246,11 +262,12 @@ def _remains(session: Session, machine: Machine) -> Remains | None:
     return None
 
 
-def _resolve_and_end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
+def _resolve_and_end(session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool) -> Machine:
     if machine.launch_status == "open":
         machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
     if machine.terminated_at is None:
-        return delete_shared_resources(session, _end(session, machine, why, failed=failed))
+        ended = _end(session, machine, why, failed=failed, is_requested=is_requested)
+        return delete_shared_resources(session, ended)
     retention_records.discard_line(session, machine, why)
     if machine.provider_id:
         session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
@@ -295,13 +312,19 @@ def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> Non
         error.next = f"Run: cloudgpu down {command_name(machine)}"
 
 
-def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
+def _end_line(session: Session, machine: Machine, why: str, *, failed: bool = False) -> Draft:
+    """Return the line that is written before the end of a machine is sent."""
+    who, now = by(session, machine, "end"), not_before(machine, session.clock())
+    return requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)
+
+
+def _end(session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool) -> Machine:
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
     there = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
-    who, now = by(session, machine, "end"), not_before(machine, session.clock())
-    session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)])
+    if not is_requested:
+        session.ledger.append([_end_line(session, machine, why, failed=failed)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         machine = request_until_confirmed(

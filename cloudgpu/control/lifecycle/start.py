@@ -135,13 +135,13 @@ def admit_start(
 ) -> None:
     """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now.
 
-    `awake` are other nodes of their cluster: a stop of them that is not done is taken back in the same write. Raises
-    InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one leaves before the
-    lease ends.
+    `awake` are other nodes of their cluster: a stop or an end of them that is not done is taken back in the same write.
+    Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one leaves
+    before the lease ends.
     """
     if not no_guard:
         check_start_guarded(session, machines)
-    wanted, lines = list[Machine](), stops_taken_back(session, awake)
+    wanted, lines = list[Machine](), requests_taken_back(session, awake)
     now = session.clock()
     for machine in machines:
         provider = pausable(session, machine)
@@ -174,26 +174,27 @@ def admit_start(
     append_if_admitted(session, decision, Remedy(until))
 
 
-def stops_taken_back(session: Session, awake: Sequence[Machine]) -> list[Draft]:
-    """Return the lines of a start for those of these machines, which run, whose stop was requested and is not done."""
+def requests_taken_back(session: Session, awake: Sequence[Machine]) -> list[Draft]:
+    """Return the lines of a start for those of these machines, which run, whose stop or end is requested, not done."""
     return [
         requested(
             "start",
             one.id,
             "asked",
-            _after_its_stop(session, one),
+            _after_its_request(session, one),
             host=platform.node(),
             who=by(session, one, "start"),
             running=True,
         )
         for one in awake
-        if one.pending_action == "stop"
+        if one.pending_action in ("stop", "terminate")
     ]
 
 
-def _after_its_stop(session: Session, machine: Machine) -> datetime:
-    """Return the time of now, or that of the stop that was requested, where another computer's clock is ahead."""
-    asked = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "stop_requested"]
+def _after_its_request(session: Session, machine: Machine) -> datetime:
+    """Return the time of now, or that of the stop or end requested, where another computer's clock is ahead."""
+    kinds = ("stop_requested", "terminate_requested")
+    asked = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind in kinds]
     return max([not_before(machine, session.clock()), *map(from_iso, asked)])
 
 

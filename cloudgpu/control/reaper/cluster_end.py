@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import each
 from cloudgpu.control.inventory.protection import with_remedy
-from cloudgpu.control.lifecycle.lifecycle import end_locked, stop_locked
+from cloudgpu.control.lifecycle.lifecycle import end_locked, request_ends, stop_locked
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_together
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
@@ -37,19 +37,28 @@ def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check:
         outcome.skipped += busy
         if ends:
             check()
+            requested = _request_ends(session, ends)
             *others, last = sorted(ends, key=lambda one: -node_of(one.machine))
             for some in (others, [last]):
-                outcome.add(_ended(session, some))
+                outcome.add(_ended(session, some, requested))
     return outcome
 
 
-def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
+def _request_ends(session: Session, items: Sequence[EndItem]) -> frozenset[str]:
+    """Write which of these are terminated before any is: the next run finishes what a killed one leaves."""
+    ends = [one for one in items if one.decision.do is Do.TERMINATE]
+    return request_ends(session, [one.machine for one in ends], ends[0].decision.why) if ends else frozenset()
+
+
+def _ended(session: Session, items: Sequence[EndItem], requested: frozenset[str]) -> Outcome:
     together = [one for one in items if one.decision.do is Do.STOP and goes_in_batches(session, one.machine)]
     apart = [one for one in items if one not in together]
     outcome = stop_locked_together(session, together) if together else Outcome()
     by_id = {one.id: one for one in apart}
     found = each(
-        session, [one.machine for one in apart], lambda own, machine: _done_in_two_tries(own, by_id[machine.id])
+        session,
+        [one.machine for one in apart],
+        lambda own, machine: _done_in_two_tries(own, by_id[machine.id], is_requested=machine.id in requested),
     )
     for item, result in zip(apart, found, strict=True):
         if isinstance(result, LedgerUnavailable):
@@ -61,20 +70,20 @@ def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: EndItem) -> Machine:
+def _done_in_two_tries(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     try:
-        return _done(session, item)
+        return _done(session, item, is_requested=is_requested)
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as error:
         if isinstance(error, Silent):
             raise
     session.pause(AGAIN_AFTER_S)
-    return _done(session, item)
+    return _done(session, item, is_requested=is_requested)
 
 
-def _done(session: Session, item: EndItem) -> Machine:
+def _done(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
         case Do.STOP:
@@ -84,4 +93,4 @@ def _done(session: Session, item: EndItem) -> Machine:
         case Do.REMOVE if machine.is_named_resource:
             return remove_named(session, machine)
         case _:
-            return end_locked(session, machine, why=why).machine
+            return end_locked(session, machine, why=why, is_requested=is_requested).machine

@@ -86,15 +86,20 @@ def lost_nodes(machines: Iterable[Machine]) -> list[Machine]:
 
 def unfinished_stop(machines: Iterable[Machine]) -> str:
     """Return which nodes of one cluster run on though their stop was requested, a clause; empty where none does."""
-    names = [
-        row.name
-        for row in machines
-        if row.pending_action == "stop" and row.billed and row.state != "stopping" and node_exists(row)
-    ]
+    return _requested("stop", [row for row in machines if row.pending_action == "stop" and row.billed])
+
+
+def unfinished_end(machines: Iterable[Machine]) -> str:
+    """Return which nodes of one cluster exist though their end was requested, a clause; empty where none does."""
+    return _requested("end", [row for row in machines if row.pending_action == "terminate"])
+
+
+def _requested(what: str, machines: Iterable[Machine]) -> str:
+    names = [row.name for row in machines if row.state != "stopping" and node_exists(row)]
     if not names:
         return ""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"the stop of {names[0]}{more} was requested and is not done"
+    return f"the {what} of {names[0]}{more} was requested and is not done"
 
 
 def has_run_before(machine: Machine) -> bool:

@@ -249,7 +249,7 @@ class TerminateRequested(Requested):
 class StartRequested(Requested):
     """Written before a start is asked; `waived`: with --no-guard, so that no run from outside guards it.
 
-    `running`: it runs, and nothing is sent; a stop that was requested and is not done is taken back.
+    `running`: it runs, and nothing is sent; a stop or an end that was requested and is not done is taken back.
     """
 
     waived: NotRequired[Literal[True]]

@@ -34,7 +34,7 @@ def requested(
     """Return the line written before a stop, start, park or end is asked (`what`).
 
     `who` says who asked, by which right. `failed`: it is ended because it never came up. `waived`: it is started though
-    nothing would end it. `running`: it runs, and the start takes back a stop that is not done.
+    nothing would end it. `running`: it runs, and the start takes back a stop or an end that is not done.
     """
     plain: bodies.Requested = {"why": why, "host": host, **who}
     body: bodies.Requested | bodies.TerminateRequested | bodies.StartRequested = plain

@@ -251,6 +251,8 @@ def _requested(record: Record, line: Line) -> None:
         told.forget_warnings(record)
         record.pop("refused_action", None)
         _guard_anew(record, waived=bool(line.body.get("waived")))
+    if what == "start":
+        record["discard"] = False  # an end that was requested before is taken back
     if what in ("park", "terminate"):
         record |= {"parked": what == "park", "discard": what == "terminate"}
 

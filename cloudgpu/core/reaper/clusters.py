@@ -19,6 +19,7 @@ from cloudgpu.core.clusters.completeness import (
     has_run_before,
     lost_nodes,
     node_of,
+    unfinished_end,
     unfinished_stop,
     why_part,
 )
@@ -34,14 +35,20 @@ from cloudgpu.core.values.times import duration_text
 class Gang:
     """What the rows of a cluster say of the whole: why it is only a part of one, and which nodes were lost.
 
-    `unfinished` says whose stop was requested and is not done.
+    `unended` says whose end was requested and is not done, and `unstopped` whose stop.
     """
 
     part: str = ""
-    unfinished: str = ""
+    unended: str = ""
+    unstopped: str = ""
     lost: tuple[str, ...] = ()
     begun: bool = False  # some node of it has been used before this run, or was kept: it holds somebody's work
-    discard: bool = False  # the end of it was asked for, for good
+    discard: bool = False  # the end of what is there of it was asked for, for good
+
+    @property
+    def ends_whole(self) -> bool:
+        """Whether nodes that are stopped end with those that run."""
+        return bool(self.part or self.unended)
 
 
 NO_GANG = Gang()
@@ -61,10 +68,11 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
     machines = [machine for machine in nodes if machine.terminated_at is None]
     return Gang(
         why_part(nodes, now),
+        unfinished_end(nodes),
         unfinished_stop(nodes),
         tuple(row.name for row in lost_nodes(nodes)),
         begun=any(has_run_before(row) for row in machines),
-        discard=any(machine.discard for machine in nodes),
+        discard=any(row.discard for row in machines),
     )
 
 

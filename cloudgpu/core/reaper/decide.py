@@ -89,7 +89,7 @@ def _unit(
     started = max(_started(node.machine) for node in nodes)
     decision = _judged(one, stop, now, interval, gang=gang, started=started)
     others = [node for node in rest if node not in nodes]
-    if gang.part and decision.rule is Rule.PART and decision.ends:
+    if gang.ends_whole and decision.rule is Rule.PART and decision.ends:
         nodes, others = nodes + [node for node in others if _stage(node.machine) is not Stage.IMAGE], []
     resting = [_Unit(node, [_left_alone(node, "it rests, and other nodes of its cluster run")]) for node in others]
     return [*apart, *resting, _Unit(one, decisions_per_node(decision, nodes))]

@@ -157,13 +157,14 @@ def renew_until(case: Case) -> RuleResult | None:
 def part_of_cluster(case: Case) -> RuleResult | None:
     """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used.
 
-    A stop that was requested of it is a promise: what a killed command has left of that is finished.
+    A stop or an end that was requested of it is a promise: what a killed command has left of that is finished.
     """
     gang, machine = case.gang, case.view.machine
-    if not gang.part and not gang.unfinished:
+    reason = gang.unended or gang.part or gang.unstopped
+    if not reason:
         return None
-    stops = not gang.part or (gang.begun and not gang.discard)
-    why = f"{gang.part or gang.unfinished}, and a cluster is all of its machines or none"
+    stops = not gang.unended and (not gang.part or (gang.begun and not gang.discard))
+    why = f"{reason}, and a cluster is all of its machines or none"
     end = guards.at_last(machine, case.policy) if stops else Do.TERMINATE
     if end is Do.STOP and case.stage is Stage.STOPPED:
         return None
@@ -323,7 +324,7 @@ RULES = (
         Rule.PART,
         "terminates what is there of a cluster whose other machines were never made or have been terminated, "
         "10 minutes after its launch or that end, while no command works on it; one that has run before is stopped; "
-        "a requested stop of a cluster that is not done is finished at once, unless `start` took it back",
+        "a requested stop or end of a cluster that is not done is finished at once, unless `start` took it back",
         (part_of_cluster,),
         stages=(Stage.RUNNING, Stage.STOPPED),
     ),

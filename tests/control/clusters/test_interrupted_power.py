@@ -1,4 +1,4 @@
-"""A stop or a start of a cluster that is killed at any of its calls: the next run of the reaper finishes a stop."""
+"""A command about a cluster that is killed at any of its calls: the next run of the reaper finishes stops and ends."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.clusters.power import stop_all
+from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.errors import NoCapacity
+from cloudgpu.errors import EndRefused, NoCapacity
 from cloudgpu.parallel import join
 
 FULL = NoCapacity("the zone is full.")
@@ -31,6 +31,10 @@ def start(lab):
     return start_all(lab.session, rows, new_lease(lab.session, rows[0], timedelta(hours=2)), wait=False)
 
 
+def down(lab):
+    return end_all(lab.session, lab.session.find_all_nodes("train", "down"), why="asked")
+
+
 def killed_at(lab, monkeypatch, verb, turn):
     """Do this until its n-th call of the cloud or line in the ledger, before or after which all is over."""
     made = 0
@@ -46,7 +50,7 @@ def killed_at(lab, monkeypatch, verb, turn):
         return called
 
     with monkeypatch.context() as patched:
-        for name in ("get", "stop", "start", "tag"):
+        for name in ("get", "stop", "start", "tag", "terminate"):
             patched.setattr(type(lab.cloud), name, counted(getattr(type(lab.cloud), name)))
         patched.setattr(type(lab.session.ledger), "append", counted(type(lab.session.ledger).append))
         patched.setattr("cloudgpu.control.clusters.together.AT_ONCE", 1)  # else chance says whose turn it is
@@ -111,3 +115,45 @@ def test_what_a_killed_start_was_stopping_again_is_stopped(lab, monkeypatch, tur
     run(lab)
     begun = any(line.kind == "stop_requested" for line in lines)
     assert len(lab.machines()) == (0 if begun else there)
+
+
+@pytest.mark.parametrize("turn", range(16))
+def test_the_next_run_finishes_an_end_of_a_cluster_that_was_killed(lab, monkeypatch, turn):
+    lab.gang(2)
+    if not killed_at(lab, monkeypatch, down, turn):
+        assert lab.states() == {}
+        return
+    before, requested = len(lab.machines()), was_requested(lab, "terminate_requested")
+    found = run(lab)
+    assert len(lab.machines()) == (0 if requested else 2)
+    assert {(one.do, one.rule) for one in found.ended} == (
+        {(Do.TERMINATE, Rule.PART)} if requested and before else set()
+    )
+
+
+def test_the_next_run_finishes_an_end_of_a_stopped_cluster(lab, monkeypatch):
+    lab.gang(2)
+    stop(lab)
+    killed_at(lab, monkeypatch, down, 2)
+    assert len(lab.states()) == 2
+    run(lab)
+    assert lab.states() == {}
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_a_start_takes_back_an_end_that_was_killed(lab, monkeypatch, turn):
+    lab.gang(2)
+    killed_at(lab, monkeypatch, down, turn)
+    assert len(lab.machines()) == 2
+    start(lab)
+    for _ in range(2):
+        assert (run(lab).ended, len(lab.machines())) == ((), 2)
+    assert {(row.pending_action, row.discard) for row in lab.rows()} == {(None, False)}
+
+
+def test_what_protects_a_cluster_from_its_end_takes_the_request_back(lab):
+    lab.gang(2)
+    lab.cloud.fail_next("terminate", EndRefused("it is protected.", lifts="unlock"), times=2)
+    lab.cloud.fail_next("stop", EndRefused("it is protected.", lifts="unlock"), times=2)
+    down(lab)
+    assert (run(lab).ended, len(lab.machines())) == ((), 2)
