@@ -18,8 +18,7 @@ from cloudgpu.control.lifecycle.lifecycle import (
     Ended,
     end_locked,
     lock_machine,
-    request_ends,
-    stop_line,
+    request_all,
     stop_locked,
 )
 from cloudgpu.control.session.session import Session
@@ -70,9 +69,7 @@ def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[
     """
     requested = frozenset[str]()
     with suppress(CloudgpuError):  # then each node's own request is written, or kept aside
-        running = [one for one in reload_machines(session, machines) if one.billed and one.terminated_at is None]
-        session.ledger.append([stop_line(session, machine, why) for machine in running])
-        requested = frozenset(machine.id for machine in running)
+        requested = request_all(session, "stop", reload_machines(session, machines), why)
 
     def stopped(own: Session, machine: Machine) -> Machine:
         return _stopped(own, machine, why=why, is_requested=machine.id in requested)
@@ -105,7 +102,7 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
         with lock_machine(session, machines[0]):
             requested = frozenset[str]()
             with suppress(CloudgpuError):  # then each node's own request is written, or kept aside
-                requested = request_ends(session, reload_machines(session, machines), why)
+                requested = request_all(session, "terminate", reload_machines(session, machines), why)
 
             def end(own: Session, machine: Machine) -> Ended:
                 return end_locked(own, machine, why=why, is_requested=machine.id in requested)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory.local_files import clean_up_local_files
@@ -108,7 +108,7 @@ def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable
 def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: bool = False) -> Machine:
     """Stop a machine that is not parked instead, as `stop` does, under a lock that the caller holds.
 
-    `is_requested`: the caller has written the request, with those of other machines.
+    `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
     with changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
         machine = _stop(session, resolved_machine(session, machine), why, is_requested=is_requested)
@@ -134,12 +134,6 @@ def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
 
-def stop_line(session: Session, machine: Machine, why: str) -> Draft:
-    """Return the line that is written before the stop of a machine is sent."""
-    who, now = by(session, machine, "stop"), not_before(machine, session.clock())
-    return requested("stop", machine.id, why, now, host=platform.node(), who=who)
-
-
 def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = False) -> Machine:
     latest = refresh(session, machine)
     if latest.terminated_at:
@@ -152,7 +146,7 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
     session.report(f"{machine.name}: stopping")
     count_before_end(session, latest)
     if not is_requested:
-        session.ledger.append([stop_line(session, machine, why)])
+        session.ledger.append([_request_line(session, "stop", machine, why)])
     try:
         latest = request_until_confirmed(
             session, latest, is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
@@ -213,19 +207,43 @@ def end_locked(
 ) -> Ended:
     """Terminate the machine and its resources, as `terminate_with_resources`; the caller holds its lock.
 
-    `is_requested`: the caller has written the request, with those of other machines (`request_ends`).
+    `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
     return _end_recorded(session, *_all_ended(session, machine, why, failed=failed, is_requested=is_requested))
 
 
-def request_ends(session: Session, machines: Sequence[Machine], why: str) -> frozenset[str]:
-    """Write that these machines are to be ended, in one write; return which, by id: those that exist for all we know.
+def request_all(
+    session: Session,
+    what: Literal["stop", "terminate"],
+    machines: Sequence[Machine],
+    why: str,
+    *,
+    is_judged: bool = False,
+) -> frozenset[str]:
+    """Write that nodes of a cluster are to be stopped or ended, in one write, before any is; return which, by id.
 
+    These are the ones that exist for all we know, and run where they are to be stopped. The next run of the reaper
+    finishes what a killed command leaves; `is_judged`: a run of the reaper decided it, and the next one decides anew.
     The caller holds their lock.
     """
-    known = [one for one in machines if node_exists(one)]
-    session.ledger.append([_end_line(session, machine, why) for machine in known])
+    known = [one for one in machines if node_exists(one) and (one.billed or what == "terminate")]
+    session.ledger.append([_request_line(session, what, machine, why, is_judged=is_judged) for machine in known])
     return frozenset(machine.id for machine in known)
+
+
+def _request_line(
+    session: Session,
+    what: Literal["stop", "terminate"],
+    machine: Machine,
+    why: str,
+    *,
+    failed: bool = False,
+    is_judged: bool = False,
+) -> Draft:
+    """Return the line that is written before the stop or the end of a machine is sent."""
+    who = by(session, machine, "stop" if what == "stop" else "end")
+    now = not_before(machine, session.clock())
+    return requested(what, machine.id, why, now, host=platform.node(), who=who, failed=failed, judged=is_judged)
 
 
 def _all_ended(
@@ -312,19 +330,13 @@ def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> Non
         error.next = f"Run: cloudgpu down {command_name(machine)}"
 
 
-def _end_line(session: Session, machine: Machine, why: str, *, failed: bool = False) -> Draft:
-    """Return the line that is written before the end of a machine is sent."""
-    who, now = by(session, machine, "end"), not_before(machine, session.clock())
-    return requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)
-
-
 def _end(session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool) -> Machine:
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
     there = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
     if not is_requested:
-        session.ledger.append([_end_line(session, machine, why, failed=failed)])
+        session.ledger.append([_request_line(session, "terminate", machine, why, failed=failed)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         machine = request_until_confirmed(

@@ -83,7 +83,8 @@ def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
 
 
 def _asked(item: EndItem, now: datetime, who: RequestedBy) -> Draft:
-    return requested("stop", item.id, item.decision.why, not_before(item.machine, now), host=platform.node(), who=who)
+    at, of_cluster = not_before(item.machine, now), item.machine.cluster is not None
+    return requested("stop", item.id, item.decision.why, at, host=platform.node(), who=who, judged=of_cluster)
 
 
 def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import each
 from cloudgpu.control.inventory.protection import with_remedy
-from cloudgpu.control.lifecycle.lifecycle import end_locked, request_ends, stop_locked
+from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_together
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
@@ -37,22 +37,30 @@ def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check:
         outcome.skipped += busy
         if ends:
             check()
-            requested = _request_ends(session, ends)
+            requested = _request_all(session, ends)
             *others, last = sorted(ends, key=lambda one: -node_of(one.machine))
             for some in (others, [last]):
                 outcome.add(_ended(session, some, requested))
     return outcome
 
 
-def _request_ends(session: Session, items: Sequence[EndItem]) -> frozenset[str]:
-    """Write which of these are terminated before any is: the next run finishes what a killed one leaves."""
-    ends = [one for one in items if one.decision.do is Do.TERMINATE]
-    return request_ends(session, [one.machine for one in ends], ends[0].decision.why) if ends else frozenset()
+def _request_all(session: Session, items: Sequence[EndItem]) -> frozenset[str]:
+    """Write which of these are terminated, or stopped one by one, before any is; return them, by id."""
+    stops = [one.machine for one in _apart(session, items) if one.decision.do is Do.STOP]
+    ends = [one.machine for one in items if one.decision.do is Do.TERMINATE]
+    why = items[0].decision.why
+    requested = request_all(session, "stop", stops, why, is_judged=True) if stops else frozenset()
+    return requested | (request_all(session, "terminate", ends, why, is_judged=True) if ends else frozenset())
+
+
+def _apart(session: Session, items: Sequence[EndItem]) -> list[EndItem]:
+    """Return those that do not end by one call for several."""
+    return [one for one in items if one.decision.do is not Do.STOP or not goes_in_batches(session, one.machine)]
 
 
 def _ended(session: Session, items: Sequence[EndItem], requested: frozenset[str]) -> Outcome:
-    together = [one for one in items if one.decision.do is Do.STOP and goes_in_batches(session, one.machine)]
-    apart = [one for one in items if one not in together]
+    apart = _apart(session, items)
+    together = [one for one in items if one not in apart]
     outcome = stop_locked_together(session, together) if together else Outcome()
     by_id = {one.id: one for one in apart}
     found = each(
@@ -87,7 +95,7 @@ def _done(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
         case Do.STOP:
-            return stop_locked(session, machine, why=why)
+            return stop_locked(session, machine, why=why, is_requested=is_requested)
         case Do.PARK | Do.IMAGE:
             return park(session, machine, why=why, finish=False)
         case Do.REMOVE if machine.is_named_resource:

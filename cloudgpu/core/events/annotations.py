@@ -17,7 +17,7 @@ Record = dict[str, Any]
 
 def forget_run(record: Record) -> None:
     """Forget all of it: what was said of one life of a machine is not true of the next."""
-    for name in ("warnings", "decision", "timer", "shared", "unrequested_stop"):
+    for name in ("warnings", "decision", "timer", "shared", "unrequested_stop", "last_request"):
         record.pop(name, None)
 
 
@@ -90,7 +90,15 @@ def stopped_unrequested(record: Record, line: Line, *, over: bool, ran: object) 
 
 
 def requested(record: Record, line: Line) -> None:
-    """Take that a stop was asked for before its effect was written, by a clock that is ahead of the one that saw it."""
+    """Take what is asked, and that it was before its effect was written, by a clock ahead of the one that saw it.
+
+    What a user asked and was not done stays theirs when the reaper asks it again.
+    """
+    what, before = line.kind.removesuffix("_requested"), record.pop("last_request", None)
+    if not line.body.get("running"):
+        again = before is not None and record["pending_action"] == what
+        judged = bool(line.body.get("judged")) and not (again and not before["judged"])
+        record["last_request"] = {"what": what, "at": line.occurred_at, "judged": judged}
     if "unrequested_stop" in record and line.seq < record["unrequested_stop"]["seq"]:
         del record["unrequested_stop"]
 

@@ -234,10 +234,14 @@ class TermsSet(TypedDict):
 
 
 class Requested(RequestedBy):
-    """Written before it is asked, for the reason `why`, on the computer `host`."""
+    """Written before it is asked, for the reason `why`, on the computer `host`.
+
+    `judged`: a run of the reaper decided it of a cluster; where it is not done, the next run decides anew.
+    """
 
     why: str
     host: str
+    judged: NotRequired[Literal[True]]
 
 
 class TerminateRequested(Requested):
@@ -254,6 +258,9 @@ class StartRequested(Requested):
 
     waived: NotRequired[Literal[True]]
     running: NotRequired[Literal[True]]
+
+
+AnyRequested = Requested | TerminateRequested | StartRequested
 
 
 class StartRefused(TypedDict):

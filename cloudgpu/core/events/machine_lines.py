@@ -30,18 +30,17 @@ def requested(
     failed: bool = False,
     waived: bool = False,
     running: bool = False,
+    judged: bool = False,
 ) -> Draft:
     """Return the line written before a stop, start, park or end is asked (`what`).
 
     `who` says who asked, by which right. `failed`: it is ended because it never came up. `waived`: it is started though
     nothing would end it. `running`: it runs, and the start takes back a stop or an end that is not done.
+    `judged`: a run of the reaper decided it of a cluster, and the next one decides anew.
     """
-    plain: bodies.Requested = {"why": why, "host": host, **who}
-    body: bodies.Requested | bodies.TerminateRequested | bodies.StartRequested = plain
-    if failed:
-        body = {**plain, "failed": True}
-    elif waived or running:
-        body = cast("bodies.StartRequested", {**plain, "running" if running else "waived": True})
+    flags = {"failed": failed, "waived": waived, "running": running, "judged": judged}
+    plain = {"why": why, "host": host, **who}
+    body = cast("bodies.AnyRequested", plain | {name: True for name, said in flags.items() if said})
     return Draft(f"{what}_requested", machine, body, now, f"{what}:{machine}:{iso(now)}")
 
 

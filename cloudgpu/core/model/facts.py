@@ -304,6 +304,17 @@ class UnrequestedStop(NamedTuple):
     seq: int
 
 
+class LastRequest(NamedTuple):
+    """What was last asked of a machine (stop, start, park, terminate), and when.
+
+    `judged`: a run of the reaper decided it of a cluster; where it is not done, the next run decides anew.
+    """
+
+    what: str
+    at: str
+    judged: bool
+
+
 class TermsText(NamedTuple):
     """A file of policies or limits as it was read: where it stood, None where it was published, and what it says.
 

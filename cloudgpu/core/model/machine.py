@@ -15,6 +15,7 @@ from cloudgpu.core.model.facts import (
     CountedTraffic,
     HourlyPrice,
     LastDecision,
+    LastRequest,
     MachineAddress,
     MachineGpus,
     MachineGuards,
@@ -117,6 +118,7 @@ class Machine(NamedTuple):
     rehearsed, and this is when the machine is taken. `shared` are the keys that were let in, by fingerprint.
     `unrequested_stop`: it was seen not to run any more, and nobody had asked for that. `interrupted_at`: its provider
     took it then, and that is written down. `cluster` says which node it is of which; None for a machine of its own.
+    `last_request` is what was last asked of it, done or not; None where a start took that back.
     `trust` says whose computer it is, a `core.model.offers.Trust`; None: its cloud's own, as far as is known.
     `traffic_prices` are those of its own offer, where it has some: then the bytes that it receives cost, too.
     """
@@ -193,6 +195,7 @@ class Machine(NamedTuple):
     cluster: ClusterNode | None = None
     trust: str | None = None
     traffic_prices: RecordedTrafficPrices | None = None
+    last_request: LastRequest | None = None
 
     @property
     def gang(self) -> ClusterNode | None:
@@ -263,6 +266,7 @@ _PARTS = [
         "refused_action": made_by_record(RefusedAction),
         "shared": _named(made_by_record(SharedKey)),
         "unrequested_stop": made_by_record(UnrequestedStop),
+        "last_request": made_by_record(LastRequest),
         "terms": Terms.of,
         "cluster": made_by_record(ClusterNode),
         "traffic_prices": made_by_record(RecordedTrafficPrices),

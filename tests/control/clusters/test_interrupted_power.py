@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.clusters.lease import hold_all
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.lifecycle.start import new_lease
@@ -16,6 +17,11 @@ from cloudgpu.errors import EndRefused, NoCapacity
 from cloudgpu.parallel import join
 
 FULL = NoCapacity("the zone is full.")
+
+
+def turns(count, *quick):
+    """All turns up to a number; only `quick` ones outside of `make soak`."""
+    return [turn if turn in quick else pytest.param(turn, marks=pytest.mark.soak) for turn in range(count)]
 
 
 class Killed(BaseException):
@@ -117,7 +123,7 @@ def test_what_a_killed_start_was_stopping_again_is_stopped(lab, monkeypatch, tur
     assert len(lab.machines()) == (0 if begun else there)
 
 
-@pytest.mark.parametrize("turn", range(16))
+@pytest.mark.parametrize("turn", turns(16, 0, 1, 4, 7))
 def test_the_next_run_finishes_an_end_of_a_cluster_that_was_killed(lab, monkeypatch, turn):
     lab.gang(2)
     if not killed_at(lab, monkeypatch, down, turn):
@@ -157,3 +163,33 @@ def test_what_protects_a_cluster_from_its_end_takes_the_request_back(lab):
     lab.cloud.fail_next("stop", EndRefused("it is protected.", lifts="unlock"), times=2)
     down(lab)
     assert (run(lab).ended, len(lab.machines())) == ((), 2)
+
+
+@pytest.mark.parametrize(("stoppable", "verb"), [(True, "stop"), (False, "terminate")])
+def test_what_a_run_decided_and_could_not_do_is_decided_anew_and_no_promise(lab, stoppable, verb):
+    own = lab.session.home.policies / "own.yaml"
+    own.parent.mkdir()
+    own.write_text("lease: 8h\nrenew_until: 72h\nspot:\n  unpausable: terminate\n")
+    rows = lab.gang(3, on_node_loss="stop", policy="own", spot=not stoppable)
+    run(lab)
+    (lab.cloud.die if stoppable else lab.cloud.take)(rows[2].provider_id)
+    lab.later(minutes=5)
+    for call in (verb, "stop_many"):
+        lab.cloud.deny(call)
+    assert len(run(lab).unconfirmed) == 2
+    for call in (verb, "stop_many"):
+        lab.cloud.permit(call)
+    hold_all(lab.session, rows[:2], lab.clock() + timedelta(hours=1))
+    assert (run(lab).ended, len(lab.machines())) == ((), 2)
+
+
+def test_a_promise_that_a_run_could_not_keep_is_kept_by_the_next(lab, monkeypatch):
+    lab.gang(2)
+    killed_at(lab, monkeypatch, stop, 1)
+    for call in ("stop", "stop_many"):
+        lab.cloud.deny(call)
+    assert len(run(lab).unconfirmed) == 2
+    for call in ("stop", "stop_many"):
+        lab.cloud.permit(call)
+    hold_all(lab.session, lab.rows(), lab.clock() + timedelta(hours=1))
+    assert (len(run(lab).ended), lab.machines()) == (2, [])

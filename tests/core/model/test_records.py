@@ -120,7 +120,7 @@ def test_a_machine_has_the_keys_that_its_type_requires_and_no_other() -> None:
 
 OPTIONAL = set(
     "policy_by timer warnings decision refused_action taken_at shared unrequested_stop terms interrupted_at "
-    "cluster trust traffic_prices".split()
+    "cluster trust traffic_prices last_request".split()
 )
 
 
