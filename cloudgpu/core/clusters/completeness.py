@@ -84,9 +84,15 @@ def lost_nodes(machines: Iterable[Machine]) -> list[Machine]:
     return [node for node in nodes if is_lost(node)] if any(node.billed and not is_lost(node) for node in nodes) else []
 
 
-def unfinished_stop(machines: Iterable[Machine]) -> str:
-    """Return which nodes of one cluster run on though their stop was requested, a clause; empty where none does."""
-    return _requested("stop", [row for row in machines if row.pending_action == "stop" and row.billed])
+def unfinished_stop(machines: Sequence[Machine]) -> str:
+    """Return which nodes of one cluster run on though their stop was requested, a clause; empty where none does.
+
+    None, too, where another node was started after that: what was started by hand is not stopped for its cluster.
+    """
+    last = [row.last_request for row in machines if row.last_request is not None]
+    started = max((one.at for one in last if one.what == "start"), default="")
+    nodes = [row for row in machines if row.pending_action == "stop" and row.billed]
+    return _requested("stop", [row for row in nodes if row.last_request is not None and row.last_request.at > started])
 
 
 def unfinished_end(machines: Iterable[Machine]) -> str:

@@ -5,6 +5,7 @@ The fields are there only where there is something to say, so that most records 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -101,6 +102,19 @@ def requested(record: Record, line: Line) -> None:
         record["last_request"] = {"what": what, "at": line.occurred_at, "judged": judged}
     if "unrequested_stop" in record and line.seq < record["unrequested_stop"]["seq"]:
         del record["unrequested_stop"]
+
+
+def started_by_hand(record: Record, body: Mapping[str, Any]) -> None:
+    """Take that a machine which was to stop has stopped and was started again since: that takes the stop back.
+
+    Where its provider says when it was started; `record` is as it was before.
+    """
+    last, since = record.get("last_request"), body["since"]
+    if record["pending_action"] != "stop" or last is None or body["state"] not in ("pending", "running"):
+        return
+    if since is not None and since != record["since"] and since > last["at"]:
+        record["pending_action"] = None
+        record["last_request"] = {"what": "start", "at": since, "judged": False}
 
 
 def interrupted(record: Record, line: Line) -> None:

@@ -209,6 +209,7 @@ def _observed(record: Record, line: Line) -> None:
     )
     if record["billed"] and not body["billed"]:
         told.forget_warnings(record)
+    told.started_by_hand(record, body)
     for name in _SEEN:
         record[name] = body[name]
     record["state_reason"] = body["reason"]

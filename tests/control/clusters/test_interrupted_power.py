@@ -87,6 +87,28 @@ def test_the_next_run_finishes_a_stop_of_a_cluster_that_was_killed(lab, monkeypa
     assert {(one.do, one.rule) for one in found.ended} == ({(Do.STOP, Rule.PART)} if requested and before else set())
 
 
+def test_no_run_stops_what_was_started_by_hand_after_a_stop_that_was_killed(lab, monkeypatch):
+    _, second = lab.gang(2)
+    killed_at(lab, monkeypatch, stop, 4)
+    assert lab.states()["train-1"] != "running"
+    lab.later(minutes=5)
+    lab.cloud.start(second.provider_id)
+    lab.later(minutes=5)
+    assert (run(lab).ended, len(lab.machines())) == ((), 2)
+    stop(lab)
+    assert lab.machines() == []
+
+
+def test_a_node_that_was_started_right_before_its_stop_is_stopped_by_the_next_run(lab, monkeypatch):
+    for row in lab.gang(2):
+        lab.cloud.stop(row.provider_id)
+        lab.later(minutes=1)
+        lab.cloud.start(row.provider_id)
+    killed_at(lab, monkeypatch, stop, 1)
+    assert len(run(lab).ended) == 2
+    assert lab.machines() == []
+
+
 @pytest.mark.parametrize("turn", range(13))
 def test_a_start_takes_back_a_stop_that_was_killed_and_no_run_undoes_it(lab, monkeypatch, turn):
     lab.gang(2)
