@@ -24,6 +24,7 @@ from cloudgpu.control.session.guarding import check_start_guarded, without_waive
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
+from cloudgpu.core.clusters.completeness import partly_started
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
@@ -137,12 +138,14 @@ def admit_start(
 
     `awake` are other nodes of their cluster: a stop or an end of them that is not done is taken back in the same write.
     Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one leaves
-    before the lease ends.
+    before the lease ends. Those that an interrupted start has started are of this start, too.
     """
     if not no_guard:
         check_start_guarded(session, machines)
+    now, before = session.clock(), partly_started([*awake, *machines])
     wanted, lines = list[Machine](), requests_taken_back(session, awake)
-    now = session.clock()
+    if before is not None:
+        lines += [_start_line(session, one, now, running=True) for one in before.running]
     for machine in machines:
         provider = pausable(session, machine)
         timers.check_host(session, machine, lease.expires)
@@ -153,15 +156,7 @@ def admit_start(
         lines += [
             lease_line(machine, lease, "start", now, who=who),
             *prices,
-            requested(
-                "start",
-                machine.id,
-                "asked",
-                now,
-                host=platform.node(),
-                who=who,
-                waived=no_guard and needs_runs(without_waiver(machine)),
-            ),
+            _start_line(session, machine, now, waived=no_guard and needs_runs(without_waiver(machine))),
         ]
     provider = session.provider_of(machines[0])
     credit, lasts, scope = read_credit(provider), lease.expires - now, scope_of_row(machines[0])
@@ -177,18 +172,17 @@ def admit_start(
 def requests_taken_back(session: Session, awake: Sequence[Machine]) -> list[Draft]:
     """Return the lines of a start for those of these machines, which run, whose stop or end is requested, not done."""
     return [
-        requested(
-            "start",
-            one.id,
-            "asked",
-            _after_its_request(session, one),
-            host=platform.node(),
-            who=by(session, one, "start"),
-            running=True,
-        )
+        _start_line(session, one, _after_its_request(session, one), running=True)
         for one in awake
         if one.pending_action in ("stop", "terminate")
     ]
+
+
+def _start_line(
+    session: Session, machine: Machine, now: datetime, *, waived: bool = False, running: bool = False
+) -> Draft:
+    host, who = platform.node(), by(session, machine, "start")
+    return requested("start", machine.id, "asked", now, host=host, who=who, waived=waived, running=running)
 
 
 def _after_its_request(session: Session, machine: Machine) -> datetime:

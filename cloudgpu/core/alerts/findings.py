@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
-from cloudgpu.core.clusters.completeness import by_cluster, lost_nodes
+from cloudgpu.core.clusters.completeness import PartlyStarted, by_cluster, lost_nodes, partly_started
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import ClusterNode, RefusedAction
 from cloudgpu.core.model.machine import Machine, command_name, not_none
@@ -23,13 +23,17 @@ from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.periods import Period, period
-from cloudgpu.core.values.times import duration_text, from_iso, minute
+from cloudgpu.core.values.times import duration_text, from_iso, iso, minute
 
-ENDED, LOST, JOB, JOB_WAITS, GUARD = "ended", "lost", "job", "job-waits", "guard"
-TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, LOST, JOB, JOB_WAITS, GUARD)
+ENDED, LOST, PART, JOB, JOB_WAITS, GUARD = "ended", "lost", "part", "job", "job-waits", "guard"
+TOPICS = (
+    *("lease", "stop", "overdue", "unpriced", "launch", "price", "refused"),
+    *(ENDED, LOST, PART, JOB, JOB_WAITS, GUARD),
+)
 ENDED_FOR = timedelta(days=3)  # no run for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices or nodes that are named one by one
+STARTS = timedelta(minutes=2)  # after a start of a cluster was requested, in which its command may still be at it
 _ASKED = ("stop_requested", "terminate_requested", "park_requested")
 _DONE = {
     "stop_requested": ("stopped", "deallocated", "terminated"),
@@ -329,11 +333,15 @@ def is_wrong(alert: RaisedAlert) -> bool:
 def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     """Yield which clusters have lost nodes while others are billed, and which have ended whole though nobody asked.
 
+    Those, too, of which a start has started a part, and was interrupted: it had STARTS for it.
     `machines` are all machines, also those that have ended. A cluster that has lost a node is alerted on for as long as
     that is so, and anew for each further node; an end for three days, as that of a machine.
     """
     for nodes in by_cluster(machines).values():
         cluster = not_none(nodes[0].cluster)
+        started = partly_started(nodes)
+        if started is not None and now - started.at >= STARTS:
+            yield _partly_started(cluster, started)
         lost = lost_nodes(nodes)
         if lost and cluster.nodes > 1:
             yield _nodes_lost(cluster, lost, [node for node in nodes if node.billed and node not in lost])
@@ -358,6 +366,19 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
         text=f"{_unrequested(reason_of(lost[-1]), at)} "
         f"{others} {hourly}, and a job that needs all {cluster.nodes} cannot continue. {next_}",
         facts=_cluster_facts(cluster, rest or lost) | {"lost": names, "price": hourly},
+        urgent=True,
+    )
+
+
+def _partly_started(cluster: ClusterNode, started: PartlyStarted) -> Finding:
+    names, hourly = first_few([machine.name for machine in started.missing], FEW), _hourly_sum(started.running)
+    return Finding(
+        key=f"{PART}:{cluster.id}:{iso(started.at)}",
+        kind="start interrupted",
+        title=f"{cluster.name} runs in part; that costs {hourly}",
+        text=f"Its start was interrupted, and {names} did not start. To continue it: cloudgpu start {cluster.name}. "
+        f"To stop the rest: cloudgpu stop {cluster.name}",
+        facts=_cluster_facts(cluster, started.running) | {"price": hourly},
         urgent=True,
     )
 

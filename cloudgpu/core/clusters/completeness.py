@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
 from cloudgpu.core.values.times import from_iso
@@ -107,6 +108,45 @@ def _requested(what: str, machines: Iterable[Machine]) -> str:
         return ""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"the {what} of {names[0]}{more} was requested and is not done"
+
+
+class PartlyStarted(NamedTuple):
+    """The latest start of a cluster whose other nodes do not run, though those that it started do, and when it was."""
+
+    at: datetime
+    missing: tuple[Machine, ...]
+    running: tuple[Machine, ...]
+
+    @property
+    def why(self) -> str:
+        """Which nodes do not run, a clause."""
+        more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
+        return f"the start of {self.missing[0].name}{more} was interrupted"
+
+
+def partly_started(machines: Iterable[Machine]) -> PartlyStarted | None:
+    """Return what the latest start of one cluster has left: some nodes run, others never did since; None otherwise.
+
+    None, too, where a node runs that had not to be started: it ran before, and somebody may use it. One start is
+    requested of all its nodes at one moment.
+    """
+    nodes = [one for one in machines if node_exists(one)]
+    starts = {one.id: one.last_request.at for one in nodes if one.last_request and one.last_request.what == "start"}
+    if not starts:
+        return None
+    at = max(starts.values())
+    group = {id_ for id_, requested_at in starts.items() if requested_at == at}
+    running = tuple(one for one in nodes if one.billed)
+    missing = tuple(one for one in nodes if one.id in group and _is_off_since(one, at))
+    if not missing or not running or any(one.id not in group for one in running):
+        return None
+    return PartlyStarted(from_iso(at), missing, running)
+
+
+def _is_off_since(machine: Machine, at: str) -> bool:
+    """Say whether a machine is stopped and was never seen to run since."""
+    ran = machine.unrequested_stop is not None and machine.unrequested_stop.at > at
+    return not machine.billed and machine.state in ("stopped", "deallocated") and not ran
 
 
 def has_run_before(machine: Machine) -> bool:

@@ -96,7 +96,10 @@ def requested(record: Record, line: Line) -> None:
     What a user asked and was not done stays theirs when the reaper asks it again.
     """
     what, before = line.kind.removesuffix("_requested"), record.pop("last_request", None)
-    if not line.body.get("running"):
+    if line.body.get("running"):
+        if before is not None and before["what"] == "start":  # of nodes that an interrupted start has left stopped
+            record["last_request"] = {**before, "at": line.occurred_at}
+    else:
         again = before is not None and record["pending_action"] == what
         judged = bool(line.body.get("judged")) and not (again and not before["judged"])
         record["last_request"] = {"what": what, "at": line.occurred_at, "judged": judged}

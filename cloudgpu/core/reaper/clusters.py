@@ -15,10 +15,12 @@ from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.completeness import (
+    PartlyStarted,
     by_cluster,
     has_run_before,
     lost_nodes,
     node_of,
+    partly_started,
     unfinished_end,
     unfinished_stop,
     why_part,
@@ -35,12 +37,14 @@ from cloudgpu.core.values.times import duration_text
 class Gang:
     """What the rows of a cluster say of the whole: why it is only a part of one, and which nodes were lost.
 
-    `unended` says whose end was requested and is not done, and `unstopped` whose stop.
+    `unended` says whose end was requested and is not done, and `unstopped` whose stop. `started` is a start that was
+    interrupted.
     """
 
     part: str = ""
     unended: str = ""
     unstopped: str = ""
+    started: PartlyStarted | None = None
     lost: tuple[str, ...] = ()
     begun: bool = False  # some node of it has been used before this run, or was kept: it holds somebody's work
     discard: bool = False  # the end of what is there of it was asked for, for good
@@ -70,6 +74,7 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
         why_part(nodes, now),
         unfinished_end(nodes),
         unfinished_stop(nodes),
+        partly_started(nodes),
         tuple(row.name for row in lost_nodes(nodes)),
         begun=any(has_run_before(row) for row in machines),
         discard=any(row.discard for row in machines),

@@ -31,6 +31,7 @@ from cloudgpu.core.reaper.cases import (
     warn_before_end,
     warn_only,
 )
+from cloudgpu.core.reaper.cluster_rules import node_loss, part_of_cluster, part_of_start
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
 from cloudgpu.core.values.money import Money
@@ -152,36 +153,6 @@ def renew_until(case: Case) -> RuleResult | None:
     if at <= case.now:
         return RuleResult(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
     return warn_before_end(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
-
-
-def part_of_cluster(case: Case) -> RuleResult | None:
-    """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used.
-
-    A stop or an end that was requested of it is a promise: what a killed command has left of that is finished.
-    """
-    gang, machine = case.gang, case.view.machine
-    reason = gang.unended or gang.part or gang.unstopped
-    if not reason:
-        return None
-    stops = not gang.unended and (not gang.part or (gang.begun and not gang.discard))
-    why = f"{reason}, and a cluster is all of its machines or none"
-    end = guards.at_last(machine, case.policy) if stops else Do.TERMINATE
-    if end is Do.STOP and case.stage is Stage.STOPPED:
-        return None
-    return RuleResult(Rule.PART, end, why, case.now, urgent=True)
-
-
-def node_loss(case: Case) -> RuleResult | None:
-    """End the rest of a cluster that has lost a node, where its launch said so."""
-    cluster, lost = case.view.machine.cluster, case.gang.lost
-    if cluster is None or cluster.on_node_loss != "stop" or not lost:
-        return None
-    names = lost[0] if len(lost) == 1 else f"{len(lost)} nodes ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"  # noqa: PLR2004  (as many as a line has room for)
-    why = f"{names} was lost" if len(lost) == 1 else f"{names} were lost"
-    end = guards.at_last(case.view.machine, case.policy)
-    return RuleResult(
-        Rule.NODE_LOSS, end, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
-    )
 
 
 def schedule(case: Case) -> RuleResult | None:
@@ -324,8 +295,10 @@ RULES = (
         Rule.PART,
         "terminates what is there of a cluster whose other machines were never made or have been terminated, "
         "10 minutes after its launch or that end, while no command works on it; one that has run before is stopped; "
-        "a requested stop or end of a cluster that is not done is finished at once, unless `start` took it back",
-        (part_of_cluster,),
+        "a requested stop or end of a cluster that is not done is finished at once, unless `start` took it back; what "
+        "an interrupted `start` has left of a cluster with a queue is stopped 10 minutes after a warning, unless it is "
+        "in use or held",
+        (part_of_cluster, part_of_start),
         stages=(Stage.RUNNING, Stage.STOPPED),
     ),
     ReaperRule(

@@ -22,9 +22,9 @@ class Ticking(ManualClock):
 class GangLab(Lab):
     """A lab with a cluster called `train`."""
 
-    def gang(self, nodes=4, **more):
+    def gang(self, nodes=4, engine="none", **more):
         """Launch a cluster, and return its rows."""
-        self.up(name="train", nodes=nodes, engine="none", **more)
+        self.up(name="train", nodes=nodes, engine=engine, **more)
         return self.session.find_all_nodes("train", "stop")
 
     def states(self):

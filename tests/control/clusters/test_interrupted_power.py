@@ -215,3 +215,78 @@ def test_a_promise_that_a_run_could_not_keep_is_kept_by_the_next(lab, monkeypatc
         lab.cloud.permit(call)
     hold_all(lab.session, lab.rows(), lab.clock() + timedelta(hours=1))
     assert (len(run(lab).ended), lab.machines()) == (2, [])
+
+
+def told_of_parts(lab):
+    lines = [line.body for line in lab.session.ledger.events("alerts") if line.kind == "alert_raised"]
+    return [one["title"] for one in lines if one["key"].startswith("part:")]
+
+
+@pytest.mark.parametrize("engine", ["slurm", "none"])
+@pytest.mark.parametrize("turn", turns(20, 1, 8, 10))
+def test_what_a_killed_start_has_started_is_told_of_and_stopped_where_it_has_a_queue(lab, monkeypatch, turn, engine):
+    lab.gang(2, engine=engine)
+    stop(lab)
+    killed_at(lab, monkeypatch, start, turn)
+    half, queue = len(lab.machines()) == 1, engine == "slurm"
+    lab.later(minutes=2)
+    found = run(lab)
+    assert (found.ended, len(told_of_parts(lab))) == ((), half)
+    assert {(one.rule, one.due is not None) for one in found.warned} == ({(Rule.PART, queue)} if half else set())
+    lab.later(minutes=10)
+    stopped = half and queue
+    assert {(one.do, one.rule) for one in run(lab).ended} == ({(Do.STOP, Rule.PART)} if stopped else set())
+    assert len(lab.machines()) == (0 if stopped else 1 if half else len(lab.machines()))
+
+
+def half_started(lab, monkeypatch, engine="slurm"):
+    """A cluster of which train-1 has started when its start was killed."""
+    lab.gang(2, engine=engine)
+    stop(lab)
+    killed_at(lab, monkeypatch, start, 8)
+    assert list(lab.states().values()).count("stopped") == 1
+
+
+def test_a_second_start_finishes_one_that_was_killed(lab, monkeypatch):
+    half_started(lab, monkeypatch)
+    run(lab)
+    start(lab)
+    for _ in range(2):
+        lab.later(minutes=20)
+        assert (run(lab).ended, len(lab.machines())) == ((), 2)
+
+
+def test_a_second_start_that_is_killed_too_is_stopped_as_the_first(lab, monkeypatch):
+    half_started(lab, monkeypatch)
+    lab.later(minutes=2)
+    killed_at(lab, monkeypatch, start, 3)
+    assert len(lab.machines()) == 1
+    lab.later(minutes=2)
+    assert len(run(lab).warned) == 1
+    lab.later(minutes=10)
+    run(lab)
+    assert lab.machines() == []
+
+
+def test_a_hold_keeps_what_a_killed_start_has_started(lab, monkeypatch):
+    half_started(lab, monkeypatch)
+    lab.later(minutes=2)
+    run(lab)
+    hold_all(lab.session, lab.rows(), lab.clock() + timedelta(hours=1))
+    lab.later(minutes=10)
+    assert (run(lab).ended, len(lab.machines())) == ((), 1)
+
+
+def test_nodes_that_ran_before_a_start_that_was_killed_run_on(lab, monkeypatch):
+    rows = lab.gang(3, engine="slurm")
+    run(lab)
+    for row in rows[1:]:
+        lab.cloud.die(row.provider_id)
+    lab.later(minutes=5)
+    run(lab)
+    turn = 4
+    while len(lab.machines()) != 2:
+        killed_at(lab, monkeypatch, start, turn := turn + 1)
+    for _ in range(3):
+        lab.later(minutes=10)
+        assert (run(lab).ended, len(lab.machines())) == ((), 2)
