@@ -260,14 +260,14 @@ class RemoteJob:
                 f"{name} says of its files what cannot be: {error}.", field="name", value=name, next="Look at it there."
             ) from error
 
-    def fetch_results(self, into: Path) -> FetchedResults:
-        """Bring the results into a directory here; files that are there already do not travel.
+    def fetch_results(self, into: Path, delivered: Path | None = None) -> FetchedResults:
+        """Bring the results into a directory here; files that are there, or in `delivered`, do not travel.
 
         Raises InvalidRequest where this computer's disk is full; what came is kept, and the machine loses nothing.
         """
         before, sent = self.manifest(), 0
         for _ in range(TRIES):
-            copied = self.copy("results", before.files, into)
+            copied = self.copy("results", before.files, into, delivered)
             sent += copied.bytes
             make_links(into, before)
             after = self.manifest() if copied.bytes else before  # nothing was read there since
@@ -280,18 +280,18 @@ class RemoteJob:
         why = "" if whole else f"{_named(before)} changed while they were fetched"
         return FetchedResults(before.files, before.size, sent, whole, why, before.skipped)
 
-    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> Copied:
-        """Bring those files that are not here already.
+    def copy(self, which: str, files: Sequence[CopiedFile], into: Path, delivered: Path | None = None) -> Copied:
+        """Bring those files that are not here already, nor in `delivered`.
 
         What changed on the machine meanwhile is left out, and told. Raises InvalidRequest, as `fetch_results`.
         """
-        needed = [one for one in files if not is_same_file(into / one.path, one)]
+        here = {into, delivered or into}
+        needed = [one for one in files if not any(is_same_file(place / one.path, one) for place in here)]
         if not needed:
             return Copied(0, ())
         copying = FileReceiver(into, needed)
         try:
-            rows = [[one.path, one.size] for one in needed]
-            self._asked("fetch", sink=copying.write, which=which, files=rows)
+            self._asked("fetch", sink=copying.write, which=which, files=[[one.path, one.size] for one in needed])
         finally:
             whole = copying.close()
         if not whole:

@@ -28,12 +28,13 @@ MORE = 512 * 1024  # bytes: an answer that is shorter is the last of an index
 def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
     """Copy what is new of results, complete checkpoints and output into the job's own directory.
 
-    `now` is seconds since 1970. Raises Unreachable, and InvalidRequest where this computer has no room.
+    Results that an interrupted delivery has brought to their place do not travel again. `now` is seconds since 1970.
+    Raises Unreachable, and InvalidRequest where this computer has no room.
     """
     fetch_output(remote, directory)
     with metered() as meter:
         copies = remote.sync_checkpoints(directory / "checkpoints", keep=CHECKPOINTS)
-        found = remote.fetch_results(directory / "results")
+        found = remote.fetch_results(directory / "results", _noted_place(directory))
     note_measured(directory, Measured(meter.bytes_per_s, copies[-1].bytes if copies else None, found.bytes))
     note_sync(directory, now)
     return found
@@ -65,16 +66,22 @@ def results_directory(session: Session, job: Job) -> Path:
     that another job has filled is left alone: the id is added then.
     """
     own = directory_of(session, job)
-    noted = own / "place"
-    if noted.exists():  # a delivery that was interrupted goes on where it was
-        return Path(noted.read_text())
+    noted = _noted_place(own)
+    if noted is not None:  # a delivery that was interrupted goes on where it was
+        return noted
     target = Path(job.spec["workdir"]) / job.spec["results"] / job.name
     if hostname() != job.host or not Path(job.spec["workdir"]).is_dir():
         target = own / "delivered"
     elif target.exists() and not (target.is_dir() and not any(target.iterdir())):
         target = target.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
-    write_whole(noted, str(target).encode())
+    write_whole(own / "place", str(target).encode())
     return target
+
+
+def _noted_place(directory: Path) -> Path | None:
+    """Return where a delivery has begun to bring the results of the job of this directory; None where none has."""
+    noted = directory / "place"
+    return Path(noted.read_text()) if noted.exists() else None
 
 
 def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int, int]:

@@ -108,6 +108,20 @@ def blobs(bench):
 # -- results
 
 
+def test_results_that_a_killed_delivery_brought_to_their_place_do_not_travel_again(bench, tmp_path):
+    bench.file("work/results/run").mkdir(parents=True)
+    for name, text in (("run/one", "12345"), ("two", "1234")):
+        bench.file(f"work/results/{name}").write_text(text)
+    own, place, job = tmp_path / "own", tmp_path / "results" / "fox", RemoteJob(bench.connection, JOB, 1)
+    job.fetch_results(own)
+    place.mkdir(parents=True)
+    (own / "run").rename(place / "run")
+    assert job.fetch_results(own, place).sent == 0
+    (place / "run" / "one").write_text("67890")  # as long, and another content
+    found = job.fetch_results(own, place)
+    assert (found.whole, found.sent, (own / "run" / "one").read_text()) == (True, 5, "12345")
+
+
 @pytest.mark.soak
 def test_results_come_back_whole_and_travel_once(bench, tmp_path):
     script = (

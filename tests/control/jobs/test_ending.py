@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.ending import close_job
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
-from cloudgpu.control.jobs.results import deliver
+from cloudgpu.control.jobs.results import deliver, sync
+from tests.access.conftest import connection, server  # noqa: F401  (fixtures)
+from tests.access.jobs.conftest import JOB, Bench
 from tests.control.conftest import Lab
 
 
@@ -44,3 +47,15 @@ def test_it_counts_what_was_delivered_before_the_rest(lab, job, tmp_path):
     deliver(lab.session, job, ["run/one"])
     closed = close_job(lab.session, job, None, "its machine is gone")
     assert fetched(closed) == [(2, 10, str(tmp_path / "work" / "results" / "fox"))]
+
+
+def test_results_that_a_killed_delivery_moved_are_not_sent_again(server, connection, tmp_path):  # noqa: F811
+    bench = Bench(connection, server.home, tmp_path)
+    bench.file("work/results").mkdir(parents=True)
+    bench.file("work/results/one").write_text("12345")
+    remote, own, place = RemoteJob(bench.connection, JOB, 1), tmp_path / "own", tmp_path / "fox"
+    assert sync(remote, own, 0).sent == 5
+    place.mkdir()
+    (own / "results" / "one").rename(place / "one")
+    (own / "place").write_text(str(place))
+    assert sync(remote, own, 0).sent == 0
