@@ -25,6 +25,7 @@ from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
+from cloudgpu.control.lifecycle.start import AWAKE, requests_taken_back
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
@@ -109,6 +110,8 @@ def launch(
                 error.next = SETTLES_FIRST if prepared.new else error.next
                 raise
         nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
+        if found and len(nodes) > 1 and all(one.state in AWAKE for one in nodes):
+            session.ledger.append(requests_taken_back(session, nodes))
         left = launched_text(machine)
         with changing(left):
             nodes = [timers.guard(session, one, "launch") for one in nodes]

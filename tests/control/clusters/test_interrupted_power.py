@@ -179,6 +179,16 @@ def test_a_start_takes_back_an_end_that_was_killed(lab, monkeypatch, turn):
     assert {(row.pending_action, row.discard) for row in lab.rows()} == {(None, False)}
 
 
+@pytest.mark.parametrize("verb", [stop, down])
+def test_an_up_that_finds_all_nodes_running_takes_back_what_was_killed(lab, monkeypatch, verb):
+    lab.gang(2)
+    killed_at(lab, monkeypatch, verb, 1)
+    lab.gang(2)
+    assert (run(lab).ended, len(lab.machines())) == ((), 2)
+    stop(lab)
+    assert lab.machines() == []
+
+
 def test_what_protects_a_cluster_from_its_end_takes_the_request_back(lab):
     lab.gang(2)
     lab.cloud.fail_next("terminate", EndRefused("it is protected.", lifts="unlock"), times=2)
