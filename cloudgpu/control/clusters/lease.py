@@ -12,6 +12,7 @@ from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
 from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, worst_of
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
+from cloudgpu.control.lifecycle.start import AWAKE, requests_taken_back
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may, check_override
 from cloudgpu.core.launch.plan import Lease
@@ -83,6 +84,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
         if latest:
             lease = _latest([single.not_earlier(extension.lease, one) for one in latest])
             single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
+            _take_back(session, machines)
             outcomes += each(session, latest, partial(_put, lease=lease))
     return ClusterResult(reload_machines(session, machines), (*extension.faults, *faults_in(outcomes)))
 
@@ -105,8 +107,17 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
     single.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):
+        if until is not None:
+            _take_back(session, machines)
         outcomes = each(session, machines, partial(_held, until=until))
     return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
+
+
+def _take_back(session: Session, machines: Sequence[Machine]) -> None:
+    """Take back a stop or an end that was interrupted before any node had gone: who holds a cluster wants it."""
+    nodes = reload_machines(session, machines)
+    if all(machine.state in AWAKE for machine in nodes):
+        session.ledger.append(requests_taken_back(session, nodes))
 
 
 def _held(session: Session, machine: Machine, *, until: datetime | None) -> Machine:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.clusters.lease import hold_all
+from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.lifecycle.start import new_lease
@@ -179,11 +179,24 @@ def test_a_start_takes_back_an_end_that_was_killed(lab, monkeypatch, turn):
     assert {(row.pending_action, row.discard) for row in lab.rows()} == {(None, False)}
 
 
+def up(lab):
+    lab.gang(2)
+
+
+def hold(lab):
+    hold_all(lab.session, lab.rows(), lab.clock() + timedelta(hours=1))
+
+
+def extend(lab):
+    extend_all(lab.session, plan_extension_of_all(lab.session, lab.rows(), timedelta(hours=1)))
+
+
 @pytest.mark.parametrize("verb", [stop, down])
-def test_an_up_that_finds_all_nodes_running_takes_back_what_was_killed(lab, monkeypatch, verb):
+@pytest.mark.parametrize("newer", [up, hold, extend])
+def test_who_wants_a_cluster_whose_nodes_all_run_takes_back_what_was_killed(lab, monkeypatch, verb, newer):
     lab.gang(2)
     killed_at(lab, monkeypatch, verb, 1)
-    lab.gang(2)
+    newer(lab)
     assert (run(lab).ended, len(lab.machines())) == ((), 2)
     stop(lab)
     assert lab.machines() == []
@@ -217,13 +230,13 @@ def test_what_a_run_decided_and_could_not_do_is_decided_anew_and_no_promise(lab,
 
 def test_a_promise_that_a_run_could_not_keep_is_kept_by_the_next(lab, monkeypatch):
     lab.gang(2)
+    hold_all(lab.session, lab.rows(), lab.clock() + timedelta(hours=1))
     killed_at(lab, monkeypatch, stop, 1)
     for call in ("stop", "stop_many"):
         lab.cloud.deny(call)
     assert len(run(lab).unconfirmed) == 2
     for call in ("stop", "stop_many"):
         lab.cloud.permit(call)
-    hold_all(lab.session, lab.rows(), lab.clock() + timedelta(hours=1))
     assert (len(run(lab).ended), lab.machines()) == (2, [])
 
 
