@@ -174,7 +174,7 @@ def requests_taken_back(session: Session, awake: Sequence[Machine]) -> list[Draf
     return [
         _start_line(session, one, _after_its_request(session, one), running=True)
         for one in awake
-        if one.pending_action in ("stop", "terminate")
+        if one.pending_action == "stop" or one.discard
     ]
 
 

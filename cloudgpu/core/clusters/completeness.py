@@ -97,8 +97,12 @@ def unfinished_stop(machines: Sequence[Machine]) -> str:
 
 
 def unfinished_end(machines: Iterable[Machine]) -> str:
-    """Return which nodes of one cluster exist though their end was requested, a clause; empty where none does."""
-    return _requested("end", [row for row in machines if row.pending_action == "terminate"])
+    """Return which nodes of one cluster exist though their end was requested, a clause; empty where none does.
+
+    Those, too, that were proved gone by a cloud's wrong word, and are there again.
+    """
+    last = [row for row in machines if row.last_request is not None and row.last_request.what == "terminate"]
+    return _requested("end", [row for row in last if row.discard])
 
 
 def _requested(what: str, machines: Iterable[Machine]) -> str:

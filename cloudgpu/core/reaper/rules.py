@@ -295,9 +295,9 @@ RULES = (
         Rule.PART,
         "terminates what is there of a cluster whose other machines were never made or have been terminated, "
         "10 minutes after its launch or that end, while no command works on it; one that has run before is stopped; "
-        "a requested stop or end of a cluster that is not done is finished at once, unless a later command took it back; what "
-        "an interrupted `start` has left of a cluster with a queue is stopped 10 minutes after a warning, unless it is "
-        "in use or held",
+        "a requested stop or end of a cluster that is not done is finished at once, unless a later command took it "
+        "back; what an interrupted `start` has left of a cluster with a queue is stopped 10 minutes after a warning, "
+        "unless it is in use or held",
         (part_of_cluster, part_of_start),
         stages=(Stage.RUNNING, Stage.STOPPED),
     ),

@@ -201,6 +201,18 @@ def test_what_was_never_whole_is_terminated_in_use_and_held_too_and_what_has_run
     assert joint(decided(nodes, [active()] * 4, 30))[0] == "keep", "it is stopped already"
 
 
+def test_nodes_that_were_proved_gone_and_are_there_again_are_ended_after_all() -> None:
+    nodes = cluster()
+    for node in nodes:
+        node.tell(10, "terminate_requested", why="asked", host="h")
+        node.tell(11, "instance_vanished", provider_id="i", proof="unknown to get", alive_at=None, ended_at=None)
+        node.see(20, "running", billed=True)
+    assert joint(decided(nodes, [active()] * 4))[:2] == ("terminate", "part-of-cluster")
+    for node in nodes:
+        node.tell(30, "start_requested", why="asked", host="h", running=True)
+    assert joint(decided(nodes, [active()] * 4))[0] == "keep"
+
+
 # --- the number of a pass ------------------------------------------------------------------------------------------
 
 
