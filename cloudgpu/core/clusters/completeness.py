@@ -106,8 +106,8 @@ def unfinished_end(machines: Iterable[Machine]) -> str:
 
 
 def _requested(what: str, machines: Iterable[Machine]) -> str:
-    promised = [row for row in machines if row.last_request is not None and not row.last_request.judged]
-    names = [row.name for row in promised if row.state != "stopping" and node_exists(row)]
+    nodes = [row for row in machines if row.gang is not None and row.state != "stopping" and node_exists(row)]
+    names = [row.name for row in nodes if row.last_request is not None and not row.last_request.judged]
     if not names:
         return ""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -10,10 +10,12 @@ import pytest
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
+from cloudgpu.control.lifecycle import lifecycle
+from cloudgpu.control.lifecycle import start as lifecycle_start
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.errors import EndRefused, NoCapacity
+from cloudgpu.errors import AuthFailed, EndRefused, NoCapacity
 from cloudgpu.parallel import join
 
 FULL = NoCapacity("the zone is full.")
@@ -200,6 +202,18 @@ def test_who_wants_a_cluster_whose_nodes_all_run_takes_back_what_was_killed(lab,
     assert (run(lab).ended, len(lab.machines())) == ((), 2)
     stop(lab)
     assert lab.machines() == []
+
+
+@pytest.mark.parametrize("verb", ["stop", "terminate"])
+def test_a_single_machine_with_a_queue_is_no_cluster_to_be_finished(lab, verb):
+    lab.up(name="fox", nodes=1, engine="slurm")
+    (row,) = lab.rows()
+    lab.cloud.deny(verb)
+    with pytest.raises(AuthFailed):
+        (lifecycle.stop if verb == "stop" else lifecycle.end)(lab.session, row, why="asked")
+    lab.cloud.permit(verb)
+    lifecycle_start.start(lab.session, row, new_lease(lab.session, row, timedelta(hours=2)))
+    assert (run(lab).ended, len(lab.machines())) == ((), 1)
 
 
 def test_what_protects_a_cluster_from_its_end_takes_the_request_back(lab):
