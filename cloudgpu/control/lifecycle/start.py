@@ -145,7 +145,7 @@ def admit_start(
     now, before = session.clock(), partly_started([*awake, *machines])
     wanted, lines = list[Machine](), requests_taken_back(session, awake)
     if before is not None:
-        lines += [_start_line(session, one, now, running=True) for one in before.running]
+        lines += [_start_line(session, one, now, running=True) for one in before.started]
     for machine in machines:
         provider = pausable(session, machine)
         timers.check_host(session, machine, lease.expires)

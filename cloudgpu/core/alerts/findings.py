@@ -376,7 +376,7 @@ def _partly_started(cluster: ClusterNode, started: PartlyStarted) -> Finding:
         key=f"{PART}:{cluster.id}:{iso(started.at)}",
         kind="start interrupted",
         title=f"{cluster.name} runs in part; that costs {hourly}",
-        text=f"Its start was interrupted, and {names} did not start. To continue it: cloudgpu start {cluster.name}. "
+        text=f"Its start was not completed: {names} did not start. To continue it: cloudgpu start {cluster.name}. "
         f"To stop the rest: cloudgpu stop {cluster.name}",
         facts=_cluster_facts(cluster, started.running) | {"price": hourly},
         urgent=True,

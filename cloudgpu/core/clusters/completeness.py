@@ -48,12 +48,16 @@ def why_part(machines: Sequence[Machine], now: datetime) -> str:
     They are one where some live though others of their launch never did, or were ended for good. `machines` are all
     machines of one cluster that the ledger knows, also those that were refused or have ended. They are no part while a
     launch or an end may still be on its way: for GRACE after the latest one. A command that still works on it holds its
-    lock, which the caller checks. A node that was lost makes no part: `is_lost` says that.
+    lock, which the caller checks. A node that was lost makes no part: `is_lost` says that. Nor does one that had ended
+    when its user started the others.
     """
     if not any(node_exists(machine) for machine in machines):
         return ""
     machines = latest_launch(machines)
-    absent = {machine.name: _why_absent(machine) for machine in machines if _why_absent(machine)}
+    started = _last_start(machines)
+    absent = {
+        one.name: why for one in machines if (why := _why_absent(one)) and (one.terminated_at or started) >= started
+    }
     if not absent:
         return ""
     ended = [at for machine in machines if machine.name in absent and (at := machine.terminated_at)]
@@ -61,6 +65,12 @@ def why_part(machines: Sequence[Machine], now: datetime) -> str:
         return ""
     name, why = next(iter(absent.items()))
     return f"{name} {why}" + (f", and {len(absent) - 1} more" if len(absent) > 1 else "")
+
+
+def _last_start(machines: Iterable[Machine]) -> str:
+    """Return when one of these machines, which exists, was last to be started; empty where none was since its launch."""
+    last = [one.last_request for one in machines if node_exists(one) and one.last_request is not None]
+    return max((request.at for request in last if request.what == "start"), default="")
 
 
 def node_exists(machine: Machine) -> bool:
@@ -90,8 +100,7 @@ def unfinished_stop(machines: Sequence[Machine]) -> str:
 
     None, too, where another node was started after that: what was started by hand is not stopped for its cluster.
     """
-    last = [row.last_request for row in machines if row.last_request is not None]
-    started = max((one.at for one in last if one.what == "start"), default="")
+    started = _last_start(machines)
     nodes = [row for row in machines if row.pending_action == "stop" and row.billed]
     return _requested("stop", [row for row in nodes if row.last_request is not None and row.last_request.at > started])
 
@@ -115,24 +124,32 @@ def _requested(what: str, machines: Iterable[Machine]) -> str:
 
 
 class PartlyStarted(NamedTuple):
-    """The latest start of a cluster whose other nodes do not run, though those that it started do, and when it was."""
+    """A start of a cluster that is not complete: when it was requested, which nodes are missing, and which run.
+
+    Of those `started` run by this start; others ran before it, and somebody may use them.
+    """
 
     at: datetime
     missing: tuple[Machine, ...]
     running: tuple[Machine, ...]
+    started: tuple[Machine, ...]
+
+    @property
+    def ran_before(self) -> bool:
+        """Whether nodes run that had not to be started."""
+        return len(self.started) < len(self.running)
 
     @property
     def why(self) -> str:
         """Which nodes do not run, a clause."""
         more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
-        return f"the start of {self.missing[0].name}{more} was interrupted"
+        return f"the start of {self.missing[0].name}{more} was not completed"
 
 
 def partly_started(machines: Iterable[Machine]) -> PartlyStarted | None:
     """Return what the latest start of one cluster has left: some nodes run, others never did since; None otherwise.
 
-    None, too, where a node runs that had not to be started: it ran before, and somebody may use it. One start is
-    requested of all its nodes at one moment.
+    One start is requested of all its nodes at one moment.
     """
     nodes = [one for one in machines if node_exists(one)]
     starts = {one.id: one.last_request.at for one in nodes if one.last_request and one.last_request.what == "start"}
@@ -142,9 +159,9 @@ def partly_started(machines: Iterable[Machine]) -> PartlyStarted | None:
     group = {id_ for id_, requested_at in starts.items() if requested_at == at}
     running = tuple(one for one in nodes if one.billed)
     missing = tuple(one for one in nodes if one.id in group and _is_off_since(one, at))
-    if not missing or not running or any(one.id not in group for one in running):
+    if not missing or not running:
         return None
-    return PartlyStarted(from_iso(at), missing, running)
+    return PartlyStarted(from_iso(at), missing, running, tuple(one for one in running if one.id in group))
 
 
 def _is_off_since(machine: Machine, at: str) -> bool:

@@ -108,12 +108,12 @@ def requested(record: Record, line: Line) -> None:
 
 
 def started_by_hand(record: Record, body: Mapping[str, Any]) -> None:
-    """Take that a machine which was to stop has stopped and was started again since: that takes the stop back.
+    """Take that a machine which was to stop has stopped and was started again since: that takes its cluster's stop back.
 
     Where its provider says when it was started; `record` is as it was before.
     """
     last, since = record.get("last_request"), body["since"]
-    if record["pending_action"] != "stop" or last is None or body["state"] not in ("pending", "running"):
+    if last is None or last["what"] != "stop" or body["state"] not in ("pending", "running"):
         return
     if since is not None and since != record["since"] and since > last["at"]:
         record["pending_action"] = None

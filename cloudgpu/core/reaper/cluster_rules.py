@@ -29,14 +29,15 @@ def part_of_cluster(case: Case) -> RuleResult | None:
 def part_of_start(case: Case) -> RuleResult | None:
     """Tell of a cluster whose start was interrupted; stop it after a warning where it has a queue, and no use of it.
 
-    Its queue comes up when all nodes have. Without one, what runs may be of use, and is idle by its own rules.
+    Its queue comes up when all nodes have. Without one, or where nodes ran before, what runs may be of use, and is idle
+    by its own rules.
     """
     cluster, started = case.view.machine.cluster, case.gang.started
     if cluster is None or started is None or case.stage is not Stage.RUNNING or case.held is not None:
         return None
     name = cluster.name
     why = f"{started.why}; cloudgpu start {name} continues it, cloudgpu stop {name} stops the rest"
-    if cluster.engine == "none" or case.known.activity == ACTIVE:
+    if cluster.engine == "none" or started.ran_before or case.known.activity == ACTIVE:
         return notify_again(case, Rule.PART, why)
     end, given = guards.at_last(case.view.machine, case.policy), case.given(Rule.PART)
     if given is None or given[2] is None or given[0] < started.at:

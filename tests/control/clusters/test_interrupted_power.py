@@ -101,6 +101,27 @@ def test_no_run_stops_what_was_started_by_hand_after_a_stop_that_was_killed(lab,
     assert lab.machines() == []
 
 
+def test_no_run_stops_a_node_that_was_started_by_hand_after_its_own_stop_was_done(lab, monkeypatch):
+    *_, last = lab.gang(2)
+    killed_at(lab, monkeypatch, stop, 6)
+    assert lab.session.ledger.machine(last.id).state == "stopped"
+    lab.later(minutes=5)
+    lab.cloud.start(last.provider_id)
+    lab.later(minutes=5)
+    assert (run(lab).ended, len(lab.machines())) == ((), 2)
+
+
+def test_no_run_stops_what_was_started_after_a_part_of_it_had_ended(lab, monkeypatch):
+    lab.gang(2)
+    killed_at(lab, monkeypatch, down, 6)
+    assert len(lab.machines()) == 1
+    stop(lab)
+    start(lab)
+    for _ in range(2):
+        lab.later(minutes=10)
+        assert (run(lab).ended, len(lab.machines())) == ((), 1)
+
+
 def test_a_node_that_was_started_right_before_its_stop_is_stopped_by_the_next_run(lab, monkeypatch):
     for row in lab.gang(2):
         lab.cloud.stop(row.provider_id)
@@ -324,6 +345,9 @@ def test_nodes_that_ran_before_a_start_that_was_killed_run_on(lab, monkeypatch):
     turn = 4
     while len(lab.machines()) != 2:
         killed_at(lab, monkeypatch, start, turn := turn + 1)
+    lab.later(minutes=2)
+    run(lab)
+    assert len(told_of_parts(lab)) == 1
     for _ in range(3):
         lab.later(minutes=10)
         assert (run(lab).ended, len(lab.machines())) == ((), 2)
