@@ -68,7 +68,7 @@ def why_part(machines: Sequence[Machine], now: datetime) -> str:
 
 
 def _last_start(machines: Iterable[Machine]) -> str:
-    """Return when one of these machines, which exists, was last to be started; empty where none was since its launch."""
+    """Return when one of these machines that exist was last to be started; empty where none was since its launch."""
     last = [one.last_request for one in machines if node_exists(one) and one.last_request is not None]
     return max((request.at for request in last if request.what == "start"), default="")
 
@@ -153,15 +153,13 @@ def partly_started(machines: Iterable[Machine]) -> PartlyStarted | None:
     """
     nodes = [one for one in machines if node_exists(one)]
     starts = {one.id: one.last_request.at for one in nodes if one.last_request and one.last_request.what == "start"}
-    if not starts:
-        return None
-    at = max(starts.values())
-    group = {id_ for id_, requested_at in starts.items() if requested_at == at}
+    off = [one for one in nodes if one.id in starts and _is_off_since(one, starts[one.id])]
     running = tuple(one for one in nodes if one.billed)
-    missing = tuple(one for one in nodes if one.id in group and _is_off_since(one, at))
-    if not missing or not running:
+    if not off or not running:
         return None
-    return PartlyStarted(from_iso(at), missing, running, tuple(one for one in running if one.id in group))
+    at = max(starts[one.id] for one in off)
+    missing = tuple(one for one in off if starts[one.id] == at)
+    return PartlyStarted(from_iso(at), missing, running, tuple(one for one in running if starts.get(one.id) == at))
 
 
 def _is_off_since(machine: Machine, at: str) -> bool:

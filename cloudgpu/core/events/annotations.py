@@ -97,8 +97,7 @@ def requested(record: Record, line: Line) -> None:
     """
     what, before = line.kind.removesuffix("_requested"), record.pop("last_request", None)
     if line.body.get("running"):
-        if before is not None and before["what"] == "start":  # of nodes that an interrupted start has left stopped
-            record["last_request"] = {**before, "at": line.occurred_at}
+        record["last_request"] = {"what": "start", "at": line.occurred_at, "judged": False}
     else:
         again = before is not None and record["pending_action"] == what
         judged = bool(line.body.get("judged")) and not (again and not before["judged"])
@@ -108,7 +107,7 @@ def requested(record: Record, line: Line) -> None:
 
 
 def started_by_hand(record: Record, body: Mapping[str, Any]) -> None:
-    """Take that a machine which was to stop has stopped and was started again since: that takes its cluster's stop back.
+    """Take that a machine which was to stop was started again since it stopped: that takes its cluster's stop back.
 
     Where its provider says when it was started; `record` is as it was before.
     """

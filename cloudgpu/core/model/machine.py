@@ -118,7 +118,7 @@ class Machine(NamedTuple):
     rehearsed, and this is when the machine is taken. `shared` are the keys that were let in, by fingerprint.
     `unrequested_stop`: it was seen not to run any more, and nobody had asked for that. `interrupted_at`: its provider
     took it then, and that is written down. `cluster` says which node it is of which; None for a machine of its own.
-    `last_request` is what was last asked of it, done or not; None where a start took that back.
+    `last_request` is what was last asked of it, done or not: a start, where one took that back.
     `trust` says whose computer it is, a `core.model.offers.Trust`; None: its cloud's own, as far as is known.
     `traffic_prices` are those of its own offer, where it has some: then the bytes that it receives cost, too.
     """

@@ -111,11 +111,13 @@ def test_no_run_stops_a_node_that_was_started_by_hand_after_its_own_stop_was_don
     assert (run(lab).ended, len(lab.machines())) == ((), 2)
 
 
-def test_no_run_stops_what_was_started_after_a_part_of_it_had_ended(lab, monkeypatch):
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_no_run_stops_what_was_started_after_a_part_of_it_had_ended(lab, monkeypatch, is_stopped):
     lab.gang(2)
     killed_at(lab, monkeypatch, down, 6)
     assert len(lab.machines()) == 1
-    stop(lab)
+    if is_stopped:
+        stop(lab)
     start(lab)
     for _ in range(2):
         lab.later(minutes=10)
