@@ -23,7 +23,7 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.account import budget_alert, findings, login, machine_role, permissions, timer_role
-    from cloudgpu.providers.aws.compute import bulk, launch, listing, placement, power, resolve, schedules, together
+    from cloudgpu.providers.aws.compute import bulk, launch, listing, power, resolve, schedules
     from cloudgpu.providers.aws.market import availability, prices, quotas, scores
     from cloudgpu.providers.aws.network import security_group, shared
     from cloudgpu.providers.aws.storage import create_image, disks, orphans, volumes
@@ -31,8 +31,8 @@ else:  # each is loaded by the first method that uses it
     budget_alert, findings, login, machine_role, permissions, timer_role = lazily(
         "cloudgpu.providers.aws.account", "budget_alert findings login machine_role permissions timer_role"
     )
-    bulk, launch, listing, placement, power, resolve, schedules, together = lazily(
-        "cloudgpu.providers.aws.compute", "bulk launch listing placement power resolve schedules together"
+    bulk, launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.aws.compute", "bulk launch listing power resolve schedules"
     )
     availability, prices, quotas, scores = lazily("cloudgpu.providers.aws.market", "availability prices quotas scores")
     security_group, shared = lazily("cloudgpu.providers.aws.network", "security_group shared")
@@ -95,7 +95,7 @@ class AwsProvider:
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        return placement.constraint(self._aws, setup, requirements)
+        return resolve.constraint(self._aws, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
@@ -107,7 +107,7 @@ class AwsProvider:
 
     def launch_together(self, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:
         """Launch the nodes of a cluster in one call, all or none, or return those that it has made already."""
-        return together.launch_together(self._aws, attempts, deadline=deadline)
+        return launch.launch_together(self._aws, attempts, deadline=deadline)
 
     def clear_shared(self, cluster: str, region: str) -> bool:
         """Ask to delete the placement group and the security group of a cluster; say whether neither is there."""

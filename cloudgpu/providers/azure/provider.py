@@ -22,7 +22,7 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.account import budget_alert, findings, login, machine_role, permissions
-    from cloudgpu.providers.azure.compute import bulk, launch, listing, placement, power, resolve, schedules
+    from cloudgpu.providers.azure.compute import bulk, launch, listing, power, resolve, schedules
     from cloudgpu.providers.azure.market import availability, prices, quotas
     from cloudgpu.providers.azure.network import security_group, shared
     from cloudgpu.providers.azure.storage import create_image, disks, orphans, volumes
@@ -30,8 +30,8 @@ else:  # each is loaded by the first method that uses it
     budget_alert, findings, login, machine_role, permissions = lazily(
         "cloudgpu.providers.azure.account", "budget_alert findings login machine_role permissions"
     )
-    bulk, launch, listing, placement, power, resolve, schedules = lazily(
-        "cloudgpu.providers.azure.compute", "bulk launch listing placement power resolve schedules"
+    bulk, launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.azure.compute", "bulk launch listing power resolve schedules"
     )
     availability, prices, quotas = lazily("cloudgpu.providers.azure.market", "availability prices quotas")
     security_group, shared = lazily("cloudgpu.providers.azure.network", "security_group shared")
@@ -142,7 +142,7 @@ class AzureProvider:
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        return placement.constraint(self._azure, setup, requirements)
+        return resolve.constraint(self._azure, setup, requirements)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Let Azure simulate the eviction of a spot machine; return when it is taken at the earliest."""

@@ -23,23 +23,14 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.account import findings, login, permissions
-    from cloudgpu.providers.gcp.compute import (
-        bulk,
-        guest_attributes,
-        launch,
-        listing,
-        placement,
-        power,
-        resolve,
-        schedules,
-    )
+    from cloudgpu.providers.gcp.compute import bulk, guest_attributes, launch, listing, power, resolve, schedules
     from cloudgpu.providers.gcp.market import availability, pricelist, quotas
     from cloudgpu.providers.gcp.network import firewall, shared
     from cloudgpu.providers.gcp.storage import create_image, disks, orphans, volumes
 else:  # each is loaded by the first method that uses it
     findings, login, permissions = lazily("cloudgpu.providers.gcp.account", "findings login permissions")
-    bulk, guest_attributes, launch, listing, placement, power, resolve, schedules = lazily(
-        "cloudgpu.providers.gcp.compute", "bulk guest_attributes launch listing placement power resolve schedules"
+    bulk, guest_attributes, launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.gcp.compute", "bulk guest_attributes launch listing power resolve schedules"
     )
     availability, pricelist, quotas = lazily("cloudgpu.providers.gcp.market", "availability pricelist quotas")
     firewall, shared = lazily("cloudgpu.providers.gcp.network", "firewall shared")
@@ -98,7 +89,7 @@ class GcpProvider:
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where a volume or a subnet ties a launch to; an image of Google's ties to no region."""
-        return placement.constraint(self._gcp, setup, requirements)
+        return resolve.constraint(self._gcp, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""

@@ -11,10 +11,10 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups
-from cloudgpu.providers.azure.compute import placement, power
+from cloudgpu.providers.azure.compute import power, resolve
 from cloudgpu.providers.azure.storage import create_image as imaging
 from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import volumes
+from cloudgpu.providers.azure.storage import images, volumes
 from tests.providers.azure.launched import GROUP, ID, OTHER, launch, tags
 
 IMAGE = {TAG_LEDGER: "led-1", TAG_IMAGE: "tuned"}
@@ -187,8 +187,8 @@ def test_a_disk_of_trusted_launch_makes_an_image_of_a_gallery(account, azure_arm
     assert azure_arm.resources("Microsoft.Compute/snapshots") == []
     assert azure_arm.resources("Microsoft.Compute/images") == []
     for word in ("tuned", "tuned-1", image.id):
-        assert placement.own_image(azure, word)["properties"]["trusted"] is True
-        assert placement.constraint(azure, Setup(image=word), Requirements()).region == "eastus"
+        assert images.own_image(azure, word)["properties"]["trusted"] is True
+        assert resolve.constraint(azure, Setup(image=word), Requirements()).region == "eastus"
     for _ in range(2):
         storage.remove(azure, image)
         azure_arm.advance(60)
