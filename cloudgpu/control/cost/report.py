@@ -15,8 +15,7 @@ from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import PeriodCosts as Known
 from cloudgpu.control.advice.compare import compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
-from cloudgpu.control.cost.cost import budgets_left, to_come
-from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
+from cloudgpu.control.cost.cost import all_jobs, budgets_left, to_come, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view

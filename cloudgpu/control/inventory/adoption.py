@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
-from cloudgpu.control.records.named_resources import is_silent
+from cloudgpu.control.records.retention import is_silent
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import machine_adopted
 from cloudgpu.core.events.observations import spot_price_events

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.records.named_resources import is_silent
+from cloudgpu.control.records.retention import is_silent
 from cloudgpu.control.session.accounts import unanswered_of
 from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
 from cloudgpu.core.events.observations import instance_vanished

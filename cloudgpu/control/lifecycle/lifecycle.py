@@ -28,7 +28,7 @@ from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.records.named_resources import record_resources
+from cloudgpu.control.records.retention import record_resources
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.events.bodies import RequestedBy

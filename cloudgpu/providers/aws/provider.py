@@ -24,9 +24,9 @@ from cloudgpu.providers.registry import lazily
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.account import budget_alert, findings, login, machine_role, permissions, timer_role
     from cloudgpu.providers.aws.compute import bulk, launch, listing, power, resolve, schedules
-    from cloudgpu.providers.aws.market import availability, prices, quotas, scores
+    from cloudgpu.providers.aws.market import availability, pricelist, quotas, scores
     from cloudgpu.providers.aws.network import security_group, shared
-    from cloudgpu.providers.aws.storage import create_image, disks, orphans, volumes
+    from cloudgpu.providers.aws.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
     budget_alert, findings, login, machine_role, permissions, timer_role = lazily(
         "cloudgpu.providers.aws.account", "budget_alert findings login machine_role permissions timer_role"
@@ -34,11 +34,11 @@ else:  # each is loaded by the first method that uses it
     bulk, launch, listing, power, resolve, schedules = lazily(
         "cloudgpu.providers.aws.compute", "bulk launch listing power resolve schedules"
     )
-    availability, prices, quotas, scores = lazily("cloudgpu.providers.aws.market", "availability prices quotas scores")
-    security_group, shared = lazily("cloudgpu.providers.aws.network", "security_group shared")
-    create_image, disks, orphans, volumes = lazily(
-        "cloudgpu.providers.aws.storage", "create_image disks orphans volumes"
+    availability, pricelist, quotas, scores = lazily(
+        "cloudgpu.providers.aws.market", "availability pricelist quotas scores"
     )
+    security_group, shared = lazily("cloudgpu.providers.aws.network", "security_group shared")
+    create_image, disks, orphans = lazily("cloudgpu.providers.aws.storage", "create_image disks orphans")
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -83,11 +83,11 @@ class AwsProvider:
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer: spot asked per zone, on demand by the dated list."""
-        return prices.prices(self._aws, offers)
+        return pricelist.prices(self._aws, offers)
 
     def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
         """Return what each spot item cost since then, oldest first."""
-        return prices.price_history(self._aws, items, since)
+        return pricelist.price_history(self._aws, items, since)
 
     def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
         """Return how likely spot machines of a type can be had in each zone."""
@@ -175,7 +175,7 @@ class AwsProvider:
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
-        return volumes.attach(self._aws, id, volume, tags)
+        return disks.attach(self._aws, id, volume, tags)
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on running GPU machines in a region, and how much of each is used."""

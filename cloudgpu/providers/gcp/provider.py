@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.compute import bulk, guest_attributes, launch, listing, power, resolve, schedules
     from cloudgpu.providers.gcp.market import availability, pricelist, quotas
     from cloudgpu.providers.gcp.network import firewall, shared
-    from cloudgpu.providers.gcp.storage import create_image, disks, orphans, volumes
+    from cloudgpu.providers.gcp.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
     findings, login, permissions = lazily("cloudgpu.providers.gcp.account", "findings login permissions")
     bulk, guest_attributes, launch, listing, power, resolve, schedules = lazily(
@@ -34,9 +34,7 @@ else:  # each is loaded by the first method that uses it
     )
     availability, pricelist, quotas = lazily("cloudgpu.providers.gcp.market", "availability pricelist quotas")
     firewall, shared = lazily("cloudgpu.providers.gcp.network", "firewall shared")
-    create_image, disks, orphans, volumes = lazily(
-        "cloudgpu.providers.gcp.storage", "create_image disks orphans volumes"
-    )
+    create_image, disks, orphans = lazily("cloudgpu.providers.gcp.storage", "create_image disks orphans")
 
 
 def make(settings: ProviderSettings) -> GcpProvider:
@@ -229,4 +227,4 @@ class GcpProvider:
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
-        return volumes.attach(self._gcp, id, volume, tags)
+        return disks.attach(self._gcp, id, volume, tags)

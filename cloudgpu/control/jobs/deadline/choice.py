@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
 from cloudgpu.control.alerts.alerts import note_one
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint

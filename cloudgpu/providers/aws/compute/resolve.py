@@ -22,9 +22,8 @@ from cloudgpu.providers.aws.market import quotas
 from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage import images
-from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT
+from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT, holder
 from cloudgpu.providers.aws.storage.images import AMI, Choice, Image, described
-from cloudgpu.providers.aws.storage.volumes import holder
 from cloudgpu.providers.shared.named_volumes import (
     Data,
     ambiguous_name,

@@ -27,12 +27,12 @@ from cloudgpu.providers.azure.market import quotas
 from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.azure.network import network
+from cloudgpu.providers.azure.storage import disks, images
 from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import images, volumes
 from cloudgpu.providers.azure.storage import resources as refs
 from cloudgpu.providers.azure.storage.disks import LARGEST_GB
+from cloudgpu.providers.azure.storage.disks import SKU as VOLUME_SKU
 from cloudgpu.providers.azure.storage.images import Choice, Image
-from cloudgpu.providers.azure.storage.volumes import SKU as VOLUME_SKU
 from cloudgpu.providers.shared import rules as layers
 from cloudgpu.providers.shared.named_volumes import (
     Data,
@@ -282,7 +282,7 @@ def _image_region(azure: Azure, named: str) -> Iterator[str]:
 
 def _volumes(azure: Azure) -> list[Data]:
     """Return the data volumes of this ledger, since another's are not attached either."""
-    return [_data(one) for one in volumes.named_disks(azure, azure.ledger)]
+    return [_data(one) for one in disks.named_disks(azure, azure.ledger)]
 
 
 def _data(found: Raw) -> Data:

@@ -23,9 +23,9 @@ from cloudgpu.providers.gcp.market.availability import named_region
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.network import network
 from cloudgpu.providers.gcp.storage import images
+from cloudgpu.providers.gcp.storage.disks import DEVICE, LARGEST_GB, check_size, listed
 from cloudgpu.providers.gcp.storage.images import Choice, Image
 from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, our_tags
-from cloudgpu.providers.gcp.storage.volumes import DEVICE, LARGEST_GB, check_size, listed
 from cloudgpu.providers.shared.named_volumes import Data, attached, check_location, nowhere, used, volume_named
 from cloudgpu.providers.shared.rules import AGENT, TIMER, by_their_rules, disk_gb, in_the_cloud
 

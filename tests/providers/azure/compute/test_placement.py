@@ -10,7 +10,7 @@ from cloudgpu.core.model.offers import Available, Market, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.azure.compute import resolve
-from cloudgpu.providers.azure.storage import volumes
+from cloudgpu.providers.azure.storage import disks
 from tests.providers.azure.launched import GROUP, ID, launch
 from tests.providers.azure.storage.test_disks import saved
 
@@ -23,7 +23,7 @@ def kept(account, azure_arm, sdk):
     azure = account()
     launch(sdk)
     saved(azure, azure_arm)
-    volumes.attach(azure, ID, Volume("data", 64), {TAG_LEDGER: "led-1"})
+    disks.attach(azure, ID, Volume("data", 64), {TAG_LEDGER: "led-1"})
     return azure
 
 

@@ -13,8 +13,8 @@ from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailabl
 from cloudgpu.providers.azure import groups
 from cloudgpu.providers.azure.compute import power, resolve
 from cloudgpu.providers.azure.storage import create_image as imaging
+from cloudgpu.providers.azure.storage import disks, images
 from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import images, volumes
 from tests.providers.azure.launched import GROUP, ID, OTHER, launch, tags
 
 IMAGE = {TAG_LEDGER: "led-1", TAG_IMAGE: "tuned"}
@@ -210,7 +210,7 @@ def test_an_image_goes_with_what_it_was_made_of(account, azure_arm, sdk):
 
 
 def attached(azure, server, name="data", size=64, id_=ID, ledger="led-1"):
-    return volumes.attach(azure, id_, Volume(name, size), {TAG_LEDGER: ledger})
+    return disks.attach(azure, id_, Volume(name, size), {TAG_LEDGER: ledger})
 
 
 def test_a_volume_is_made_where_the_machine_is_and_outlives_its_group(account, azure_arm, sdk):
