@@ -24,8 +24,7 @@ import pytest
 from cloudgpu.access.jobs import program as jobs
 from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.slurm import node as engine
-from cloudgpu.access.ssh import authorized_keys as guests
-from cloudgpu.access.ssh import execute as terminals
+from cloudgpu.access.ssh import authorized_keys as guests, execute as terminals
 from cloudgpu.access.ssh.connection import Completed
 from cloudgpu.agent import own_source, source
 from cloudgpu.control.access import on_start

@@ -22,10 +22,10 @@ from cloudgpu.core.billing.cost_groups import (
     CostTotals,
     Ended,
     billed_within,
+    costs as grouped,
     of_owner,
     time_owned_within,
 )
-from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.events.job_lines import SUBJECT
@@ -66,12 +66,12 @@ if TYPE_CHECKING:
         CostHead,
         CostToCome,
         Credit,
+        Credits as CreditsValue,
         DayCost,
         Deductions,
         Fees,
         Projections,
     )
-    from cloudgpu.views.documents.money.cost import Credits as CreditsValue
     from cloudgpu.views.documents.parts import DesktopLine
 
 

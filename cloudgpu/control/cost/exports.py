@@ -25,8 +25,7 @@ from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.exports import focus
-from cloudgpu.views.exports import plain as exports
+from cloudgpu.views.exports import focus, plain as exports
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

@@ -18,8 +18,7 @@ from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.reaper.recheck import lock_each
 from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.budgets.credit import TOPIC as CREDIT
-from cloudgpu.core.budgets.credit import credit_finding
+from cloudgpu.core.budgets.credit import TOPIC as CREDIT, credit_finding
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent

@@ -43,8 +43,7 @@ from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.setup.doctor import Check as CheckValue
-    from cloudgpu.views.documents.setup.doctor import DoctorDocument
+    from cloudgpu.views.documents.setup.doctor import Check as CheckValue, DoctorDocument
 
 FREE_BYTES = 500_000_000
 SDKS = {

@@ -13,10 +13,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.log import locks as waits
-from cloudgpu.ledger.log import storage_errors as faults
-from cloudgpu.ledger.postgresql import denied, locks, schema, team
-from cloudgpu.ledger.postgresql import errors as sentences
+from cloudgpu.ledger.log import locks as waits, storage_errors as faults
+from cloudgpu.ledger.postgresql import denied, errors as sentences, locks, schema, team
 from cloudgpu.ledger.postgresql.address import Address
 from cloudgpu.ledger.postgresql.connection import Adapter, connected
 

@@ -18,10 +18,7 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Login
-from cloudgpu.testing.fake import disks, images, limits, timers
-from cloudgpu.testing.fake import limits as spot
-from cloudgpu.testing.fake import lookups as looks
-from cloudgpu.testing.fake import lookups as orphans
+from cloudgpu.testing.fake import disks, images, limits, limits as spot, lookups as looks, lookups as orphans, timers
 from cloudgpu.testing.fake.cloud import check_tags, counted, no_capacity, refused
 from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, timer
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour

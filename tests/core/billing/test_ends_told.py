@@ -14,8 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.events.log import Event

@@ -15,12 +15,10 @@ from cloudgpu.core.values.naming import digest, tag_value
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import describe
 from cloudgpu.providers.aws.compute.request import Call
-from cloudgpu.providers.aws.network import security_group as access
-from cloudgpu.providers.aws.network import security_group as rules
+from cloudgpu.providers.aws.network import security_group as access, security_group as rules
 from cloudgpu.providers.aws.storage.disks import code_of
 from cloudgpu.providers.shared.calls import retry
-from cloudgpu.providers.shared.rules import Opening
-from cloudgpu.providers.shared.rules import ssh_sources as callers_of
+from cloudgpu.providers.shared.rules import Opening, ssh_sources as callers_of
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.azure.calls import find as look_at
-from cloudgpu.providers.azure.calls import invoke
+from cloudgpu.providers.azure.calls import find as look_at, invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure

@@ -9,10 +9,8 @@ from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import Finding
-from cloudgpu.providers.azure import client as plainly
-from cloudgpu.providers.azure import groups as services
-from cloudgpu.providers.azure.account import machine_role as role
-from cloudgpu.providers.azure.account import permissions
+from cloudgpu.providers.azure import client as plainly, groups as services
+from cloudgpu.providers.azure.account import machine_role as role, permissions
 from cloudgpu.providers.azure.market import availability as places
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.shared.rules import WHAT, finding

@@ -14,8 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 from cloudgpu.core.model.account import MachineRole, RolePart
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups as services
-from cloudgpu.providers.azure.calls import find as look_at
-from cloudgpu.providers.azure.calls import invoke
+from cloudgpu.providers.azure.calls import find as look_at, invoke
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.azure import client as plainly
-from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure import client as plainly, ids
 from cloudgpu.providers.shared.calls import by_item
 
 if TYPE_CHECKING:

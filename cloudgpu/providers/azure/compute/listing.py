@@ -12,8 +12,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.client import AT_ONCE
-from cloudgpu.providers.azure.compute import interruption as evicted
-from cloudgpu.providers.azure.compute import translate
+from cloudgpu.providers.azure.compute import interruption as evicted, translate
 from cloudgpu.providers.azure.compute.machine import READ
 from cloudgpu.providers.machine.files import USER
 

@@ -27,11 +27,8 @@ from cloudgpu.providers.azure.market import quotas
 from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.azure.network import network
-from cloudgpu.providers.azure.storage import disks, images
-from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import resources as refs
-from cloudgpu.providers.azure.storage.disks import LARGEST_GB
-from cloudgpu.providers.azure.storage.disks import SKU as VOLUME_SKU
+from cloudgpu.providers.azure.storage import disks, disks as storage, images, resources as refs
+from cloudgpu.providers.azure.storage.disks import LARGEST_GB, SKU as VOLUME_SKU
 from cloudgpu.providers.azure.storage.images import Choice, Image
 from cloudgpu.providers.shared import rules as layers
 from cloudgpu.providers.shared.named_volumes import (

@@ -23,9 +23,7 @@ from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import invoke
 from cloudgpu.providers.azure.compute import machine
-from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import gallery
-from cloudgpu.providers.azure.storage import resources as refs
+from cloudgpu.providers.azure.storage import disks as storage, gallery, resources as refs
 from cloudgpu.providers.azure.storage.resources import ResourceRef
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import is_system_disk
-from cloudgpu.providers.azure.storage import gallery
-from cloudgpu.providers.azure.storage import resources as refs
+from cloudgpu.providers.azure.storage import gallery, resources as refs
 from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find
-from cloudgpu.providers.azure.storage import disks, gallery
-from cloudgpu.providers.azure.storage import resources as refs
+from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.shared import rules as drivers
 from cloudgpu.providers.shared.named_volumes import ambiguous_name, nowhere
 

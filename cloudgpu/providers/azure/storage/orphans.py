@@ -19,8 +19,7 @@ from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.network import shared
-from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import resources as refs
+from cloudgpu.providers.azure.storage import disks as storage, resources as refs
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure

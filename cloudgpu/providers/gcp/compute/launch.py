@@ -27,8 +27,7 @@ from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, body, request_id
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
-from cloudgpu.providers.gcp.network import firewall as access
-from cloudgpu.providers.gcp.network import firewall_rules as rules
+from cloudgpu.providers.gcp.network import firewall as access, firewall_rules as rules
 from cloudgpu.providers.gcp.network.shared import make_shared
 from cloudgpu.providers.shared.calls import Sends
 

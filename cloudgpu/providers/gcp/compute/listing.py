@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.compute import interruption as ended
-from cloudgpu.providers.gcp.compute import translate
+from cloudgpu.providers.gcp.compute import interruption as ended, translate
 from cloudgpu.providers.gcp.storage.resources import aggregated
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from cloudgpu.providers.gcp.compute.request import LONGEST, Call
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market import quotas
 from cloudgpu.providers.gcp.market.availability import named_region
-from cloudgpu.providers.gcp.network import firewall as access
-from cloudgpu.providers.gcp.network import network
+from cloudgpu.providers.gcp.network import firewall as access, network
 from cloudgpu.providers.gcp.storage import images
 from cloudgpu.providers.gcp.storage.disks import DEVICE, LARGEST_GB, check_size, listed
 from cloudgpu.providers.gcp.storage.images import Choice, Image

@@ -18,8 +18,7 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute.listing import everything, raw
 from cloudgpu.providers.gcp.compute.request import LONGEST, run_seconds
 from cloudgpu.providers.gcp.compute.translate import has_scratch, labels_of
-from cloudgpu.providers.gcp.storage.resources import at as moment
-from cloudgpu.providers.gcp.storage.resources import changed
+from cloudgpu.providers.gcp.storage.resources import at as moment, changed
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp

@@ -23,8 +23,7 @@ from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.compute import machine_types as unlisted
 from cloudgpu.providers.gcp.compute.machine_types import NAME, Shape, shape
 from cloudgpu.providers.gcp.storage.resources import aggregated
-from cloudgpu.providers.shared.rules import is_meant
-from cloudgpu.providers.shared.rules import region as wished_region
+from cloudgpu.providers.shared.rules import is_meant, region as wished_region
 
 HTTPS, HTTP = 443, 80
 NO_ZONE, ZONE_LIKE = "not a zone of Google Cloud", "Write it like us-central1-a."

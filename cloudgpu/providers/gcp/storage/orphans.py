@@ -17,8 +17,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.compute import listing
-from cloudgpu.providers.gcp.network import firewall as access
-from cloudgpu.providers.gcp.network import firewall_rules, shared
+from cloudgpu.providers.gcp.network import firewall as access, firewall_rules, shared
 from cloudgpu.providers.gcp.storage.disks import OURS
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,

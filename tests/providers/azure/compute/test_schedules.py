@@ -9,10 +9,7 @@ import pytest
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.azure.compute import bulk as rehearse
-from cloudgpu.providers.azure.compute import interruption as evicted
-from cloudgpu.providers.azure.compute import power
-from cloudgpu.providers.azure.compute import schedules as timer
+from cloudgpu.providers.azure.compute import bulk as rehearse, interruption as evicted, power, schedules as timer
 from tests.providers.azure.launched import ID, OTHER, SPOT, launch
 
 HOURS = timedelta(hours=1)

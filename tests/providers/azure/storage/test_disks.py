@@ -12,9 +12,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups
 from cloudgpu.providers.azure.compute import power, resolve
-from cloudgpu.providers.azure.storage import create_image as imaging
-from cloudgpu.providers.azure.storage import disks, images
-from cloudgpu.providers.azure.storage import disks as storage
+from cloudgpu.providers.azure.storage import create_image as imaging, disks, disks as storage, images
 from tests.providers.azure.launched import GROUP, ID, OTHER, launch, tags
 
 IMAGE = {TAG_LEDGER: "led-1", TAG_IMAGE: "tuned"}

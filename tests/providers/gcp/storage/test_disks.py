@@ -12,8 +12,7 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp.network import firewall as access
-from cloudgpu.providers.gcp.storage import create_image as imaging
-from cloudgpu.providers.gcp.storage import disks
+from cloudgpu.providers.gcp.storage import create_image as imaging, disks
 from cloudgpu.providers.gcp.storage.resources import joined
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.clouds.gcp.model import Key
