@@ -6,21 +6,19 @@ A protection against deletion mostly lets a machine be stopped. Then at least it
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cloudgpu.control.inventory.stop_proof import is_stopped, request_until_confirmed
 from cloudgpu.control.pricing.price_history import pin_to_the_end
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
 
 
 def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:

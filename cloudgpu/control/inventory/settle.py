@@ -11,9 +11,8 @@ import contextlib
 import platform
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.shared import delete_shared_resources, delete_unused_shared
 from cloudgpu.control.inventory.stop_proof import request_until_confirmed
@@ -23,9 +22,11 @@ from cloudgpu.control.pricing.price_history import own_price
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.launch_lines import launch_settled
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import instance_observed, instance_vanished
-from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
+from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, Instance, Listing, State
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
 from cloudgpu.core.values.naming import lock_name
@@ -43,18 +44,8 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.providers.base import Provider, TokenRule
 from cloudgpu.underway import changing
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.instances import Instance, Listing
-    from cloudgpu.core.model.launch import Attempt
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.providers.base import Provider, TokenRule
-
 
 CLEANING = "shared-things"  # whoever removes it holds this lock, and reads then which launches are written down
 _CLEANED_PAUSE_S = 0.2

@@ -5,12 +5,14 @@ It believes that a machine is gone only when more than one request says so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.changes import change_events
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
 from cloudgpu.core.model.identity import cloud_id
+from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on, not_none
 from cloudgpu.errors import (
     InstanceNotFound,
@@ -21,15 +23,9 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.ledger.last_seen import last_seen_at
+from cloudgpu.providers.base import Provider
 from cloudgpu.providers.patience import UnansweredRounds
 from cloudgpu.providers.shared.calls import Waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.instances import Instance
-    from cloudgpu.providers.base import Provider
 
 PAUSES = (2.0, 5.0)  # seconds between reads
 

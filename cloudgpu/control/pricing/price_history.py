@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
@@ -29,10 +28,6 @@ from cloudgpu.ledger.last_seen import prices_queried_at
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 from cloudgpu.providers.attached_costs import paid_prices
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-
 
 REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import each
 from cloudgpu.control.inventory.local_files import clean_up_local_files
@@ -22,6 +21,7 @@ from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_toge
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
 from cloudgpu.control.reaper.recheck import LOCK, Judge, lock_each, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
@@ -29,10 +29,6 @@ from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-
 
 Check = Callable[[], None]
 _BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes back

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from cloudgpu.config.policies.chosen import refuse_broken, unresolved
+from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresolved
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import pass_budgets, standings
@@ -29,10 +29,12 @@ from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_nodes
 from cloudgpu.control.session.guarding import own_home, own_run
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.last_run import earlier
-from cloudgpu.control.session.session import living_machines
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.control.team.roles import payers_only
+from cloudgpu.core.activity.report import Report
 from cloudgpu.core.budgets.enforcement import stops_of
+from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.general_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
@@ -49,13 +51,6 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
-
-if TYPE_CHECKING:
-    from cloudgpu.config.policies.chosen import ChosenPolicy
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.activity.report import Report
-    from cloudgpu.core.budgets.status import BudgetState
-
 
 THRESHOLDS = (200_000, 10, 10)  # objects made since the last sync; the usual 700 made it a third of a run's CPU time
 

@@ -11,8 +11,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from cloudgpu.errors import InvalidRequest, MissingExtra, Silent
@@ -20,17 +21,11 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.credentials import credential
 from cloudgpu.providers.azure.errors import CallContext, translated
-from cloudgpu.providers.azure.ids import AzureOptions, azure_options
+from cloudgpu.providers.azure.ids import AzureOptions, Sku, azure_options
+from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.shared.account import CloudAccount, translating
 from cloudgpu.providers.shared.calls import SOON_S, count
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cloudgpu.providers.azure.ids import Sku
-    from cloudgpu.providers.base import ProviderSettings
-
 
 _SLOW = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
 _READS, _LOGIN = ("GET", "HEAD"), "/oauth2/v2.0/token"

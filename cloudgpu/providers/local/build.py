@@ -17,10 +17,11 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudgpu.providers.local as local_package
 from cloudgpu.access.computer import login_name
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.local.layout import (
     Layout,
     hold_lifetime_lock,
@@ -30,10 +31,6 @@ from cloudgpu.providers.local.layout import (
     write_json,
 )
 from cloudgpu.providers.local.processes import MARKER, marker, wait_for
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.launch import Attempt
-
 
 MODULE = "cloudgpu.providers.local.machine"
 AGENT_INTERVAL_S = 5

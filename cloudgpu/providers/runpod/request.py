@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
 from cloudgpu.core.model.offers import Available, Note, NoteKind, Requirements, Trust
@@ -15,11 +15,9 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, packed
 from cloudgpu.providers.runpod import offers, pod_key
+from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.machines import MEMORY, PLACE
 from cloudgpu.providers.runpod.options import COMMUNITY, image_fault, is_image
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.runpod.client import Runpod
 
 WORKSPACE, SSH_PORT = "/workspace", 22
 MIN_GB, DEFAULT_GB, MAX_GB = 10, 50, 4000  # of /workspace; the least is RunPod's

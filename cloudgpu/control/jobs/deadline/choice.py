@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
@@ -38,7 +37,7 @@ from cloudgpu.core.jobs.deadline import (
     position_of,
     work_fits,
 )
-from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.jobs.job import Attempt, Job, JobMove
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.stored import bucket_of
 from cloudgpu.core.launch.traffic import move_traffic
@@ -46,22 +45,12 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, saving
+from cloudgpu.core.spot.places import SpotLocation
 from cloudgpu.core.spot.situation import Policy
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.providers.attached_costs import egress_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.job import Attempt, Job, JobMove
-    from cloudgpu.core.jobs.remote_state import RemoteState
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.spot.places import SpotLocation
-
 
 MAX_ROUNDS = 100  # whose lengths are kept
 ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog.read import public_images
 from cloudgpu.core.model.account import Permission
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws.client import AT_ONCE, KIND
+from cloudgpu.providers.aws.client import AT_ONCE, KIND, Aws
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
 from cloudgpu.providers.aws.market import availability as places
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
-
 
 DRY = "DryRunOperation"  # AWS's word for: you may
 Found = Mapping[str, str]

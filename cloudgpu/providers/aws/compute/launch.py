@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.cluster import shared_tags
 from cloudgpu.core.model.instances import TAG_NAME, TAG_OWNER, Instance
@@ -27,16 +27,13 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.aws.compute.request import Call, run_instances, user_data
 from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.network.shared import Shared, clear_shared, make_shared
 from cloudgpu.providers.aws.storage.disks import code_of
 from cloudgpu.providers.shared.calls import Sends
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
-
 
 ONCE = 1  # send per call: a hidden second one of the SDK's could not be told from ours
 # What was just made is not known everywhere at once.

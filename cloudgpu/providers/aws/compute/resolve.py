@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
@@ -35,10 +35,6 @@ from cloudgpu.providers.shared.named_volumes import (
     volume_named,
 )
 from cloudgpu.providers.shared.rules import AGENT, TIMER, Opening, disk_gb, in_the_cloud
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
-
 
 DEFAULT_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it

@@ -8,18 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import invoke
-from cloudgpu.providers.azure.client import AT_ONCE
+from cloudgpu.providers.azure.client import AT_ONCE, Azure
 from cloudgpu.providers.azure.compute import listing, machine, power
 from cloudgpu.providers.shared.calls import by_item, tried
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 FEW = 2  # so many are looked at one by one: two listings cost as many calls, and more of Azure's time
 Found = dict[str, Instance | CloudgpuError]

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import OperationPending, complete, find, invoke
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.shared.calls import retry
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 START_WITHIN = timedelta(minutes=10)
 Raw = Mapping[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.catalog.read import listed_price
@@ -18,7 +18,7 @@ from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, 
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import permissions
 from cloudgpu.providers.azure.calls import find
-from cloudgpu.providers.azure.client import KIND
+from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.compute.schedules import no_timer
@@ -41,10 +41,6 @@ from cloudgpu.providers.shared.named_volumes import (
     volume_named,
 )
 from cloudgpu.providers.shared.rules import disk_gb
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
-
 
 DEFAULT_GB = 128
 PREMIUM, PLAIN = "Premium_LRS", "StandardSSD_LRS"

@@ -9,7 +9,7 @@ sizes that fit, in the regions that sell them to this subscription. A machine is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.catalog import priced_regions, regions as listed_regions, types
@@ -20,15 +20,12 @@ from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import client as plainly, ids
 from cloudgpu.providers.azure.calls import find
-from cloudgpu.providers.azure.client import AT_ONCE, KIND
+from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure
 from cloudgpu.providers.azure.compute import translate
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import each
 from cloudgpu.providers.shared.rules import is_meant, region as wished_region
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog import listed_price, regions
 from cloudgpu.catalog.disktypes import SIZES
@@ -18,14 +18,10 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Available, Market, Price
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.azure.client import KIND
+from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.azure.market.retail import Item, Retail
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.calls import by_item
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
-
 
 SOURCE = "Azure Retail Prices API"
 AT_ONCE = 6  # regions asked side by side

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
@@ -25,14 +25,11 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.storage import gallery, resources as refs
 from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
-
 
 Raw = Mapping[str, Any]
 Tags = Mapping[str, Mapping[str, str]]  # of groups, by their names

@@ -10,20 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find
+from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.shared import rules as drivers
 from cloudgpu.providers.shared.named_volumes import ambiguous_name, nowhere
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
-    from cloudgpu.providers.azure.ids import Sku
 
 Raw = Mapping[str, Any]
 _IMAGES = "Microsoft.Compute/images/read"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import power
 from cloudgpu.providers.gcp.compute.listing import everything, instances, raw
 from cloudgpu.providers.shared.calls import by_item, tried
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 AT_ONCE = 16
 Raw = Mapping[str, Any]

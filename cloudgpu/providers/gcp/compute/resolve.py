@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog.disktypes import HYPERDISK, accepts_disk, disk_type
 from cloudgpu.core.model.instances import TAG_VOLUME
@@ -15,6 +15,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute.machine_types import Shape, named
 from cloudgpu.providers.gcp.compute.request import LONGEST, Call
 from cloudgpu.providers.gcp.errors import is_gone
@@ -27,10 +28,6 @@ from cloudgpu.providers.gcp.storage.images import Choice, Image
 from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, our_tags
 from cloudgpu.providers.shared.named_volumes import Data, attached, check_location, nowhere, used, volume_named
 from cloudgpu.providers.shared.rules import AGENT, TIMER, by_their_rules, disk_gb, in_the_cloud
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
-
 
 DEFAULT_GB = 64
 ADDRESSES = {Market.ON_DEMAND: "external_ip_on_standard_vm", Market.SPOT: "external_ip_on_spot_vm"}

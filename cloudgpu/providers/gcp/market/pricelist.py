@@ -19,21 +19,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog import listed_price, types
 from cloudgpu.catalog.price_history import component_of
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey, listed_usd
-from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.compute.machine_types import recalled_price
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.offers import Available, Price
-
 
 SOURCE = "Google Cloud Billing Catalog (services.skus.list)"
 PER_MONTH = "usd_per_gib_month"

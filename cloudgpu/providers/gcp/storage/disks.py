@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog.disktypes import disk_type
 from cloudgpu.core.model.identity import Unanswered
@@ -14,7 +14,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
@@ -34,10 +34,6 @@ from cloudgpu.providers.gcp.storage.resources import (
 )
 from cloudgpu.providers.shared.calls import tried
 from cloudgpu.providers.shared.named_volumes import check_volume_size, lying_in, size_to_make, used
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
-
 
 Raw = Mapping[str, Any]
 Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
