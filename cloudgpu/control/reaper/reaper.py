@@ -368,12 +368,12 @@ def _line(one: Decision, now: datetime) -> Draft:
     )
 
 
-def record_run(session: Session, found: ReaperRun, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
+def record_run(session: Session, found: ReaperRun, *, cron: bool, sweep: bool) -> None:
     """Write that the run has ended, and how."""
     now, ok = session.clock(), found.is_complete_here
     before = earlier(session, ok=ok, sweep=sweep, now=now, read=found.credits)
     line = reap_finished(
-        verb,
+        "reap",
         now,
         ok=ok,
         machines=len(found.decisions),

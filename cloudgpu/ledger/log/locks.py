@@ -78,7 +78,7 @@ def is_locked(directory: Path, name: str, *, ledger: str = "") -> bool:
     try:
         return not _locked(handle, fcntl.LOCK_SH)  # shared: two who look are not in each other's way
     finally:
-        _close(handle)
+        unlock(handle)
 
 
 def check(directory: Path, name: str, *, ledger: str = "") -> None:
@@ -115,9 +115,9 @@ def _acquired(path: Path, until: float | None) -> int | None:
     while True:
         handle = _opened(path)
         if _locked(handle, fcntl.LOCK_EX):
-            if _stands(path, handle):
+            if is_same_file(path, handle):
                 return handle
-            _close(handle)  # its holder removed the file between our open and our lock
+            unlock(handle)  # its holder removed the file between our open and our lock
             continue
         os.close(handle)
         if until is not None and time.monotonic() >= until:
@@ -142,7 +142,8 @@ def _locked(handle: int, how: int) -> bool:
     return True
 
 
-def _stands(path: Path, handle: int) -> bool:
+def is_same_file(path: Path, handle: int) -> bool:
+    """Say whether nobody has removed or replaced the file between our open and our lock."""
     try:
         return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:
@@ -152,12 +153,13 @@ def _stands(path: Path, handle: int) -> bool:
 def _release(path: Path, handle: int) -> None:
     """Remove the file while the lock is held: who waits on it sees that it is gone, and opens a new one."""
     with suppress(OSError):
-        if _stands(path, handle):
+        if is_same_file(path, handle):
             path.unlink()
-    _close(handle)
+    unlock(handle)
 
 
-def _close(handle: int) -> None:
+def unlock(handle: int) -> None:
+    """Let go of a lock, and close its file."""
     with suppress(OSError):
         fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
     os.close(handle)

@@ -25,7 +25,7 @@ from typing import Any
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.machine.boot_script import FIRST, beginning, boot_hook, starting, wanted, written
-from cloudgpu.providers.machine.files import HERE, BootOptions, File, files, jupyter_command, packages
+from cloudgpu.providers.machine.files import HERE, BootOptions, files, jupyter_command, packages
 
 __all__ = ["HERE", "BootOptions", "boot_hook", "jupyter_command", "startup_script", "too_large", "user_data"]
 
@@ -85,7 +85,9 @@ def _config(attempt: Attempt, given: BootOptions) -> str:
         "ssh_pwauth": False,
         "ssh_deletekeys": True,
         "ssh_keys": {"ed25519_private": boot.host_private_key, "ed25519_public": boot.host_public_key},
-        "write_files": [_file(one) for one in files(attempt, given)],
+        "write_files": [
+            {"path": one.path, "content": one.text, "permissions": one.mode} for one in files(attempt, given)
+        ],
     }
     wanted = packages(attempt)
     if wanted:
@@ -98,10 +100,6 @@ def _escaped(found: re.Match[str]) -> str:
     """Return a character as YAML escapes it; JSON's pairs of surrogates mean nothing there."""
     code = ord(found[0])
     return f"\\u{code:04x}" if code <= _LAST_OF_FOUR else f"\\U{code:08x}"
-
-
-def _file(one: File) -> dict[str, str]:
-    return {"path": one.path, "content": one.text, "permissions": one.mode}
 
 
 _LAST = "cloudgpu-start.service"

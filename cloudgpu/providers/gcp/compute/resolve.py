@@ -221,18 +221,13 @@ def data_volume(gcp: Gcp, item: Available, wanted: Volume | None) -> Data | None
     return found
 
 
-def _volumes(gcp: Gcp) -> list[Data]:
-    """Return the data volumes of this ledger, since another's are not attached either."""
-    return [_data(one) for one in listed(gcp, gcp.ledger)]
-
-
 def _data(found: Mapping[str, Any]) -> Data:
     size, zone = int(found.get("sizeGb", 0)), ids.last(found["zone"])
     return Data(our_tags(found)[TAG_VOLUME], found["name"], zone, size, machine_of(found.get("users", ())))
 
 
 def _volume(gcp: Gcp, wanted: Volume, requirements: Requirements) -> Data | None:
-    wished, there = named_region(gcp, requirements), _volumes(gcp)
+    wished, there = named_region(gcp, requirements), [_data(one) for one in listed(gcp, gcp.ledger)]
     return volume_named(wanted, there, requirements, wished, region_of=ids.region_of, check_size=check_size)
 
 

@@ -95,7 +95,7 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
     a type, region or zone that does not exist.
     """
     region = named_region(gcp, requirements)
-    meant = _meant(requirements)
+    meant = [one for one in types(KIND) if is_meant(one, requirements)]
     if not meant:
         return (
             Availability(())
@@ -109,11 +109,6 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
     if requirements.zone is not None and not items and not gaps:
         check_zone(gcp, requirements.zone)
     return Availability(items, gaps)
-
-
-def _meant(requirements: Requirements) -> list[InstanceType]:
-    """Return the types of the catalogue that fit."""
-    return [one for one in types(KIND) if is_meant(one, requirements)]
 
 
 def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | None) -> Availability:
