@@ -23,7 +23,7 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.account import budget_alert, findings, login, machine_role, permissions, timer_role
-    from cloudgpu.providers.aws.compute import bulk, launch, listing, power, resolve, schedules
+    from cloudgpu.providers.aws.compute import launch, listing, power, resolve, schedules
     from cloudgpu.providers.aws.market import availability, pricelist, quotas, scores
     from cloudgpu.providers.aws.network import security_group, shared
     from cloudgpu.providers.aws.storage import create_image, disks, orphans
@@ -31,8 +31,8 @@ else:  # each is loaded by the first method that uses it
     budget_alert, findings, login, machine_role, permissions, timer_role = lazily(
         "cloudgpu.providers.aws.account", "budget_alert findings login machine_role permissions timer_role"
     )
-    bulk, launch, listing, power, resolve, schedules = lazily(
-        "cloudgpu.providers.aws.compute", "bulk launch listing power resolve schedules"
+    launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.aws.compute", "launch listing power resolve schedules"
     )
     availability, pricelist, quotas, scores = lazily(
         "cloudgpu.providers.aws.market", "availability pricelist quotas scores"
@@ -135,11 +135,11 @@ class AwsProvider:
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these machines, a call per region; return those that AWS refused."""
-        return bulk.stop_many(self._aws, ids)
+        return power.stop_many(self._aws, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not: a call per region."""
-        return bulk.get_many(self._aws, ids)
+        return power.get_many(self._aws, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine; one that runs is left alone."""

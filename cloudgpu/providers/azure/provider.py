@@ -22,7 +22,7 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.account import budget_alert, findings, login, machine_role, permissions
-    from cloudgpu.providers.azure.compute import bulk, launch, listing, power, resolve, schedules
+    from cloudgpu.providers.azure.compute import launch, listing, power, resolve, schedules
     from cloudgpu.providers.azure.market import availability, pricelist, quotas
     from cloudgpu.providers.azure.network import security_group, shared
     from cloudgpu.providers.azure.storage import create_image, disks, orphans
@@ -30,8 +30,8 @@ else:  # each is loaded by the first method that uses it
     budget_alert, findings, login, machine_role, permissions = lazily(
         "cloudgpu.providers.azure.account", "budget_alert findings login machine_role permissions"
     )
-    bulk, launch, listing, power, resolve, schedules = lazily(
-        "cloudgpu.providers.azure.compute", "bulk launch listing power resolve schedules"
+    launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.azure.compute", "launch listing power resolve schedules"
     )
     availability, pricelist, quotas = lazily("cloudgpu.providers.azure.market", "availability pricelist quotas")
     security_group, shared = lazily("cloudgpu.providers.azure.network", "security_group shared")
@@ -116,11 +116,11 @@ class AzureProvider:
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to deallocate these machines, side by side; return those that Azure refused."""
-        return bulk.stop_many(self._azure, ids)
+        return power.stop_many(self._azure, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not: by the two listings."""
-        return bulk.get_many(self._azure, ids)
+        return power.get_many(self._azure, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a machine, and wait until Azure has found the capacity; one that runs is left alone."""
@@ -144,7 +144,7 @@ class AzureProvider:
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Let Azure simulate the eviction of a spot machine; return when it is taken at the earliest."""
-        return bulk.interrupt(self._azure, id)
+        return power.interrupt(self._azure, id)
 
     def resources(self, region: str | None = None) -> ResourceListing:
         """Return the disks, snapshots and images of ours, in use or not."""

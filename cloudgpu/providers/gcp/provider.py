@@ -23,14 +23,14 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.account import findings, login, permissions
-    from cloudgpu.providers.gcp.compute import bulk, guest_attributes, launch, listing, power, resolve, schedules
+    from cloudgpu.providers.gcp.compute import guest_attributes, launch, listing, power, resolve, schedules
     from cloudgpu.providers.gcp.market import availability, pricelist, quotas
     from cloudgpu.providers.gcp.network import firewall, shared
     from cloudgpu.providers.gcp.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
     findings, login, permissions = lazily("cloudgpu.providers.gcp.account", "findings login permissions")
-    bulk, guest_attributes, launch, listing, power, resolve, schedules = lazily(
-        "cloudgpu.providers.gcp.compute", "bulk guest_attributes launch listing power resolve schedules"
+    guest_attributes, launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.gcp.compute", "guest_attributes launch listing power resolve schedules"
     )
     availability, pricelist, quotas = lazily("cloudgpu.providers.gcp.market", "availability pricelist quotas")
     firewall, shared = lazily("cloudgpu.providers.gcp.network", "firewall shared")
@@ -123,11 +123,11 @@ class GcpProvider:
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these machines, a call for each; return those that Google refused."""
-        return bulk.stop_many(self._gcp, ids)
+        return power.stop_many(self._gcp, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not, from one listing."""
-        return bulk.get_many(self._gcp, ids)
+        return power.get_many(self._gcp, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine, its timer set to its renew-until before; one that runs is left alone."""
