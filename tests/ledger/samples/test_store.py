@@ -8,10 +8,11 @@ import stat
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.ledger.samples.packing import pack, unpack
 from cloudgpu.ledger.samples.store import MAX_A_DAY, SampleStore, sweep, sweep_daily
+from tests.examples import some
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -120,6 +121,7 @@ samples_of_a_day = st.lists(
 )
 
 
+@settings(max_examples=some(30))
 @given(samples_of_a_day)
 def test_packing_changes_nothing(samples):
     assert unpack(pack(samples)) == samples
