@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from cloudgpu.control.inventory.protection import stop_anyway
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, stop_anyway
 from cloudgpu.control.records.retention import resources_in_region, resources_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import cast
 
-from cloudgpu.control.inventory.protection import note, with_remedy
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, note, with_remedy
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, lock_each, split_still_to_end

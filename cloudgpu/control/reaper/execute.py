@@ -13,7 +13,7 @@ from threading import Lock
 
 from cloudgpu.control.clusters.together import each
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.protection import with_remedy
+from cloudgpu.control.inventory.stop_proof import with_remedy
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, stop_locked
 from cloudgpu.control.lifecycle.parking import park

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from cloudgpu.control.inventory.protection import with_remedy
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, get_repeatedly, is_stopped
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, get_repeatedly, is_stopped, with_remedy
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
 from cloudgpu.control.session.session import Session

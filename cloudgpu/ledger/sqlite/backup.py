@@ -12,18 +12,15 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.base import Copy, Ledger
 from cloudgpu.ledger.log.files import make_empty_file, sync
+from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.storage_errors import other_format, translated
 from cloudgpu.ledger.log.verify import walk
 from cloudgpu.ledger.sqlite import migrations
-
-if TYPE_CHECKING:
-    from cloudgpu.ledger.log.sql import Connection
 
 INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SHEAF = 5000  # lines written at once

@@ -9,19 +9,16 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import driver_for, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.launch import LaunchRequest, Network
 from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.core.values.network import WIDEST
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import Finding
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.launch import LaunchRequest, Network
 
 CALLER = "caller"
 INSIDE = "inside"  # the network's own addresses, where no address of a caller is known: behind a jump host
