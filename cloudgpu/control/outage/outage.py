@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
-from cloudgpu.control.session.session import Session
-from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.log.marks import FOLLOW
-from cloudgpu.ledger.log.outbox import Outbox
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.ledger.outage.offering import Offered, offer
 from cloudgpu.ledger.outage.stand_in import StandInLedger
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.ledger.log.base import Ledger
+    from cloudgpu.ledger.log.outbox import Outbox
 
 T = TypeVar("T")
 LOOK_AGAIN = "What has become of the machines, the ledger learns by: cloudgpu ls --refresh"

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def read_head(path: Path, patience: float) -> Record:
         _lock(handle, fcntl.LOCK_SH, path, patience)
         return _record(path, handle)
     finally:
-        waits.unlock(handle)
+        _close(handle)
 
 
 def hold_head(path: Path, patience: float) -> LockedHead:
@@ -124,7 +125,7 @@ class LockedHead:
 
     def let_go(self) -> None:
         """Unlock and close the file. Raises OSError."""
-        waits.unlock(self._handle)
+        _close(self._handle)
 
 
 def _checked(record: dict[str, object]) -> str:
@@ -149,6 +150,12 @@ def _record(path: Path, handle: int) -> Record:
         return Head(*known, str(record.get("moved", "")), str(record.get("goes_on", "")))
     except (ValueError, KeyError, TypeError):
         return Unreadable(path)
+
+
+def _close(handle: int) -> None:
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
+    os.close(handle)
 
 
 def _lock(handle: int, how: int, path: Path, patience: float) -> None:

@@ -78,7 +78,7 @@ def is_locked(directory: Path, name: str, *, ledger: str = "") -> bool:
     try:
         return not _locked(handle, fcntl.LOCK_SH)  # shared: two who look are not in each other's way
     finally:
-        unlock(handle)
+        _close(handle)
 
 
 def check(directory: Path, name: str, *, ledger: str = "") -> None:
@@ -117,7 +117,7 @@ def _acquired(path: Path, until: float | None) -> int | None:
         if _locked(handle, fcntl.LOCK_EX):
             if is_same_file(path, handle):
                 return handle
-            unlock(handle)  # its holder removed the file between our open and our lock
+            _close(handle)  # its holder removed the file between our open and our lock
             continue
         os.close(handle)
         if until is not None and time.monotonic() >= until:
@@ -155,11 +155,10 @@ def _release(path: Path, handle: int) -> None:
     with suppress(OSError):
         if is_same_file(path, handle):
             path.unlink()
-    unlock(handle)
+    _close(handle)
 
 
-def unlock(handle: int) -> None:
-    """Let go of a lock, and close its file."""
+def _close(handle: int) -> None:
     with suppress(OSError):
         fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
     os.close(handle)
