@@ -21,11 +21,10 @@ from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import client as plainly, ids
 from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure
-from cloudgpu.providers.azure.compute import translate
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import each
-from cloudgpu.providers.shared.rules import is_meant, region as wished_region
+from cloudgpu.providers.shared.rules import gpus_of, is_meant, region as wished_region
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}
@@ -166,7 +165,7 @@ def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Require
 
 def _accelerators(name: str, sku: Sku) -> tuple[Accelerator, ...]:
     """Return the GPUs by the catalogue; for a size that it lacks Azure tells their number alone, not their name."""
-    known = translate.accelerators(name)
+    known = gpus_of("azure", name)
     return known or ((Accelerator("GPU", sku.gpus),) if sku.gpus else ())
 
 
