@@ -202,13 +202,16 @@ class SshProvider:
     def _current_identities(
         self, hosts: Sequence[Host], answers: Sequence[dict[str, Any] | CloudgpuError]
     ) -> dict[str, AccountIdentity]:
-        """Return who the hosts are that have answered, by their names, and by those of their machines' launches."""
+        """Return who the hosts are that have answered, by their names, and by those of their machines' launches.
+
+        Not where the settings have another host of that name: what stands there is told of that one.
+        """
         found: dict[str, AccountIdentity] = {}
         for host, answer in zip(hosts, answers, strict=True):
             if not isinstance(answer, CloudgpuError):
-                names = {host.name, translate.host_of(str((answer["machine"] or {}).get("id")))}
+                names = {translate.host_of(str((answer["machine"] or {}).get("id"))) or host.name} - self._hosts.keys()
                 names |= {old for old, new in self._renamed_hosts.items() if new == host.name}
-                found |= {name: self._identities[host.name] for name in names if name}
+                found |= dict.fromkeys((host.name, *names), self._identities[host.name])
         return found
 
     def _query_hosts(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
