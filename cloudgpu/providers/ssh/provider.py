@@ -341,7 +341,7 @@ class SshProvider:
 
     def _ask(self, host: Host, verb: str, body: dict[str, Any], *, timeout: float = 75.0) -> dict[str, Any]:
         try:
-            answer = client.ask(host, verb, body, timeout=timeout)
+            answer = client.ask(host, verb, {**body, "now": self._clock().timestamp()}, timeout=timeout)
         except Unreachable as error:
             raise client.uncertain_outcome(error) from error
         self._heard(host, answer)
