@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
+from cloudgpu.config.policies.find import is_from
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import mean_draw
@@ -33,6 +34,7 @@ REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHisto
 
 
 NOTHING_ASKED = Priced()
+_BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)
 
 
 def available(machine: Machine, market: Market | None = None) -> Available:
@@ -146,7 +148,8 @@ def ask(session: Session, account: str, since: str | None, machines: Sequence[Ma
             if machine.terminated_at is None and not (remembers and machine.market == Market.SPOT)
         ]
         history, now = _history(session, account, spot), _now(session, account, others)
-        return Priced(since, history, now, metered=_metered(session, account, others, now))
+        metered = _metered(session, account, others, now)
+        return Priced(since, history, counting(session, others, now), metered=counting(session, others, metered))
     except CloudgpuError as error:
         return Priced(since, gap=error.message)
 
@@ -207,6 +210,30 @@ def _by_list(session: Session, account: str, machines: Sequence[Machine]) -> dic
             prices[like] = _discounted(session, item, _listed_price(item), now)
         found[machine.id] = prices[like]
     return found
+
+
+def counting(session: Session, machines: Sequence[Machine], prices: Mapping[str, Price]) -> dict[str, Price]:
+    """Return those of these prices that count from here: a price by settings does from the home of the launch alone.
+
+    Two homes may say different things of one host or one account: its price would be whose sync came last.
+    """
+    if not prices:
+        return {}
+    home = session.home_terms
+    return {
+        machine.id: prices[machine.id]
+        for machine in machines
+        if machine.id in prices
+        and (machine.terms is None or is_from(home, machine) or not _is_by_settings(machine, prices[machine.id]))
+    }
+
+
+def _is_by_settings(machine: Machine, price: Price) -> bool:
+    """Say whether settings make a price or the one in force; a meter may replace what was only assumed."""
+    last = None if machine.price is None else machine.price.basis
+    if price.basis is Basis.MEASURED:
+        return last == Basis.SETTING
+    return price.basis in _BY_SETTINGS or last in _BY_SETTINGS
 
 
 def _metered(session: Session, account: str, machines: Sequence[Machine], now: Mapping[str, Price]) -> dict[str, Price]:
