@@ -18,8 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from ledger_life import Growing
 
-from cloudgpu.ledger.log import lines
-from cloudgpu.ledger.log import projections as folding
+from cloudgpu.ledger.log import lines, projections as folding
 
 AIM, GROWTH = 4.0, 1.1  # times the bare loop; a line of the longest ledger against one of the shortest
 

@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 from generate import classes, commands, exit_codes, generated
 from pages import Page, find_pages, unquoted
 
-from cloudgpu.config.alerts.alerts import READERS as ALERT_KEYS
-from cloudgpu.config.alerts.alerts import Alerts
+from cloudgpu.config.alerts.alerts import READERS as ALERT_KEYS, Alerts
 from cloudgpu.config.desktops.desktops import KEYS as DESKTOP_KEYS
 from cloudgpu.config.money.currencies import KEYS as CURRENCY_KEYS
 from cloudgpu.config.money.discounts import CREDIT_KEYS, DISCOUNT_KEYS

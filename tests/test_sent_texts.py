@@ -24,8 +24,7 @@ import pytest
 from cloudgpu.access.jobs import program as jobs
 from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.slurm import node as engine
-from cloudgpu.access.ssh import authorized_keys as guests
-from cloudgpu.access.ssh import execute as terminals
+from cloudgpu.access.ssh import authorized_keys as guests, execute as terminals
 from cloudgpu.access.ssh.connection import Completed
 from cloudgpu.agent import own_source, source
 from cloudgpu.control.access import on_start
@@ -45,7 +44,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "03b12f28ec31fc6e2a1d4048c24ef9bb4fba2218d826c2e09c1294f7010fecd5",
     "agent, as Python 3.11 writes it": "4e0c4187b0e44f6eb126778787d58660ba5b92271ce44345e93b1984de2c985c",
     "agent's own.py": "9ddaee068f87da7a7624e49f054c892f2058212322767aeb5272df06b44cdd76",
-    "program on a host (ssh)": "64eb2b34ac70bb04004e7d31c105a4e724b8c69ce80798187cbd630955ba017b",
+    "program on a host (ssh)": "7517e2584047d8843e50abf3c6dfc739f5f5c198563f5bc61935e6a86038de98",
     "program that runs JupyterLab": "ea83fce1840a916520e7a3ba5b2add7d7d4d708d64ca05f985f97b4a119fb81c",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "24ae7e88b06aac36dbd91254b259755d692466bc429556b79aa42954182b08de",

@@ -1,4 +1,4 @@
-"""Fits the small models of availability that ship in `cloudgpu/core/spot/replay/generated.py`, and prints them.
+"""Fits the small models of availability that ship in `cloudgpu/core/spot/replay/quote.py`, and prints them.
 
 Takes the traces in a directory, in three groups by the share of time with spot. The same traces give the same lines.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cloudgpu.core.spot.replay.generated import fit_rates
+from cloudgpu.core.spot.replay.quote import fit_rates
 from cloudgpu.core.spot.replay.traces import parse_trace
 
 GROUPS = {"scarce": (0.0, 0.4), "mixed": (0.4, 0.7), "plenty": (0.7, 1.01)}  # by the share of time with spot

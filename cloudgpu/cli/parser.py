@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,9 +17,6 @@ from typer.models import CommandInfo
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
 from cloudgpu.cli.verbs import ACTIONS, SAYS, VERBS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 class VerbCommand(TyperCommand):

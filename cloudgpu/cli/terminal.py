@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 NARROWEST, WIDEST, WIDEST_PROSE, DEFAULT = 40, 160, 100, 80  # columns
 # style: the codes of ECMA-48 that it consists of. Yellow and cyan cannot be read on a light terminal.

@@ -10,8 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cloudgpu.ledger.log import lines
-from cloudgpu.ledger.log import storage_errors as faults
+from cloudgpu.ledger.log import lines, storage_errors as faults
 from cloudgpu.ledger.reader import Reader, note
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module

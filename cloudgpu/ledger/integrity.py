@@ -48,7 +48,13 @@ def check_head(connection: Connection, location: str, record: Record) -> str | N
 def check_clock(connection: Connection, now: datetime) -> str | None:
     """Return how the clock contradicts the lines since the last `settle`, or None."""
     (latest,) = connection.execute(_LINES_IN_THE_FUTURE, (iso(now + MAX_CLOCK_SKEW),)).fetchone()
-    return latest and f"This machine's clock says {iso(now)}, and the ledger has a line recorded at {latest}."
+    if not latest:
+        return None
+    (actor,) = connection.execute("SELECT actor FROM line WHERE recorded_at = ?", (latest,)).fetchone()
+    return (
+        f"This machine's clock says {iso(now)}, and the ledger has a line that {actor} recorded at {latest}. "
+        "One of the two clocks is, or was, wrong."
+    )
 
 
 def id_if_intact(connection: Connection, location: str, record: Record, end: lines.End) -> str | None:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger.log import lines
-from cloudgpu.ledger.log import machines as projection
-from cloudgpu.ledger.log import storage_errors as faults
+from cloudgpu.ledger.log import lines, machines as projection, storage_errors as faults
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     from cloudgpu.core.billing.rate_timeline import RateInterval

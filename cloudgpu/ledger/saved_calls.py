@@ -12,6 +12,7 @@ from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import LedgerUnavailable
+from cloudgpu.ledger.log.files import sync
 
 
 def save(directory: Path, attempt: Attempt) -> None:
@@ -26,7 +27,7 @@ def save(directory: Path, attempt: Attempt) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        _sync(directory)
+        sync(directory)
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
@@ -69,11 +70,3 @@ def unresolved(directory: Path) -> Iterator[tuple[str, str]]:
     for path in directory.glob("*.*.*"):
         token, lock, _ = path.name.split(".")
         yield token, lock
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

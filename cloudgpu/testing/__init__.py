@@ -91,7 +91,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from cloudgpu.testing.contract import abilities
-    from cloudgpu.testing.contract import provider as contract
+    from cloudgpu.testing.contract import abilities, provider as contract
 
     return getattr(contract if name == "ProviderContract" else abilities, name)

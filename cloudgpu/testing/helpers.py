@@ -18,8 +18,7 @@ from cloudgpu.core.model.facts import ClusterNode, Engine
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part, Setup
 from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price, Requirements
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import machine_id, tag_value
-from cloudgpu.core.values.naming import token as token_of
+from cloudgpu.core.values.naming import machine_id, tag_value, token as token_of
 from cloudgpu.core.values.times import epoch
 from cloudgpu.providers.base import GROUP
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.core.model.machine import Machine
-    from cloudgpu.views.documents.money.budgets import Budget as BudgetValue
-    from cloudgpu.views.documents.money.budgets import BudgetStatus, BudgetStop, CreditDocument
+    from cloudgpu.views.documents.money.budgets import Budget as BudgetValue, BudgetStatus, BudgetStop, CreditDocument
 
 _VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
 

@@ -24,8 +24,15 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import CostQuery, CostTotals
     from cloudgpu.core.billing.forecast import Burn, RemainingCost
     from cloudgpu.core.values.currency import Currency
-    from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostGroup, CostSum, GroupName, LostCost
-    from cloudgpu.views.documents.money.cost import Projection as ProjectionValue
+    from cloudgpu.views.documents.money.cost import (
+        BurnRate,
+        CostDocument,
+        CostGroup,
+        CostSum,
+        GroupName,
+        LostCost,
+        Projection as ProjectionValue,
+    )
 
 COLUMNS = (
     "group", "name", "hours", "usd", "low_usd", "high_usd", "on_demand_usd", "savings_usd", "without_price", "marks",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
 from cloudgpu.core.model.machine import Machine, comes_back, command_name, has_retained_resources, not_none
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 def ended_error(machine: Machine, now: datetime) -> InstanceNotFound:

@@ -20,8 +20,13 @@ from cloudgpu.core.values.money import Money, usd
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cloudgpu.core.model.facts import AttachedCost as AttachedRecord
-    from cloudgpu.core.model.facts import HourlyPrice, MachineGpus, RecordedIdentity, Retained
+    from cloudgpu.core.model.facts import (
+        AttachedCost as AttachedRecord,
+        HourlyPrice,
+        MachineGpus,
+        RecordedIdentity,
+        Retained,
+    )
     from cloudgpu.core.model.identity import QueriedAccount, Unanswered
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.views.documents.machines.machines import (
@@ -31,8 +36,7 @@ if TYPE_CHECKING:
         RetainedPart,
     )
     from cloudgpu.views.documents.machines.plans import AttachedCost
-    from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity
-    from cloudgpu.views.documents.parts import Price as PriceValue
+    from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity, Price as PriceValue
 
 NOT_KNOWN = "none"  # the rule of the warning that nothing is known of a machine: it ends nothing
 

@@ -13,8 +13,7 @@ from cloudgpu.core.values.times import iso
 if TYPE_CHECKING:
     from cloudgpu.core.model.identity import Unanswered
     from cloudgpu.core.resources.orphan import Cost, Orphan
-    from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue
-    from cloudgpu.views.documents.machines.storage import OrphansDocument, SavedImage
+    from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue, OrphansDocument, SavedImage
     from cloudgpu.views.documents.parts import AccountAnswers
 
 _HAVE_SIZES = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)

@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import (
         AccountOffers,
         BudgetFit,
+        Extra as ExtraPart,
         Plan,
         PlannedEnds,
         PlannedGuards,
         PlannedIdle,
         PlannedRun,
+        Setup as SetupPart,
     )
-    from cloudgpu.views.documents.machines.plans import Extra as ExtraPart
-    from cloudgpu.views.documents.machines.plans import Setup as SetupPart
-    from cloudgpu.views.documents.parts import Gpu
-    from cloudgpu.views.documents.parts import Price as PriceValue
+    from cloudgpu.views.documents.parts import Gpu, Price as PriceValue
 
 
 def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:

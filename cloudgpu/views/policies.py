@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from cloudgpu.core.policies.schedule import Schedule
     from cloudgpu.views.documents.automation.policies import (
         IdleRule,
+        MachineBudget as BudgetPart,
         PolicyDocument,
         PolicyLimits,
         PolicySummary,
         Publication,
         RetentionRule,
+        Schedule as SchedulePart,
         UnlabelledRule,
     )
-    from cloudgpu.views.documents.automation.policies import MachineBudget as BudgetPart
-    from cloudgpu.views.documents.automation.policies import Schedule as SchedulePart
     from cloudgpu.views.documents.parts import RuleText
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

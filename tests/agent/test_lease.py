@@ -6,8 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.agent.agent import HOUR, Agent, fresh
 from cloudgpu.agent.lease import TAGS, decide, lease_of, mark

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, time, timedelta
 
 import pytest
 
-from cloudgpu.agent import agent as loop
-from cloudgpu.agent import looking, meters
+from cloudgpu.agent import agent as loop, looking, meters
 from cloudgpu.agent.agent import HOUR, Agent, tell
 from cloudgpu.agent.lease import decide, mark
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds

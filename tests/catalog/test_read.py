@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu import catalog
 from cloudgpu.core.catalog.catalog import matching_gpus

@@ -6,8 +6,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.catalog.location import use
 from cloudgpu.catalog.refreshed import StoredPrices, file_of, index, stored, write

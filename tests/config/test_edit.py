@@ -4,8 +4,7 @@ import tomllib
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.config.edit import literal, renamed_table, with_value, without_table, without_value
 from cloudgpu.errors import InvalidRequest

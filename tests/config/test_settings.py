@@ -4,8 +4,7 @@ import os
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.config.files.paths import Home
 from cloudgpu.config.settings import Account, load_settings, login_name, settings_from_text

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.projection import machine_of
@@ -105,6 +104,15 @@ class LedgerSuite:
         assert (first.seq, first.kind, first.subject) == (1, "ledger_opened", "ledger")
         assert first.body == {"ledger": ledger.id, "format": 2}
         assert ledger.id
+
+    def test_whose_clock_disagrees_is_named(self, store: Store) -> None:
+        fast = Clock()
+        fast.turn(hours=1)
+        store(actor="ben", clock=fast).append([note(1)])
+        assert store(actor="ada", clock=Clock()).integrity_problem() == (
+            "This machine's clock says 2026-11-20T12:00:00.000000Z, and the ledger has a line that ben recorded at "
+            "2026-11-20T13:00:00.000000Z. One of the two clocks is, or was, wrong."
+        )
 
     def test_two_ledgers_have_two_ids(self, store: Store) -> None:
         one, two = store("one"), store("two")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.core.billing import test_charges as bills
-from tests.core.billing import test_sustained_use as discounts
+from tests.core.billing import test_charges as bills, test_sustained_use as discounts
 from tests.core.events import test_metering as histories
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cloudgpu.cli.automation.reap_text import run_text, summary, wrong_text
+from cloudgpu.cli.automation.reap import run_text, summary, wrong_text
 from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision

@@ -7,15 +7,13 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from cloudgpu.access.jobs.served import ProgramChannel, command_of, get_channel, module_texts
+from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
-
-if TYPE_CHECKING:
-    from cloudgpu.access.ssh.connection import Connection
 
 PARTS = (
     "remote_files",

@@ -39,20 +39,15 @@ class CellResult:
     ok: bool
 
 
-def run_cell(port: int, token: str, code: str, *, timeout_s: float = 60, keep: bool = True) -> CellResult:
+def run_cell(port: int, token: str, code: str, *, timeout_s: float = 60) -> CellResult:
     """Run one cell in a new kernel of the Jupyter at loopback's `port`, and return what it said.
 
-    The kernel lives on unless `keep` is False, so that its activity can be seen. `timeout_s` holds for all of it.
+    The kernel lives on, so that its activity can be seen. `timeout_s` holds for all of it.
     Raises Unreachable when Jupyter does not answer or the cell takes longer, MissingExtra without websocket-client.
     """
     rest = _Rest(port, token, time.monotonic() + timeout_s)
     kernel = str(rest.ask("POST", "/api/kernels", {})["id"])
-    try:
-        return _run(rest, kernel, code)
-    finally:
-        if not keep:
-            with contextlib.suppress(Unreachable):
-                rest.ask("DELETE", f"/api/kernels/{kernel}")
+    return _run(rest, kernel, code)
 
 
 def open_page(directory: Path, port: int, token: str) -> Path:

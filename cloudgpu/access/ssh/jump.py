@@ -14,14 +14,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from cloudgpu.access.ssh.ssh_config import client
-from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused, reason
+from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused, Target, reason
 from cloudgpu.errors import Unreachable, WrongHostKey
-
-if TYPE_CHECKING:
-    from cloudgpu.access.ssh.target import Target
 
 WITHIN_S = 20.0  # what a login at the jump host may take, beside the one at the machine
 GRACE_S = 0.2  # for its last words, and to take leave of the jump host

@@ -33,8 +33,7 @@ def command(
 
     Survives lost connections: new connections wait, and kernels keep running. Ctrl-C ends the tunnel, not Jupyter.
     """
-    from cloudgpu.access.tunnel.background import check_port
-    from cloudgpu.access.tunnel.background import stop as stop_tunnel
+    from cloudgpu.access.tunnel.background import check_port, stop as stop_tunnel
 
     check_port(port)
     session = open_session()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
 from cloudgpu.cli import progress
 from cloudgpu.cli.common import open_session
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 def command(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
 from cloudgpu.cli.common import PLACE, kind_option
-
-if TYPE_CHECKING:
-    from datetime import timedelta
 
 Text = str | None
 Texts = list[str] | None

@@ -43,7 +43,7 @@ def command(
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
-    from cloudgpu.cli.clusters.answer import question_machines, terminated_values
+    from cloudgpu.cli.clusters.acting import question_machines, terminated_values
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import end_machines, machines_to_end

@@ -42,7 +42,7 @@ def command(
     if span is None:
         return
     if machine.gang:
-        from cloudgpu.cli.clusters.lease import extend as extend_cluster
+        from cloudgpu.cli.clusters.acting import extend as extend_cluster
 
         extend_cluster(session, [machine, *others], span, reason, yes=yes, output=output)
         return

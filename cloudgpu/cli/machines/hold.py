@@ -40,7 +40,7 @@ def command(
     machine, *others = session.find_all_nodes(name, "hold")
     check_hold(command_name(machine), until, release=release)
     if machine.gang:
-        from cloudgpu.cli.clusters.lease import hold as hold_cluster
+        from cloudgpu.cli.clusters.acting import hold as hold_cluster
 
         end = moment(until, "UNTIL", session.clock()) if until else None
         hold_cluster(session, [machine, *others], end, yes=yes, output=output)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
-    from cloudgpu.views.documents.money.budgets import CreditDocument
 
 
 def list_machines(
@@ -92,7 +91,7 @@ def _text(
     else:
         nobodys = f"No machine of {me} is running, as far as this ledger knows."
         lines.append(nobodys if mine else _none(ever=any_ever(), queried=queried))
-    lines += _credits(document["credits"], now) if document["credits"] else []
+    lines += [paragraph(credit_text(credit, now)) for credit in document["credits"]] if document["credits"] else []
     lines += [
         paragraph(f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}")
         for other in document["foreign"]
@@ -103,11 +102,6 @@ def _text(
 
         lines += account_lines(document)
     return "\n".join(lines)
-
-
-def _credits(found: list[CreditDocument], now: Any) -> list[str]:
-    """Return what is left in accounts that are paid in advance, and how long it lasts."""
-    return [paragraph(credit_text(credit, now)) for credit in found]
 
 
 def _none(*, ever: bool, queried: bool) -> str:

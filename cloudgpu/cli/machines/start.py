@@ -58,7 +58,7 @@ def command(
     check_may(session, machine, "start")
     check_override(session, typed.override)
     if machine.gang:
-        from cloudgpu.cli.clusters.power import start as start_cluster
+        from cloudgpu.cli.clusters.acting import start as start_cluster
         from cloudgpu.control.clusters.start import check_not_moved
 
         check_not_moved(machine, move=move)

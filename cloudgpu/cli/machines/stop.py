@@ -30,7 +30,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     session = open_session()
     machine, *others = to_stop(session, name)
     if machine.gang:
-        from cloudgpu.cli.clusters.power import stop as stop_cluster
+        from cloudgpu.cli.clusters.acting import stop as stop_cluster
 
         stop_cluster(session, [machine, *others], yes=yes, output=output)
         return

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_session
 from cloudgpu.cli.launch import options
+from cloudgpu.cli.market.offer_text import STAND_INS, count, figure, short, trust, work
+from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
+from cloudgpu.cli.render import cut, dollars, paragraph, table, wrapped
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.recommend import (
+        DesktopBreakEven,
+        RecommendDocument,
+        RentableMachine,
+        Source,
+        Step,
+    )
 
 
 def command(
@@ -69,7 +82,6 @@ def command(
     --sources what each is based on. Prices are from the dated catalogue; no cloud is queried.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.cli.market.recommend_text import text
     from cloudgpu.control.advice.recommend import recommendation_document
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
@@ -77,3 +89,116 @@ def command(
         open_session(), work, **{name: asked[name] for name in RecommendOptions.__annotations__}
     )
     emit(output, value, text(value, verbose=verbose, sources=sources))
+
+
+WHERE = 22  # characters of a place
+FEW = 3  # machines, and desktops, of the short answer
+
+
+def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> str:
+    """Return the answer with the first machines and desktops; `verbose` with every step, `sources` with those."""
+    parts = [paragraph(value["sentence"])]
+    if not verbose:
+        lines = [*value["warnings"], *(value["notes"][:1] if value["currency"] else [])]
+        parts += ["\n".join(paragraph(line) for line in lines)] if lines else []
+    if value["machines"]:
+        parts.append(_machines(value) if verbose else _few_machines(value))
+    if value["desktops"]:
+        parts.append(_desktops(value, verbose=verbose))
+    if verbose or sources:
+        parts += [_step(number, one, says=verbose, sources=sources) for number, one in enumerate(value["steps"], 1)]
+    if verbose:
+        parts += [paragraph(remark) for remark in value["notes"]]
+    free = value["free_hours"]
+    last = [paragraph(free["sentence"])] if free is not None and not verbose else []
+    last += [more] if (more := more_text(verbose=verbose, sources=sources).strip()) else []
+    return "\n\n".join(parts) + ("\n\n" if len(parts) == 1 and last else "\n" if last else "") + "\n".join(last)
+
+
+def _few_machines(value: RecommendDocument) -> str:
+    rows = [_machine(machine)[:-1] for machine in value["machines"][:FEW]]
+    marks = _price_marks(value["machines"][:FEW])
+    head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H"], right=(1, 4))
+    return f"{head}\n{paragraph(f'{marks}.')}" if marks else head
+
+
+def _machines(value: RecommendDocument) -> str:
+    rows = [_machine(machine) for machine in value["machines"]]
+    head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"], right=(1, 4, 5))
+    return f"{head}\n{_marks(value['machines'])}"
+
+
+def _machine(machine: RentableMachine) -> list[str]:
+    return [
+        f"{count(machine)} {machine['gpu']}",
+        f"{machine['gpu_memory_gib']:g}",
+        short(machine),
+        cut(f"{machine['provider']} {machine['region']}", WHERE),
+        figure(machine["price"]["usd_per_hour"]) + (trust(machine) or " "),
+        work(machine),
+    ]
+
+
+def _marks(machines: list[RentableMachine]) -> str:
+    lines = ["WORK/$: hours of an H100's work that a dollar buys"]
+    bases = {machine["speed"]["basis"] for machine in machines if machine["speed"]}
+    lines += [f"{mark}: by {basis}, not measured" for basis, mark in STAND_INS.items() if basis in bases]
+    if any(machine["speed"] is None for machine in machines):
+        lines.append("? in its place: not known")
+    prices = _price_marks(machines)
+    return paragraph("; ".join([*lines, prices] if prices else lines) + ".")
+
+
+def _price_marks(machines: list[RentableMachine]) -> str:
+    marks = {trust(machine) for machine in machines}
+    words = {"~": "a derived price", "?": "a recalled price", "!": "an old price"}
+    return "; ".join(f"{mark}: {what}" for mark, what in words.items() if mark in marks)
+
+
+def _desktops(value: RecommendDocument, *, verbose: bool = True) -> str:
+    rows = [
+        [
+            f"{desktop['cards']}x {desktop['gpu']}",
+            desktop["paid"],
+            dollars(desktop["card_usd"], 0),
+            dollars(desktop["desktop_usd"], 0),
+            f"{desktop['watts']:,.0f}",
+            _weekly(desktop["break_even"]),
+            _break_even_text(desktop["break_even"], value),
+        ]
+        for desktop in (value["desktops"] if verbose else value["desktops"][:FEW])
+    ]
+    headings = ["BUY", "CARD", "EACH", "DESKTOP", "WATTS", "FROM H/WEEK", "PAID OFF"]
+    columns = len(headings) - (value["hours_per_week"] is None) - 2 * (not value["machines"])
+    shown = table([row[:columns] for row in rows], headings[:columns], right=range(2, columns))
+    says = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is cheaper over its life."
+    return f"{shown}\n{paragraph(says)}" if value["machines"] and verbose else shown
+
+
+def _weekly(even: DesktopBreakEven | None) -> str:
+    if even is None:
+        return "?"
+    return "never" if even["from_hours_per_week"] is None else f"{even['from_hours_per_week']:.1f}"
+
+
+def _break_even_text(even: DesktopBreakEven | None, value: RecommendDocument) -> str:
+    if value["hours_per_week"] is None:
+        return ""
+    if even is None:
+        return "?"
+    days = even["after_days"]
+    return "never" if days is None else f"{days / 365 * 12:.0f} months" if days >= 60 else f"{days:.0f} days"  # noqa: PLR2004
+
+
+def _step(number: int, step: Step, *, says: bool, sources: bool) -> str:
+    lines = [f"{number}. {step['title']}", *([_inner(step["text"])] if says else [])]
+    return "\n".join([*lines, *(_sources(step["sources"]) if sources else [])])
+
+
+def _sources(sources: list[Source]) -> Iterator[str]:
+    for source in sources:
+        yield _inner(f"[{source['text']}; {source['as_of']}, {source['basis']}]")
+
+
+def _inner(says: str) -> str:
+    return wrapped(says, "   ", "   ")

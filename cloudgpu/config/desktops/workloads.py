@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from cloudgpu.config.desktops.figures import day_in
+from cloudgpu.config.desktops.desktops import day_in
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.advice.workloads import Figure, Figures, Kind, Note, Rules, Source, SourceQuality

@@ -17,8 +17,16 @@ from cloudgpu.catalog.location import use as use_prices
 from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import HERE, Case, History, OwnMachineWork, RentedMachine, by_day, clouds_of
-from cloudgpu.core.advice.compare import comparisons as sides_of
+from cloudgpu.core.advice.compare import (
+    HERE,
+    Case,
+    History,
+    OwnMachineWork,
+    RentedMachine,
+    by_day,
+    clouds_of,
+    comparisons as sides_of,
+)
 from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import Daily, add_sums, daily

@@ -80,8 +80,13 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
-    from cloudgpu.views.documents.market.estimate import EstimateDocument, EstimateRequest
-    from cloudgpu.views.documents.market.nodes import GangChance, NodesDocument, NodesWorth
+    from cloudgpu.views.documents.market.estimate import (
+        EstimateDocument,
+        EstimateRequest,
+        GangChance,
+        NodesDocument,
+        NodesWorth,
+    )
 
 
 KAGGLE_GPUS = 2

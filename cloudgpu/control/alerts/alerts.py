@@ -61,8 +61,7 @@ from cloudgpu.ledger.last_seen import last_seen_at
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
-    from cloudgpu.views.documents.money.budgets import AlertRun
-    from cloudgpu.views.documents.money.budgets import Delivery as DeliveryValue
+    from cloudgpu.views.documents.money.budgets import AlertRun, Delivery as DeliveryValue
 
 
 def topic_here(session: Session, topic: str) -> str:

@@ -75,8 +75,7 @@ class Automation(Capability):
         found = survey(self._session, request, region=region)
         if not clean:
             return orphans_document(found)
-        from cloudgpu.control.resources.cleanup import clean as remove
-        from cloudgpu.control.resources.cleanup import clean_document
+        from cloudgpu.control.resources.cleanup import clean as remove, clean_document
 
         document, error = clean_document(found, remove(self._session, found.orphans, snapshot=snapshot))
         if error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.clusters.engine import leave_nothing
 from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import worst_of
+from cloudgpu.control.inventory.listing import sync_reported
 from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.lifecycle.lifecycle import Ended, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
@@ -23,7 +24,6 @@ from cloudgpu.views.machines import machine_value, queried_accounts_value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cloudgpu.control.inventory.sync import SyncResult
     from cloudgpu.control.session.session import Session
     from cloudgpu.providers.abilities import Remains
     from cloudgpu.views.documents.machines.ended import BusyMachine, DownDocument, RetainedFiles
@@ -80,7 +80,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
     except LedgerAway as error:
         return _to_end_by_tags(session, names, error, all_=all_)
     try:
-        look = _sync_first(session)
+        look = sync_reported(session)
         machines = present(session.ledger.machines())
         ours, others = (
             [machine for machine in machines if authorization.owns(machine)],
@@ -135,16 +135,6 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
 
 def _not_here(gap: AccountElsewhere) -> ProviderUnavailable:
     return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
-
-
-def _sync_first(session: Session) -> SyncResult:
-    """Look at all accounts, since the ledger alone may not know every machine."""
-    from cloudgpu.control.inventory.sync import sync_all
-
-    look = sync_all(session)
-    for sentence in look.sentences:
-        session.report(sentence)
-    return look
 
 
 def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = None) -> list[CloudgpuError]:

@@ -114,14 +114,10 @@ def admit(
     if override is None or not all(one.budget.allow_override for one in refusals):
         raise NotAdmitted(ask)
     check_override(session, override)
-    passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
+    passed = [(one.budget.name, max(one.tightest.total - one.budget.limit, Money(0))) for one in refusals]
     for name, amount in passed:
         session.report(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
     return [budget_overridden(subject, override, passed, session.clock(), platform.node())]
-
-
-def _too_much(total: Money, limit: Money) -> Money:
-    return max(total - limit, Money(0))
 
 
 def evaluate_budgets(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import identity_of
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.budgets.credit import (
     SOON,
     CreditFit,
@@ -21,6 +21,7 @@ from cloudgpu.core.budgets.credit import (
     lasts_for,
     left_at,
 )
+from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.core.model.machine import BudgetSubject, Machine, command_name, scope_of_row
@@ -29,13 +30,9 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.account_abilities import ReadsCredit
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.account import Credit
-    from cloudgpu.ledger.log.base import View
-    from cloudgpu.providers.base import Provider
+from cloudgpu.providers.base import Provider
 
 
 def read_credit(provider: Provider) -> Credit | CloudgpuError | None:

@@ -32,8 +32,7 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.market.market import Region as RegionValue
-    from cloudgpu.views.documents.market.market import RegionsDocument, RegionsHead
+    from cloudgpu.views.documents.market.market import Region as RegionValue, RegionsDocument, RegionsHead
 
 TRIES = 3
 WAIT_S = 3.0

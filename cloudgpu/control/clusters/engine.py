@@ -11,25 +11,22 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
+from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
 from cloudgpu.core.clusters.fit import INSTALL, check_fit, check_people, others_of
 from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order, rank
 from cloudgpu.core.clusters.members import clusters
+from cloudgpu.core.clusters.nodes import NodeFacts
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
+from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import HERE, Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
-
-if TYPE_CHECKING:
-    from cloudgpu.access.ssh.connection import Connection
-    from cloudgpu.core.clusters.nodes import NodeFacts
-    from cloudgpu.core.model.facts import ClusterNode
-
 
 READY_WITHIN = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
 INSTALLED_WITHIN = timedelta(minutes=15)  # from the first look: a first boot brings drivers and environments, too

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
-from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.advice.compare import clouds_of, desktops_cost
@@ -23,13 +22,15 @@ from cloudgpu.core.billing.cost_groups import (
     CostTotals,
     Ended,
     billed_within,
+    costs as grouped,
     of_owner,
     time_owned_within,
 )
-from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.jobs.shares import machine_assignments
+from cloudgpu.core.events.job_lines import SUBJECT
+from cloudgpu.core.jobs.job import Job, jobs_of
+from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments, tariff_cost, tariff_rows
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
@@ -53,8 +54,11 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.billing.cost_groups import Ended
     from cloudgpu.core.billing.discounts import AfterCredits
+    from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.core.values.money import Money
     from cloudgpu.ledger.log.base import View
     from cloudgpu.views.documents.money.cost import (
         BudgetForecast,
@@ -62,12 +66,12 @@ if TYPE_CHECKING:
         CostHead,
         CostToCome,
         Credit,
+        Credits as CreditsValue,
         DayCost,
         Deductions,
         Fees,
         Projections,
     )
-    from cloudgpu.views.documents.money.cost import Credits as CreditsValue
     from cloudgpu.views.documents.parts import DesktopLine
 
 
@@ -357,3 +361,46 @@ def _fees(session: Session, total: CostTotals) -> Fees:
         "total_usd": with_fees(total, fees.factor) if configured else None,
         "sentence": fees.summary,
     }
+
+
+def all_jobs(session: Session) -> dict[str, Job]:
+    """Return every job of the ledger by its id, oldest first.
+
+    Read apart from the rows: a job line more or less moves costs between rows, and changes no sum.
+    """
+    return jobs_of(session.ledger.events(SUBJECT))
+
+
+def job_spent(session: Session, job: Job, *, jobs: Mapping[str, Job] | None = None) -> Money:
+    """Return what a job has cost up to now: its row of `cost --by job`, to the nano-dollar. Asks no cloud.
+
+    `jobs` are all of them by id, where the caller has folded them; they say with whom the job shared a machine.
+    """
+    return jobs_spent(session, [job], jobs=jobs)[job.id]
+
+
+def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Job] | None = None) -> dict[str, Money]:
+    """Return what each of these jobs has cost up to now, by id; reads the rows and what ended once."""
+    asked, now = list(wanted), session.clock()
+    guests = [since for one in asked if (since := guest_since(one)) is not None]
+
+    def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
+        return view.billable_machines(), list(view.uses(iso(min(guests)))) if guests else ()
+
+    machines, ended = session.ledger.read(read)
+    known = all_jobs(session) if jobs is None else jobs
+    shares = machine_assignments({**known, **{one.id: one for one in asked}}.values())
+    mine = [machine for machine in machines if machine.id in shares]
+    gone = [one for one in ended if one[0] in shares]
+    costs = {one.id: job_cost(one.id, shares, mine, gone, now) for one in asked}
+    return costs | {one.id: asks for one in asked if (asks := tariff_cost(one, now)) is not None}
+
+
+def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]:
+    """Return `View.billable_machines` with a row for each job that somebody else's Slurm charges for.
+
+    Reads the jobs only where a machine of one's own may have submitted any.
+    """
+    if not any(machine.provider == "ssh" for machine in machines):
+        return list(machines)
+    return [*machines, *tariff_rows(all_jobs(session).values(), machines)]

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
+from cloudgpu.control.cost.cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
 from cloudgpu.core.billing.charges import period_charges
 from cloudgpu.core.billing.line_items import LineItem, line_items
@@ -25,8 +25,7 @@ from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.exports import focus
-from cloudgpu.views.exports import plain as exports
+from cloudgpu.views.exports import focus, plain as exports
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

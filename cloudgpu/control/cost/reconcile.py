@@ -75,7 +75,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     with _opened(file) as lines:
         read = _read(records(lines, str(file)), index, provider, _rates(session))
     _check_providers(read, provider, file)
-    providers = _compared(read, provider)
+    providers = {provider} if provider else set(read.providers)
     ours = _ours(machines, ended, read, providers, now)
     both = {**ours, **read.sides}
     found = {
@@ -120,10 +120,6 @@ def _per_usd(export: ParsedExport, code: str, rate: Callable[[str], Currency]) -
 
 def _rates(session: Session) -> Callable[[str], Currency]:
     return lambda code: rate_of(session.settings.currencies, code, field="BillingCurrency")
-
-
-def _compared(read: ParsedExport, provider: str | None) -> set[str]:
-    return {provider} if provider else set(read.providers)
 
 
 def _check_providers(read: ParsedExport, provider: str | None, file: Path) -> None:

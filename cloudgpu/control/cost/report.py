@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
-from cloudgpu.control.advice.compare import PeriodCosts as Known
-from cloudgpu.control.advice.compare import compare_with_desktop
+from cloudgpu.control.advice.compare import PeriodCosts as Known, compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
-from cloudgpu.control.cost.cost import budgets_left, to_come
-from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
+from cloudgpu.control.cost.cost import all_jobs, budgets_left, to_come, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import CostTimeline, to_us
-from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, with_full_names
-from cloudgpu.core.billing.cost_groups import costs as grouped
+from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, costs as grouped, with_full_names
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine

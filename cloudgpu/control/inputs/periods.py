@@ -10,19 +10,17 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from cloudgpu.config.files.zones import zone_of
+from cloudgpu.config.settings import Settings
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import By, CostQuery
+from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.periods import KINDS, Period, midnight, period
 from cloudgpu.core.values.times import from_iso, iso, parse_duration
 from cloudgpu.core.values.typed import check_keywords, parse_member
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.config.settings import Settings
-    from cloudgpu.core.values.currency import Currency
 
 Moment = str | datetime | date | timedelta
 _MONTH = re.compile(r"\d{4}-\d\d")

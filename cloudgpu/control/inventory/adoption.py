@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
-from cloudgpu.control.records.named_resources import is_silent
+from cloudgpu.control.records.retention import is_silent
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import machine_adopted
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import spot_price_events
-from cloudgpu.core.launch.plan_cost import beside_entry
+from cloudgpu.core.launch.plan_cost import Extra, beside_entry
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.machine import PriceSubject
@@ -22,14 +25,6 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import AttachedResource, HasResources, Pausable, Resolved, guarding, keeps_images
 from cloudgpu.providers.attached_costs import address_kind, extra
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.launch.plan_cost import Extra
 
 
 def adoption_events(session: Session, instance: Instance, found: ResourceListing | None, now: datetime) -> list[Draft]:

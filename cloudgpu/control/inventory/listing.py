@@ -82,7 +82,7 @@ def list_machines(
     With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
     its machines are as last seen. `queues` says, by a cluster's id, what its queue has, where somebody knows.
     """
-    look = _look(session) if refresh else None
+    look = sync_reported(session) if refresh else None
     doubt = session.integrity_problem()
     if doubt is not None:
         session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
@@ -175,7 +175,8 @@ def machine(session: Session, machine: Machine) -> MachineDocument:
     return value
 
 
-def _look(session: Session) -> SyncResult:
+def sync_reported(session: Session) -> SyncResult:
+    """Query all accounts, since the ledger alone may not know every machine, and report what it says of them."""
     from cloudgpu.control.inventory.sync import sync_all
 
     look = sync_all(session)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.records.named_resources import is_silent
+from cloudgpu.control.records.retention import is_silent
 from cloudgpu.control.session.accounts import unanswered_of
+from cloudgpu.control.session.identity import AccountScope
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
 from cloudgpu.core.events.observations import instance_vanished
 from cloudgpu.core.model.identity import Unanswered
@@ -21,10 +22,6 @@ from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
 from cloudgpu.providers.abilities import HasResources
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.identity import AccountScope
-    from cloudgpu.control.session.session import Session
 
 
 def list_resources(session: Session, account: str) -> ResourceListing:

@@ -7,14 +7,11 @@ as terminated.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.cluster_abilities import ClearsShared
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.machine import Machine
 
 PAUSES_S = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 0.0)  # a cloud lists deleted resources for a while
 

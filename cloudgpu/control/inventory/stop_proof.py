@@ -1,18 +1,31 @@
 """Proves what was asked of a machine: asks, and reads its state back until it is so.
 
 It believes that a machine is gone only when more than one request says so.
+
+Where an end is refused, the machine is stopped instead, and what protects it is said, with the way out: a protection
+against deletion mostly lets a machine be stopped. Then at least its compute is not billed any more.
 """
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Literal
 
+from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.records.changes import change_events
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.team.authorization import by
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
 from cloudgpu.core.model.identity import cloud_id
+from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on, not_none
 from cloudgpu.errors import (
+    CloudgpuError,
+    EndRefused,
     InstanceNotFound,
     LedgerUnavailable,
     NotReachableHere,
@@ -21,15 +34,10 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.ledger.last_seen import last_seen_at
+from cloudgpu.providers.abilities import Pausable
+from cloudgpu.providers.base import Provider
 from cloudgpu.providers.patience import UnansweredRounds
 from cloudgpu.providers.shared.calls import Waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.instances import Instance
-    from cloudgpu.providers.base import Provider
 
 PAUSES = (2.0, 5.0)  # seconds between reads
 
@@ -160,3 +168,73 @@ def _read_state(
     else:
         news = change_events(session, machine, instance, now, watched=seen_running)
     return session.ledger.append_to(machine, news), True
+
+
+def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
+    """Stop a machine whose end was refused; return the refusal, which is made to say what became of the machine.
+
+    The caller holds the machine's lock. Raises LedgerUnavailable.
+    """
+    machine = session.ledger.append_to(machine, [_line(session, machine, "terminate", refusal)])
+    outcome, lifts = _stopped(session, machine, refusal)
+    refusal.message = f"{machine.name} was not ended: {refusal.message} {outcome}"
+    ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
+    way = f"Run: {' && '.join(ways)}" if ways else (refusal.next or "").rstrip(".")
+    refusal.next = f"{way}; then: cloudgpu down {command_name(machine)}"
+    return refusal
+
+
+def note(session: Session, machine: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> None:
+    """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
+    session.ledger.append([_line(session, machine, what, refusal)])
+
+
+def _line(session: Session, machine: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:
+    return action_refused(machine.id, what, refusal, not_before(machine, session.clock()))
+
+
+def with_remedy(error: CloudgpuError) -> str:
+    """Return a fault as one text; of a refused end with the way out, as nobody may be there to ask for it."""
+    return f"{error.message} {error.next}" if isinstance(error, EndRefused) and error.next else error.message
+
+
+def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRefused:
+    """Ask to stop a machine whose end was refused while the ledger cannot be written; return the refusal."""
+    try:
+        if isinstance(provider, Pausable):
+            provider.stop(instance)
+            refusal.message += " It was asked to stop instead."
+    except CloudgpuError as second:
+        refusal.message += f" It could not be stopped either: {second.message}"
+    return refusal
+
+
+def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[str, str]:
+    """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
+    provider = session.provider_of(machine)
+    if machine.state in ("stopped", "deallocated") and not machine.billed:
+        return "It is stopped; its disk still costs money.", ""
+    if not isinstance(provider, Pausable) or machine.stoppable is False:
+        return "It cannot be stopped either, so it runs on and is billed.", ""
+    session.report(f"{machine.name}: {refusal.message} Stopping it instead")
+    now = not_before(machine, session.clock())
+    session.ledger.append(
+        [
+            requested(
+                "stop", machine.id, "its end was refused", now, host=platform.node(), who=by(session, machine, "stop")
+            )
+        ]
+    )
+    try:
+        machine = request_until_confirmed(
+            session, machine, is_stopped, lambda: provider.stop(not_none(machine.provider_id)), seen_running=True
+        )
+    except LedgerUnavailable:
+        raise
+    except EndRefused as second:
+        note(session, machine, "stop", second)
+        return f"It cannot be stopped either, so it runs on and is billed: {second.message}", second.lifts
+    except CloudgpuError as second:
+        return f"Stopping it instead failed, so it may run on and be billed: {second.message}", ""
+    pin_to_the_end(session, machine)
+    return "It was stopped instead; its disk still costs money.", ""

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.session.accounts import unanswered_of
 from cloudgpu.control.session.identity import AccountScope
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.observations import Priced
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
@@ -20,9 +21,6 @@ from cloudgpu.core.model.resources import ResourceListing
 from cloudgpu.errors import CloudgpuError, Silent
 from cloudgpu.providers.patience import patience_s
 from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,15 @@ A verb syncs a machine before it acts on it, so that none acts on what was known
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.stop_proof import PAUSES, read_pauses
 from cloudgpu.control.inventory.sync import close_request
 from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, not_none
@@ -23,12 +24,6 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
 from cloudgpu.views.ended import ended_error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
 
 
 def refresh_or_raise(session: Session, machine: Machine) -> Machine:

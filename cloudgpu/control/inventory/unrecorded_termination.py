@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.protection import stop_anyway
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, stop_anyway
 from cloudgpu.control.records.retention import resources_in_region, resources_of
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.core.resources.retention import is_of_earlier_life
@@ -24,12 +24,7 @@ from cloudgpu.errors import (
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.providers.abilities import HasResources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.providers.base import Provider
+from cloudgpu.providers.base import Provider
 
 PAUSE_S = 0.2
 

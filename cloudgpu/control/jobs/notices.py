@@ -11,7 +11,7 @@ from datetime import datetime
 
 from cloudgpu.config.alerts.alerts import DESKTOP
 from cloudgpu.control.alerts.alerts import note_one
-from cloudgpu.control.cost.job_cost import job_spent
+from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.alerts import (
     ended_finding,

@@ -14,7 +14,7 @@ from typing import Self
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.cost.job_cost import all_jobs, job_spent
+from cloudgpu.control.cost.cost import all_jobs, job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import has_files, settle_launch, snapshot_of

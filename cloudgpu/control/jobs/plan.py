@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import take
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.jobs.store import restore_unknown_jobs
 from cloudgpu.control.spot.history import note_interruptions
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, ReconcileResult, sentences

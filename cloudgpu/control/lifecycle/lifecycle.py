@@ -16,10 +16,9 @@ from typing import Any, Literal
 
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.protection import note, stop_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.shared import delete_shared_resources
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, request_until_confirmed
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, note, request_until_confirmed, stop_instead
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
@@ -28,7 +27,7 @@ from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.records.named_resources import record_resources
+from cloudgpu.control.records.retention import record_resources
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.clusters.completeness import node_exists

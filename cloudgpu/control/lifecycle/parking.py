@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from cloudgpu.control.inventory.protection import stop_instead
-from cloudgpu.control.inventory.stop_proof import request_until_confirmed
+from cloudgpu.control.inventory.stop_proof import request_until_confirmed, stop_instead
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end

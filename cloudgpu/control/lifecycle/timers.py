@@ -295,7 +295,7 @@ def _compared(session: Session, machines: list[Machine], found: Mapping[str, dat
 
 def _wanted(machines: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
     for machine in machines:
-        needs = timer_is_due(_without_timer(machine), now)
+        needs = timer_is_due(machine._replace(timer=None), now)
         yield machine, from_iso(not_none(machine.renew_until)) if needs else None
 
 
@@ -360,7 +360,3 @@ def _has_timers(session: Session, kind: str) -> bool:
 
 def _minute(text: str) -> str:
     return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"
-
-
-def _without_timer(machine: Machine) -> Machine:
-    return machine._replace(timer=None)

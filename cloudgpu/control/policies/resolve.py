@@ -60,12 +60,12 @@ def find_policy(session: Session, name: str | None) -> Policy:
     return _found(session, name or session.settings.policy).policy
 
 
-def policy_named(session: Session, name: str, *, published_only: bool = False) -> Found:
+def policy_named(session: Session, name: str) -> Found:
     """Return the policy called `name`: the one that is published in the ledger, else as `load_policy` finds it.
 
-    `published_only`: what is in this home does not count, as for somebody else's machine. Raises as `load_policy`.
+    Raises as `load_policy`.
     """
-    search = () if published_only else policy_paths(session.home)
+    search = policy_paths(session.home)
     return published_policy(session.published(), name) or load_policy(name, search=search, tz=session.settings.tz)
 
 

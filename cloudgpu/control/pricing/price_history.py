@@ -1,4 +1,8 @@
-"""Writes down what machines cost at the time when it held: spot prices from the provider's history, others as asked."""
+"""Writes down what machines cost at the time when it held: spot prices from the provider's history, others as asked.
+
+A machine of one's own costs what its GPUs really drew, as the samples of its agent tell that, from now on alone: what
+it has cost stays as it was counted. What nobody measured is not zero, and changes no price.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 
+from cloudgpu.config.policies.find import is_from
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
+from cloudgpu.core.activity.utilization import mean_draw
 from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN, Draft
 from cloudgpu.core.events.observations import Priced, is_to_price, price_observed, spot_price_events
-from cloudgpu.core.model.instances import Instance
+from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import prices_queried_at
+from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 from cloudgpu.providers.attached_costs import paid_prices
 
@@ -25,6 +34,7 @@ REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHisto
 
 
 NOTHING_ASKED = Priced()
+_BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)
 
 
 def available(machine: Machine, market: Market | None = None) -> Available:
@@ -138,7 +148,8 @@ def ask(session: Session, account: str, since: str | None, machines: Sequence[Ma
             if machine.terminated_at is None and not (remembers and machine.market == Market.SPOT)
         ]
         history, now = _history(session, account, spot), _now(session, account, others)
-        return Priced(since, history, now, metered=_metered(session, account, others, now))
+        metered = _metered(session, account, others, now)
+        return Priced(since, history, counting(session, others, now), metered=counting(session, others, metered))
     except CloudgpuError as error:
         return Priced(since, gap=error.message)
 
@@ -201,11 +212,34 @@ def _by_list(session: Session, account: str, machines: Sequence[Machine]) -> dic
     return found
 
 
+def counting(session: Session, machines: Sequence[Machine], prices: Mapping[str, Price]) -> dict[str, Price]:
+    """Return those of these prices that count from here: a price by settings does from the home of the launch alone.
+
+    Two homes may say different things of one host or one account: its price would be whose sync came last.
+    """
+    if not prices:
+        return {}
+    home = session.home_terms
+    return {
+        machine.id: prices[machine.id]
+        for machine in machines
+        if machine.id in prices
+        and (machine.terms is None or is_from(home, machine) or not _is_by_settings(machine, prices[machine.id]))
+    }
+
+
+def _is_by_settings(machine: Machine, price: Price) -> bool:
+    """Say whether settings make a price or the one in force; a meter may replace what was only assumed."""
+    last = None if machine.price is None else machine.price.basis
+    if price.basis is Basis.MEASURED:
+        return last == Basis.SETTING
+    return price.basis in _BY_SETTINGS or last in _BY_SETTINGS
+
+
 def _metered(session: Session, account: str, machines: Sequence[Machine], now: Mapping[str, Price]) -> dict[str, Price]:
     """Return the prices by a meter that are news of these machines, where the account's machines have one."""
     if not machines or not isinstance(provider := session.provider(account), HasMeteredPrice):
         return {}
-    from cloudgpu.control.pricing.metered import metered_price
 
     found = {row.id: metered_price(session, provider, row, _as_here(row, account), now) for row in machines}
     return {machine: price for machine, price in found.items() if price is not None}
@@ -243,3 +277,43 @@ def pin_to_the_end(session: Session, machine: Machine) -> None:
         found = ask(session, session.account_here(machine), None, [machine])
         drafts = spot_price_events(machine, found.history.get(machine.id, ()))
         session.ledger.append(drafts)
+
+
+ENOUGH = timedelta(hours=1)  # measured in this run, and between two prices of one machine by its meter
+BACK = timedelta(days=7)  # of a run: what it did before says less of what it will draw
+NEWS = Fraction(1, 10)  # of the price in force: what moved by no more is no line in the ledger
+
+
+def metered_price(
+    session: Session, provider: HasMeteredPrice, machine: Machine, item: Available, metered: Mapping[str, Price]
+) -> Price | None:
+    """Return the price that replaces the machine's own from now on; None where that one stays.
+
+    `metered` are prices by the settings, by the machine's id: an assumed one may be measured, a set one never is.
+    """
+    last, other, now = machine.price, metered.get(machine.id), session.clock()
+    if last is None or other is None:
+        return None
+    was_metered = last.basis == Basis.MEASURED
+    if other.basis is not Basis.ASSUMED:
+        return other if was_metered and other.basis is Basis.SETTING else None
+    if was_metered and now - from_iso(last.as_of) < ENOUGH:
+        return None
+    drew = _drew(session, machine, now)
+    price = drew and agreed_price(session.settings.discounts, item, provider.metered_price(item, *drew), now)
+    return price if price and _has_moved(last.nanos_per_hour, price.per_hour.nanos) else None
+
+
+def _drew(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
+    """Return the mean of watts in the machine's run, and for how long it was measured; None for too short a time."""
+    if machine.state != State.RUNNING or machine.since is None:
+        return None
+    begin, end = max(from_iso(machine.since), now - BACK).timestamp(), now.timestamp()
+    found = mean_draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
+    if found is None or found[1] < ENOUGH.total_seconds():
+        return None
+    return Decimal(round(found[0])), timedelta(minutes=found[1] // 60)
+
+
+def _has_moved(before: int, after: int) -> bool:
+    return abs(after - before) > before * NEWS

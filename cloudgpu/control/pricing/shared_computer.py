@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.price_history import available
+from cloudgpu.control.session.identity import AccountScope
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.computer_share import Presence, Run, draws_of, share_of
 from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN, Draft
@@ -23,15 +24,11 @@ from cloudgpu.core.model.offers import Basis, Price
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.samples.readings import can_be_read
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import SharesComputer
 from cloudgpu.providers.attached_costs import paid_prices
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.identity import AccountScope
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.ledger.log.base import View
 
 FIRST = timedelta(minutes=5)  # of a run, before its first part is written; each part is then as long as all before it
 LONGEST = timedelta(hours=1)  # up to this: two lines an hour at most

@@ -9,12 +9,11 @@ import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.protection import with_remedy
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, get_repeatedly, is_stopped
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, get_repeatedly, is_stopped, with_remedy
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
@@ -32,9 +31,6 @@ from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.patience import UnansweredRounds
 from cloudgpu.underway import changing
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 LONGEST_PAUSE_S = 5.0
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.reaper.recheck import lock_each
-from cloudgpu.control.session.session import present
+from cloudgpu.control.session.session import Session, present
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.budgets.credit import TOPIC as CREDIT
-from cloudgpu.core.budgets.credit import credit_finding
+from cloudgpu.core.budgets.credit import TOPIC as CREDIT, credit_finding
+from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
@@ -28,15 +27,10 @@ from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, MachineView, Warned
-from cloudgpu.core.reaper.result import Ended, EndItem, GivenWarning, NotEnded
+from cloudgpu.core.reaper.result import Ended, EndItem, GivenWarning, NotEnded, ReaperRun
 from cloudgpu.core.values.times import from_iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.status import BudgetState
-    from cloudgpu.core.reaper.result import ReaperRun
 
 
 def renew(

@@ -1,15 +1,19 @@
-"""One pass over every account: look, decide, warn, renew, end what is to be ended, prove it, and record all of it."""
+"""One pass over every account: look, decide, warn, renew, end what is to be ended, prove it, and record all of it.
+
+A nightly pass also records how many resources are left over, and what they go on costing.
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from cloudgpu.config.policies.chosen import refuse_broken, unresolved
+from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresolved
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import pass_budgets, standings
@@ -22,28 +26,31 @@ from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_ove
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
 from cloudgpu.control.reaper.observe import Snapshot, gather, observe_machines, rehearse, seen_of
 from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_nodes
-from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_run
-from cloudgpu.control.session.guarding import own_run
+from cloudgpu.control.session.guarding import own_home, own_run
 from cloudgpu.control.session.identity import judged_here
-from cloudgpu.control.session.session import living_machines
+from cloudgpu.control.session.last_run import earlier
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.control.team.roles import payers_only
+from cloudgpu.core.activity.report import Report
 from cloudgpu.core.budgets.enforcement import stops_of
+from cloudgpu.core.budgets.status import BudgetState
+from cloudgpu.core.events.annotations import not_before_last
+from cloudgpu.core.events.general_lines import reap_failed, reap_finished
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.evidence import warned_by_budget
 from cloudgpu.core.reaper.result import Ended, NotEnded, Outcome, ReaperRun
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
-
-if TYPE_CHECKING:
-    from cloudgpu.config.policies.chosen import ChosenPolicy
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.activity.report import Report
-    from cloudgpu.core.budgets.status import BudgetState
 
 THRESHOLDS = (200_000, 10, 10)  # objects made since the last sync; the usual 700 made it a third of a run's CPU time
 
@@ -305,3 +312,104 @@ def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
         record_failure(session, why, cron=request.cron, sweep=request.sweep)
     with suppress(CloudgpuError):
         ping(session, ok=False)
+
+
+def left_over(session: Session) -> tuple[str, ...]:
+    """Return the sentence of what `cloudgpu orphans --clean` would remove; none where that is nothing. Removes nothing.
+
+    What did not answer is no error here: the run has named it.
+    """
+    from cloudgpu.control.resources.orphans import survey
+
+    try:
+        found = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Cleanup.STAY]
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as error:
+        return (f"which resources are orphaned is not known: {error.message}",)
+    if not found:
+        return ()
+    costs = [one.cost.per_month for one in found]
+    total = Money(sum(cost.nanos for cost in costs if cost is not None))
+    more = f", and {costs.count(None)} without a known price" if None in costs else ""
+    resources = "1 thing is" if len(found) == 1 else f"{len(found)} things are"
+    return (f"{resources} orphaned, {total.text()} a month{more}: see cloudgpu orphans",)
+
+
+def record_decisions(session: Session, decisions: Iterable[Decision], machines: Mapping[str, Machine]) -> None:
+    """Write a line for each decision that is another one than the last of its machine, which its row has: what and why.
+
+    An end is written each time that it is decided: it is why the machine is asked to stop now.
+    """
+    now = session.clock()
+    news = [(one, machines[one.machine]) for one in decisions if one.ends or _is_news(machines[one.machine], one)]
+    if news:
+        session.ledger.append([_line(one, not_before_last(row, now)) for one, row in news])
+
+
+def _is_news(machine: Machine, one: Decision) -> bool:
+    known = machine.decision
+    if known is None or (known.do, known.rule, known.activity) != (one.do, one.rule, one.activity):
+        return True
+    at = known.at
+    return (from_iso(at) if at else None) != one.at
+
+
+def _line(one: Decision, now: datetime) -> Draft:
+    return decision_made(
+        one.machine,
+        now,
+        do=str(one.do),
+        rule=str(one.rule),
+        why=one.why,
+        activity=one.activity,
+        at=one.at,
+        host=platform.node(),
+    )
+
+
+def record_run(session: Session, found: ReaperRun, *, cron: bool, sweep: bool) -> None:
+    """Write that the run has ended, and how."""
+    now, ok = session.clock(), found.is_complete_here
+    before = earlier(session, ok=ok, sweep=sweep, now=now, read=found.credits)
+    line = reap_finished(
+        "reap",
+        now,
+        ok=ok,
+        machines=len(found.decisions),
+        decided=found.decided,
+        stopped=len(found.ended),
+        warned=len(found.warned),
+        unproved=len(found.unconfirmed),
+        unanswered=[one.scope for one in found.unanswered],
+        took_s=round(found.duration.total_seconds(), 3),
+        host=platform.node(),
+        home=own_home(session),
+        cron=cron,
+        sweep=sweep,
+        ok_at=before.ok_at,
+        sweep_at=before.sweep_at,
+        runs=before.runs,
+        left=before.left,
+    )
+    session.ledger.append([line])
+
+
+def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
+    """Write that a run has broken off before it could judge anything."""
+    now = session.clock()
+    before = earlier(session, ok=False, sweep=sweep, now=now)
+    line = reap_failed(
+        "reap",
+        why,
+        now,
+        host=platform.node(),
+        home=own_home(session),
+        cron=cron,
+        sweep=sweep,
+        ok_at=before.ok_at,
+        sweep_at=before.sweep_at,
+        runs=before.runs,
+        left=before.left,
+    )
+    session.ledger.append([line])

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S, probe_twice
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import State
@@ -22,9 +22,6 @@ from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, NotEnded, Outcome, busy, lock_of, split_ends
 from cloudgpu.core.reaper.seen import with_report, with_row
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 LOCK = "reaper"
 Judge = Callable[[Sequence[MachineView], Sequence[Machine]], list[Decision]]  # by all rows of the clusters among them

@@ -41,8 +41,7 @@ from cloudgpu.views.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue
-    from cloudgpu.views.documents.machines.storage import OrphansDocument
+    from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue, OrphansDocument
 
 
 def save_disk_image(session: Session, one: Orphan) -> ProviderResource:

@@ -133,7 +133,7 @@ def overdue(session: SessionBase, machines: list[Machine] | None = None, last: L
         return None
     machines = session.ledger.machines() if machines is None else machines
     awake = sum(map(runs, machines))
-    if not awake or now - _first(machines) < TOO_LONG:
+    if not awake or now - from_iso(min(machine.intended_at for machine in machines)) < TOO_LONG:
         return None
     return _sentence(last, now, awake)
 
@@ -141,10 +141,6 @@ def overdue(session: SessionBase, machines: list[Machine] | None = None, last: L
 def runs(machine: Machine) -> bool:
     """Say whether a machine may be billed by the hour: it is not known to be stopped, or is billed all the same."""
     return machine.terminated_at is None and (bool(machine.billed) or machine.state not in _ASLEEP)
-
-
-def _first(machines: Iterable[Machine]) -> datetime:
-    return from_iso(min(machine.intended_at for machine in machines))
 
 
 def unguarded_machines(

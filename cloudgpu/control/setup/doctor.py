@@ -43,8 +43,7 @@ from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.setup.doctor import Check as CheckValue
-    from cloudgpu.views.documents.setup.doctor import DoctorDocument
+    from cloudgpu.views.documents.setup.doctor import Check as CheckValue, DoctorDocument
 
 FREE_BYTES = 500_000_000
 SDKS = {
@@ -211,7 +210,7 @@ def _extras() -> Iterator[Check]:
     for extra, modules in SDKS.items():
         if extra not in here:
             continue
-        missing = [module for module in modules if not _is_installed(module)]
+        missing = [module for module in modules if not is_installed(module)]
         if not missing:
             yield Check(f"extra {extra}", Verdict.OK, "installed")
         else:
@@ -232,7 +231,8 @@ def _plugins(session: Session) -> Iterator[Check]:
             yield Check(f"plug-in {kind}", Verdict.NOTE, "installed, but no account of it is configured", way)
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Say whether Python finds a module, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from cloudgpu.config.policies.find import load_policy, policy_paths
 from cloudgpu.config.settings import ANY, Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.control.policies.resolve import lifetime_of
 from cloudgpu.control.session.base import utc_now
-from cloudgpu.control.setup.doctor import SDKS
+from cloudgpu.control.setup.doctor import SDKS, is_installed
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest, MissingExtra, WrongHostKey
@@ -338,11 +337,4 @@ def missing_extras() -> tuple[str, ...]:
     """Return the extras that are not installed, of the providers that this version has."""
     from cloudgpu.providers.registry import kinds
 
-    return tuple(extra for extra, modules in SDKS.items() if extra in kinds() and not all(map(_is_installed, modules)))
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+    return tuple(extra for extra, modules in SDKS.items() if extra in kinds() and not all(map(is_installed, modules)))

@@ -73,7 +73,12 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMo
         raise marks.refusal(mark, source.location)
     if url is None:
         if mark is None:
-            raise _not_moved(source)
+            raise InvalidRequest(
+                f"The ledger at {source.location} has not moved.",
+                field="--follow",
+                value=None,
+                next="To move it, name where to: cloudgpu ledger move URL",
+            )
         url, target = _found(session, source, mark)
     else:
         target = _opened(session, url)
@@ -256,15 +261,6 @@ def _not_known(error: LedgerUnavailable) -> LedgerUnavailable:
         field="ledger",
         value=error.value,
         next=f"If it has moved, name where it is now: cloudgpu ledger move URL --follow. If not, {otherwise}",
-    )
-
-
-def _not_moved(source: Book) -> InvalidRequest:
-    return InvalidRequest(
-        f"The ledger at {source.location} has not moved.",
-        field="--follow",
-        value=None,
-        next="To move it, name where to: cloudgpu ledger move URL",
     )
 
 

@@ -14,7 +14,7 @@ from cloudgpu.control.session.accounts import found_here
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
-from cloudgpu.control.setup.account_names import AccountOrHost, find_account_or_host
+from cloudgpu.control.setup.rename_account import AccountOrHost, find_account_or_host
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
 from cloudgpu.core.events.general_lines import account_forgotten
 from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_on_computer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.model.checks import Check, Verdict
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import CloudgpuError, LedgerDenied
-from cloudgpu.ledger.log.teams import Missing, Sharing, TeamRequest
+from cloudgpu.ledger.log.teams import Sharing, TeamRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -58,7 +58,13 @@ def team_checks(session: Session) -> Iterator[Check]:
     if found is None:
         return
     for one in found.missing:
-        yield Check("team", Verdict.FAIL, one.message, _remedy(one), LedgerDenied.exit_code)
+        yield Check(
+            "team",
+            Verdict.FAIL,
+            one.message,
+            f"Let {one.by} run: {one.statement or 'cloudgpu ledger init --team'}",
+            LedgerDenied.exit_code,
+        )
     if found.team is None:
         message = f"its tables belong to {found.owner}" if found.owner else "it has no tables yet"
         yield Check("team", Verdict.OK, f"nobody shares the ledger: {message}")
@@ -67,7 +73,3 @@ def team_checks(session: Session) -> Iterator[Check]:
         yield Check("team", Verdict.OK, f"{found.person} is {_IS[found.role]}; payers: {payers}")
     for remark in found.remarks:
         yield Check("team", Verdict.WARN, remark)
-
-
-def _remedy(one: Missing) -> str:
-    return f"Let {one.by} run: {one.statement or 'cloudgpu ledger init --team'}"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import chain
-from typing import Any
 
 from cloudgpu.core.billing import charge_notes
 from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, charges_by_key
@@ -287,16 +286,12 @@ def billed_within(
             sums = machine.usage_totals.get(Resource.INSTANCE)
             found[machine.id] += timedelta(microseconds=sums[_BILLED_US_INDEX] if sums else 0)
     for subject, use in (
-        *_of_machines(ended, found),
+        *(one for one in ended if one[0] in found),
         *((machine.id, use) for machine in machines for use in machine.open_usage),
     ):
         if use.resource == Resource.INSTANCE:
             found[subject] += _within(use, query, now)
     return found
-
-
-def _of_machines(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[Ended]:
-    return (one for one in ended if one[0] in ids)
 
 
 def _within(usage: Usage, query: CostQuery, now: datetime) -> timedelta:

@@ -161,11 +161,12 @@ def _in_months(rule: Rule, begin: int, end: int, bound: int) -> Iterator[tuple[i
 def _month(moment: int) -> tuple[int, int]:
     """Return when the month of UTC ends in which this microsecond lies, and how many hours it has."""
     day = EPOCH + moment * MICRO
-    return _month_of(day.year, day.month)
+    return month_of(day.year, day.month)
 
 
 @cache
-def _month_of(year: int, month: int) -> tuple[int, int]:
+def month_of(year: int, month: int) -> tuple[int, int]:
+    """Return when a month of UTC ends, and how many hours it has."""
     first = datetime(year, month, 1, tzinfo=UTC)
     following = (first + timedelta(days=32)).replace(day=1)
     return to_us(following), (following - first) // timedelta(hours=1)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from cloudgpu.core.billing.charges import PER_NANO, max_cost_intervals, max_cost_to_the_end, parse_us, to_us
+from cloudgpu.core.billing.charges import PER_NANO, max_cost_intervals, max_cost_to_the_end, parse_us
+from cloudgpu.core.billing.granularity import month_of
 from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import HOUR
@@ -150,12 +151,4 @@ def in_months(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
 def _month_of(day: int) -> tuple[int, int]:
     """Return when the month of a day ends, and how many hours it has; days are counted from 1970 on, in UTC."""
     moment = moment_of(day * _DAY)
-    return _month(moment.year, moment.month)
-
-
-@cache
-def _month(year: int, month: int) -> tuple[int, int]:
-    """Return when a month of UTC ends, and how many hours it has."""
-    first = datetime(year, month, 1, tzinfo=UTC)
-    following = (first + timedelta(days=32)).replace(day=1)
-    return to_us(following), (following - first) // timedelta(hours=1)
+    return month_of(moment.year, moment.month)

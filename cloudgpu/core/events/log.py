@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+
+from cloudgpu.core.values.times import from_iso
 
 FORMAT = 2  # of the kinds and the bodies of lines: a ledger's first line says by which number it is written
 BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN = "budget_set", "budget_removed", "budget_overridden"
@@ -17,6 +19,7 @@ LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED = "ledger_moved", "ledger_moving", "
 OWN = "own"  # this client's clock
 PROVIDER = "provider"  # the provider's word
 MACHINE = "machine"  # the machine's own clock
+_WHOLE_SECONDS = timedelta(seconds=1)  # clouds cut their times to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +62,14 @@ class EventSummary(NamedTuple):
 
 
 Line = Event | EventSummary
+
+
+def clock_ahead(intended_at: str | None, launched_at: str | None) -> timedelta:
+    """Return by how much the clock of a launch is ahead of its provider's, as far as that shows.
+
+    No machine was made before it was asked for. What that clock saw start may have run already, by so much.
+    """
+    if not intended_at or not launched_at or launched_at >= intended_at:
+        return timedelta(0)
+    found = from_iso(intended_at) - from_iso(launched_at)
+    return found if found > _WHOLE_SECONDS else timedelta(0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.billing.rules import Rule, rule_of
-from cloudgpu.core.events.log import Line
+from cloudgpu.core.events.log import Line, clock_ahead
 from cloudgpu.core.events.metering_resources import (
     Made,
     Meter,
@@ -286,9 +286,10 @@ def _waited(state: Meter, record: Record, seen: str | None) -> None:
     may_have_run = state["adopted"] and state["runs"] == 1
     if seen is None or may_have_run or not _from_running(record) or _rule(record).maybe_starting:
         return
+    sure = iso(from_iso(seen) - clock_ahead(record["intended_at"], record["launched_at"]))
     for key, use in state["open"].items():
         if _only_runs(key) and use["at_most"] == _STARTING and (record["last_active"] or "") <= use["begin"]:
-            use["begin"] = max(use["begin"], seen)
+            use["begin"] = max(use["begin"], sure)
 
 
 def _began(state: Meter, record: Record, line: Line, before: Before, at: str) -> tuple[str, str | None]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.billing import charge_notes as aside
-from cloudgpu.core.events import annotations as told
-from cloudgpu.core.events import metering
+from cloudgpu.core.events import annotations as told, metering
 from cloudgpu.core.events.log import Draft, EventSummary, Line
 from cloudgpu.core.model.facts import ChargeNote, record_of
 from cloudgpu.core.model.machine import Machine

@@ -205,7 +205,7 @@ class Machine(NamedTuple):
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the machine of a record. Raises KeyError for a record that lacks a key: a defect."""
-        values = _values(record)
+        values = list(_read(record))
         for place, made_of in _PARTS:
             if values[place] is not None:
                 values[place] = made_of(values[place])
@@ -239,10 +239,6 @@ def _named(made_of: Any) -> Any:
 
 _OPTIONAL = Machine._field_defaults
 _read = reader(Machine._fields, _OPTIONAL)
-
-
-def _values(record: Mapping[str, Any]) -> list[Any]:
-    return list(_read(record))
 
 
 _PARTS = [

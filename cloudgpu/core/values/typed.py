@@ -6,13 +6,11 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.core.values.money import Money
 
 Word = TypeVar("Word", bound=StrEnum)
 MAX_GPUS = 64  # more than any machine on offer has

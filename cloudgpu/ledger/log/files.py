@@ -42,6 +42,15 @@ def make_empty_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, PRIVATE_FILE))
 
 
+def sync(path: Path) -> None:
+    """Make what was created, renamed or removed in a directory durable, or what is in a file. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def open_to_write(path: Path, flags: int) -> int:
     """Return a descriptor of a 0600 file, made where there is none; OSError for a link, which may lead anywhere."""
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_FILE)

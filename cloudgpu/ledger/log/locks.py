@@ -115,7 +115,7 @@ def _acquired(path: Path, until: float | None) -> int | None:
     while True:
         handle = _opened(path)
         if _locked(handle, fcntl.LOCK_EX):
-            if _stands(path, handle):
+            if is_same_file(path, handle):
                 return handle
             _close(handle)  # its holder removed the file between our open and our lock
             continue
@@ -142,7 +142,8 @@ def _locked(handle: int, how: int) -> bool:
     return True
 
 
-def _stands(path: Path, handle: int) -> bool:
+def is_same_file(path: Path, handle: int) -> bool:
+    """Say whether nobody has removed or replaced the file between our open and our lock."""
     try:
         return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:
@@ -152,7 +153,7 @@ def _stands(path: Path, handle: int) -> bool:
 def _release(path: Path, handle: int) -> None:
     """Remove the file while the lock is held: who waits on it sees that it is gone, and opens a new one."""
     with suppress(OSError):
-        if _stands(path, handle):
+        if is_same_file(path, handle):
             path.unlink()
     _close(handle)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.events.log import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.errors import LedgerMoved
 from cloudgpu.ledger.log.head import Head, Record
+from cloudgpu.ledger.log.lines import End
+from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.storage_errors import LedgerLeft
-
-if TYPE_CHECKING:
-    from cloudgpu.ledger.log.lines import End
-    from cloudgpu.ledger.log.sql import Connection
 
 MOVED, MOVING, ARRIVED = LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED
 _LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.ledger.log.files import make_private_directory, open_to_write
+from cloudgpu.ledger.log.files import make_private_directory, open_to_write, sync
+from cloudgpu.ledger.log.locks import is_same_file
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
@@ -122,7 +123,7 @@ class Outbox:
             part.replace(self.path)
         else:
             self.path.unlink()
-        _sync(self.path.parent)
+        sync(self.path.parent)
 
     def _write(self, handle: int | None, data: bytes) -> None:
         assert handle is not None  # noqa: S101  (for the type checker: it was waited for)
@@ -141,7 +142,7 @@ class Outbox:
                     self.path.unlink()
             raise
         if not size:
-            _sync(self.path.parent)
+            sync(self.path.parent)
 
     @contextmanager
     def _held(self, *, wait: bool = True) -> Iterator[int | None]:
@@ -161,7 +162,7 @@ class Outbox:
                     if time.monotonic() >= until:
                         raise OSError(errno.EBUSY, "another process is at it", str(self.path))
                     time.sleep(_PAUSE_S)
-                elif _stands(self.path, handle):
+                elif is_same_file(self.path, handle):
                     yield handle
                     return
             finally:
@@ -174,22 +175,6 @@ def _locked(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _stands(path: Path, handle: int) -> bool:
-    """Say whether nobody has emptied the outbox between our open and our lock."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(handle))
-    except FileNotFoundError:
-        return False
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _text(ledger: str, draft: Draft, refused: str = "") -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from cloudgpu.core.billing.rate_timeline import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
@@ -18,10 +18,8 @@ from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
+from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.verify import canonical, line_hash
-
-if TYPE_CHECKING:
-    from cloudgpu.ledger.log.sql import Connection
 
 _StateTexts = tuple[str | None, ...]
 _UseTexts = tuple[str, str | None, str]

@@ -8,14 +8,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.events.log import FORMAT
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger.log import lines
-
-if TYPE_CHECKING:
-    from cloudgpu.ledger.log.sql import Connection
+from cloudgpu.ledger.log.sql import Connection
 
 SETTLE = (
     "Restore a backup of the ledger (cloudgpu ledger restore FILE --yes), or run: cloudgpu cost --verify --yes "

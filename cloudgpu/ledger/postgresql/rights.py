@@ -6,12 +6,9 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Missing, Team, TeamRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.ledger.log.sql import Connection
 
 # The least that appending, folding and a rebuild of the projections take. A table that is made later gets its rights
 # from here, in the migration that makes it: default privileges would open every other table of the schema as well.

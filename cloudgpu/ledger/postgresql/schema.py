@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cloudgpu.core.team.rights import PAYER_KINDS
-
-if TYPE_CHECKING:
-    from cloudgpu.ledger.log.sql import Connection
+from cloudgpu.ledger.log.sql import Connection
 
 # The order of texts is that of their bytes, as in SQLite: what is sorted here and there is sorted alike.
 _LINES = """

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.log import locks as waits
-from cloudgpu.ledger.log import storage_errors as faults
-from cloudgpu.ledger.postgresql import denied, locks, schema, team
-from cloudgpu.ledger.postgresql import errors as sentences
+from cloudgpu.ledger.log import locks as waits, storage_errors as faults
+from cloudgpu.ledger.log.lines import End
+from cloudgpu.ledger.log.sql import Connection
+from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
+from cloudgpu.ledger.postgresql import denied, errors as sentences, locks, schema, team
 from cloudgpu.ledger.postgresql.address import Address
 from cloudgpu.ledger.postgresql.connection import Adapter, connected
-
-if TYPE_CHECKING:
-    import sqlite3
-
-    from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.log.lines import End
-    from cloudgpu.ledger.log.sql import Connection
-    from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
 _CHECK_COMMIT_S = 10.0  # whether a commit without an answer was made: a termination waits for this

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import psycopg
 
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import InvalidRequest, RoleNeeded
+from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Missing, Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import rights
-
-if TYPE_CHECKING:
-    from cloudgpu.ledger.log.sql import Connection
 
 SIGNATURE = "SELECT session_user::text FROM ledger_team"
 _TEAM = "SELECT members, payers FROM ledger_team"

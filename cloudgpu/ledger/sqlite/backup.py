@@ -12,18 +12,15 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.base import Copy, Ledger
-from cloudgpu.ledger.log.files import make_empty_file
+from cloudgpu.ledger.log.files import make_empty_file, sync
+from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.storage_errors import other_format, translated
 from cloudgpu.ledger.log.verify import walk
 from cloudgpu.ledger.sqlite import migrations
-
-if TYPE_CHECKING:
-    from cloudgpu.ledger.log.sql import Connection
 
 INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SHEAF = 5000  # lines written at once
@@ -52,7 +49,8 @@ def back_up(book: Ledger, path: Path) -> Copy:
         _made(part, path)
         book.copy_to(part)
         copy = _checked(part, book.location)
-        _synced(part)
+        with translated(part):
+            sync(part)
         part.rename(path)
     finally:
         for suffix in ("", "-journal", "-wal", "-shm"):
@@ -168,15 +166,6 @@ def _made(part: Path, path: Path) -> None:
     except OSError as error:
         sentence = f"The file {path} cannot be made ({error.strerror})."
         raise _refused(sentence, path, "Name a file in a directory that exists and is yours.") from error
-
-
-def _synced(path: Path) -> None:
-    with translated(path):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _older(location: str, path: Path, lacks: int) -> InvalidRequest:

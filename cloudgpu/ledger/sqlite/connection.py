@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger.log import locks as waits
-from cloudgpu.ledger.log import storage_errors as faults
+from cloudgpu.ledger.log import locks as waits, storage_errors as faults
 from cloudgpu.ledger.sqlite import migrations
 
 if TYPE_CHECKING:

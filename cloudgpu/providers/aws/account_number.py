@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any, Protocol
 
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.providers.aws.ids import AwsOptions
 from cloudgpu.providers.shared.account import write_file
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from cloudgpu.providers.aws.ids import AwsOptions
 
 NUMBER = re.compile(r"[0-9]{12}")
 REMEMBERED_S = 30 * 24 * 3600.0  # seconds that the account of a key is remembered at least

@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
 from cloudgpu.parallel import beat
 from cloudgpu.providers.aws.errors import CallContext, translated
@@ -19,9 +20,6 @@ from cloudgpu.providers.aws.ids import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.account import AccountPins, CloudAccount, translating
 from cloudgpu.providers.shared.calls import Answer, count, each
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.identity import Unanswered
 
 KIND = "aws"
 AT_ONCE = 32  # regions asked side by side

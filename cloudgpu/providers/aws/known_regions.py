@@ -9,19 +9,16 @@ key, which belongs to one account for ever (`account_number`): another account n
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
 
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.aws.account_number import Credentials, drop_old, name_of_key
 from cloudgpu.providers.aws.ids import REGION
 from cloudgpu.providers.shared.account import write_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
-    from pathlib import Path
 
 GOOD_FOR = timedelta(days=1)
 _APART = ("cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-")  # partitions: their accounts have no region of another one

@@ -23,22 +23,22 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.account import budget_alert, findings, login, machine_role, permissions, timer_role
-    from cloudgpu.providers.aws.compute import bulk, launch, listing, placement, power, resolve, schedules, together
-    from cloudgpu.providers.aws.market import availability, prices, quotas, scores
+    from cloudgpu.providers.aws.compute import launch, listing, power, resolve, schedules
+    from cloudgpu.providers.aws.market import availability, pricelist, quotas, scores
     from cloudgpu.providers.aws.network import security_group, shared
-    from cloudgpu.providers.aws.storage import create_image, disks, orphans, volumes
+    from cloudgpu.providers.aws.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
     budget_alert, findings, login, machine_role, permissions, timer_role = lazily(
         "cloudgpu.providers.aws.account", "budget_alert findings login machine_role permissions timer_role"
     )
-    bulk, launch, listing, placement, power, resolve, schedules, together = lazily(
-        "cloudgpu.providers.aws.compute", "bulk launch listing placement power resolve schedules together"
+    launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.aws.compute", "launch listing power resolve schedules"
     )
-    availability, prices, quotas, scores = lazily("cloudgpu.providers.aws.market", "availability prices quotas scores")
+    availability, pricelist, quotas, scores = lazily(
+        "cloudgpu.providers.aws.market", "availability pricelist quotas scores"
+    )
     security_group, shared = lazily("cloudgpu.providers.aws.network", "security_group shared")
-    create_image, disks, orphans, volumes = lazily(
-        "cloudgpu.providers.aws.storage", "create_image disks orphans volumes"
-    )
+    create_image, disks, orphans = lazily("cloudgpu.providers.aws.storage", "create_image disks orphans")
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -83,11 +83,11 @@ class AwsProvider:
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer: spot asked per zone, on demand by the dated list."""
-        return prices.prices(self._aws, offers)
+        return pricelist.prices(self._aws, offers)
 
     def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
         """Return what each spot item cost since then, oldest first."""
-        return prices.price_history(self._aws, items, since)
+        return pricelist.price_history(self._aws, items, since)
 
     def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
         """Return how likely spot machines of a type can be had in each zone."""
@@ -95,7 +95,7 @@ class AwsProvider:
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        return placement.constraint(self._aws, setup, requirements)
+        return resolve.constraint(self._aws, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
@@ -107,7 +107,7 @@ class AwsProvider:
 
     def launch_together(self, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:
         """Launch the nodes of a cluster in one call, all or none, or return those that it has made already."""
-        return together.launch_together(self._aws, attempts, deadline=deadline)
+        return launch.launch_together(self._aws, attempts, deadline=deadline)
 
     def clear_shared(self, cluster: str, region: str) -> bool:
         """Ask to delete the placement group and the security group of a cluster; say whether neither is there."""
@@ -135,11 +135,11 @@ class AwsProvider:
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these machines, a call per region; return those that AWS refused."""
-        return bulk.stop_many(self._aws, ids)
+        return power.stop_many(self._aws, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not: a call per region."""
-        return bulk.get_many(self._aws, ids)
+        return power.get_many(self._aws, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine; one that runs is left alone."""
@@ -175,7 +175,7 @@ class AwsProvider:
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
-        return volumes.attach(self._aws, id, volume, tags)
+        return disks.attach(self._aws, id, volume, tags)
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on running GPU machines in a region, and how much of each is used."""

@@ -16,16 +16,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnavailable
-from cloudgpu.providers.azure.client import POLL_S, pages
+from cloudgpu.providers.azure.client import POLL_S, Azure, pages
 from cloudgpu.providers.azure.error_codes import NOT_FOUND
 from cloudgpu.providers.azure.errors import code_and_message, code_of
 from cloudgpu.providers.shared.calls import Waiting
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 ABSENT = 404
 GONE = NOT_FOUND | frozenset({"RoleAssignmentNotFound", "RoleDefinitionDoesNotExist", "ResourceGroupBeingDeleted"})

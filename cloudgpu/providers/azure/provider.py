@@ -22,22 +22,20 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.account import budget_alert, findings, login, machine_role, permissions
-    from cloudgpu.providers.azure.compute import bulk, launch, listing, placement, power, resolve, schedules
-    from cloudgpu.providers.azure.market import availability, prices, quotas
+    from cloudgpu.providers.azure.compute import launch, listing, power, resolve, schedules
+    from cloudgpu.providers.azure.market import availability, pricelist, quotas
     from cloudgpu.providers.azure.network import security_group, shared
-    from cloudgpu.providers.azure.storage import create_image, disks, orphans, volumes
+    from cloudgpu.providers.azure.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
     budget_alert, findings, login, machine_role, permissions = lazily(
         "cloudgpu.providers.azure.account", "budget_alert findings login machine_role permissions"
     )
-    bulk, launch, listing, placement, power, resolve, schedules = lazily(
-        "cloudgpu.providers.azure.compute", "bulk launch listing placement power resolve schedules"
+    launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.azure.compute", "launch listing power resolve schedules"
     )
-    availability, prices, quotas = lazily("cloudgpu.providers.azure.market", "availability prices quotas")
+    availability, pricelist, quotas = lazily("cloudgpu.providers.azure.market", "availability pricelist quotas")
     security_group, shared = lazily("cloudgpu.providers.azure.network", "security_group shared")
-    create_image, disks, orphans, volumes = lazily(
-        "cloudgpu.providers.azure.storage", "create_image disks orphans volumes"
-    )
+    create_image, disks, orphans = lazily("cloudgpu.providers.azure.storage", "create_image disks orphans")
 
 
 def make(settings: ProviderSettings) -> AzureProvider:
@@ -86,7 +84,7 @@ class AzureProvider:
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, by the dated list; asked for what that lacks."""
-        return prices.prices(self._azure, offers)
+        return pricelist.prices(self._azure, offers)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
@@ -118,11 +116,11 @@ class AzureProvider:
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to deallocate these machines, side by side; return those that Azure refused."""
-        return bulk.stop_many(self._azure, ids)
+        return power.stop_many(self._azure, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not: by the two listings."""
-        return bulk.get_many(self._azure, ids)
+        return power.get_many(self._azure, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a machine, and wait until Azure has found the capacity; one that runs is left alone."""
@@ -142,11 +140,11 @@ class AzureProvider:
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        return placement.constraint(self._azure, setup, requirements)
+        return resolve.constraint(self._azure, setup, requirements)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Let Azure simulate the eviction of a spot machine; return when it is taken at the earliest."""
-        return bulk.interrupt(self._azure, id)
+        return power.interrupt(self._azure, id)
 
     def resources(self, region: str | None = None) -> ResourceListing:
         """Return the disks, snapshots and images of ours, in use or not."""
@@ -175,7 +173,7 @@ class AzureProvider:
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume exists where the machine lies, and is attached to it."""
-        return volumes.attach(self._azure, id, volume, tags)
+        return disks.attach(self._azure, id, volume, tags)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions of the account with the host of each one's Resource Manager."""

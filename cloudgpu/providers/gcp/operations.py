@@ -8,14 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.gcp import errors, ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.shared.calls import Waiting
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 DONE = "DONE"
 DEFAULT = timedelta(minutes=5)  # how long to wait where the caller has no deadline

@@ -23,29 +23,18 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.account import findings, login, permissions
-    from cloudgpu.providers.gcp.compute import (
-        bulk,
-        guest_attributes,
-        launch,
-        listing,
-        placement,
-        power,
-        resolve,
-        schedules,
-    )
+    from cloudgpu.providers.gcp.compute import guest_attributes, launch, listing, power, resolve, schedules
     from cloudgpu.providers.gcp.market import availability, pricelist, quotas
     from cloudgpu.providers.gcp.network import firewall, shared
-    from cloudgpu.providers.gcp.storage import create_image, disks, orphans, volumes
+    from cloudgpu.providers.gcp.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
     findings, login, permissions = lazily("cloudgpu.providers.gcp.account", "findings login permissions")
-    bulk, guest_attributes, launch, listing, placement, power, resolve, schedules = lazily(
-        "cloudgpu.providers.gcp.compute", "bulk guest_attributes launch listing placement power resolve schedules"
+    guest_attributes, launch, listing, power, resolve, schedules = lazily(
+        "cloudgpu.providers.gcp.compute", "guest_attributes launch listing power resolve schedules"
     )
     availability, pricelist, quotas = lazily("cloudgpu.providers.gcp.market", "availability pricelist quotas")
     firewall, shared = lazily("cloudgpu.providers.gcp.network", "firewall shared")
-    create_image, disks, orphans, volumes = lazily(
-        "cloudgpu.providers.gcp.storage", "create_image disks orphans volumes"
-    )
+    create_image, disks, orphans = lazily("cloudgpu.providers.gcp.storage", "create_image disks orphans")
 
 
 def make(settings: ProviderSettings) -> GcpProvider:
@@ -98,7 +87,7 @@ class GcpProvider:
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where a volume or a subnet ties a launch to; an image of Google's ties to no region."""
-        return placement.constraint(self._gcp, setup, requirements)
+        return resolve.constraint(self._gcp, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
@@ -134,11 +123,11 @@ class GcpProvider:
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these machines, a call for each; return those that Google refused."""
-        return bulk.stop_many(self._gcp, ids)
+        return power.stop_many(self._gcp, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not, from one listing."""
-        return bulk.get_many(self._gcp, ids)
+        return power.get_many(self._gcp, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine, its timer set to its renew-until before; one that runs is left alone."""
@@ -238,4 +227,4 @@ class GcpProvider:
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
-        return volumes.attach(self._gcp, id, volume, tags)
+        return disks.attach(self._gcp, id, volume, tags)

@@ -7,15 +7,13 @@ A set of rules of a machine's own would only add to them, as far as is known. So
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.lambdalabs import errors
+from cloudgpu.providers.lambdalabs.client import Lambda
 from cloudgpu.providers.lambdalabs.options import KIND, read_key
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.lambdalabs.client import Lambda
 
 Rule = Mapping[str, Any]
 ANYBODY = "0.0.0.0/0"

@@ -10,14 +10,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.lambdalabs import errors
-from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE
+from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE, Lambda
 from cloudgpu.providers.lambdalabs.offers import SOURCE, accelerators, per_hour
 from cloudgpu.providers.lambdalabs.options import KIND
 from cloudgpu.providers.machine.files import USER, BootOptions
@@ -25,10 +26,6 @@ from cloudgpu.providers.machine.user_data import too_large, user_data
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.shared.account import write_file
-
-if TYPE_CHECKING:
-    from cloudgpu.core.values.money import Money
-    from cloudgpu.providers.lambdalabs.client import Lambda
 
 Raw = Mapping[str, Any]
 MAX_BYTES = 1 << 20  # of user data

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, RowKey
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.money import Money
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.lambdalabs.client import Lambda
 from cloudgpu.providers.lambdalabs.options import KIND
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.base import ProviderSettings
-    from cloudgpu.providers.lambdalabs.client import Lambda
 
 SOURCE = "Lambda Cloud's own answer, GET /instance-types"
 HOST, PORT = "cloud.lambda.ai", 443

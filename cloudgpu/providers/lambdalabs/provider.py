@@ -19,8 +19,7 @@ from cloudgpu.providers.lambdalabs.options import KIND
 from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.lambdalabs import account, machines
-    from cloudgpu.providers.lambdalabs import offers as market
+    from cloudgpu.providers.lambdalabs import account, machines, offers as market
 else:  # each is loaded by the first method that uses it
     account, machines, market = lazily("cloudgpu.providers.lambdalabs", "account machines offers")
 

@@ -5,16 +5,299 @@ Whoever may log in has the rights of the user who launched the machine, no more 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
+import fcntl
 import ipaddress
 import os
+import signal
+import struct
+import sys
+import termios
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 
-from cloudgpu.providers.local import session
+CHUNK = 256 * 1024  # bytes read at once; what bounds memory is the client's window
+PIPE = 1024 * 1024  # bytes a pipe may hold where the system lets us say so
+LAST_WORDS_S = 0.2  # how long a closed terminal is read on after its shell has ended
+FAILED = 255  # the status of a failure of ours, as OpenSSH has it
+TAKEN_FROM_CLIENT = ("LANG", "LC_", "TERM", "COLORTERM")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where sessions run: the login name, HOME and working directory, the environment, the shell.
+
+    `on_input` is called when somebody types into a terminal.
+    """
+
+    user: str
+    home: Path
+    environ: Mapping[str, str]
+    shell: str
+    on_input: Callable[[], None]
+
+
+class Session(asyncssh.SSHServerProcess[bytes]):
+    """One session; signals and sizes reach the child even while its input is stuck."""
+
+    child: Child | None = None
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        """Pass a new size of the window on to the terminal."""
+        if self.child is not None and self.child.terminal is not None:
+            _set_size(self.child.terminal, (width, height, pixwidth, pixheight))
+
+    def signal_received(self, signal: str) -> None:
+        """Pass `INT`, `TERM`, ... on to what runs in the session."""
+        if self.child is not None:
+            self.child.send(signal)
+
+    def break_received(self, msec: int) -> bool:  # noqa: ARG002  (asyncssh names it)
+        """Treat a break as an interrupt."""
+        self.signal_received("INT")
+        return True
+
+
+async def run(process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
+    """Run what the client asked for to its end. Never raises: an exception here would cut the whole connection."""
+    try:
+        await _run(process, room)
+    except Exception as error:  # noqa: BLE001  (see above)
+        with contextlib.suppress(OSError):
+            process.stderr.write(f"cloudgpu: {type(error).__name__}: {error}\n".encode())
+        process.exit(FAILED)
+
+
+async def _run(process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
+    child = await Child.start(process, room)
+    if isinstance(process, Session):
+        process.child = child
+    finished, closed = asyncio.create_task(child.finish()), asyncio.create_task(process.channel.wait_closed())
+    try:
+        await asyncio.wait((finished, closed), return_when=asyncio.FIRST_COMPLETED)
+        if finished.done():
+            child.report(finished.result())
+    finally:
+        finished.cancel()
+        closed.cancel()
+        await asyncio.gather(finished, closed, return_exceptions=True)
+        child.close_pumps()
+
+
+class Child:
+    """The process of a session, with our ends of its pipes, or its terminal."""
+
+    def __init__(self, process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
+        self.process = process
+        self.room = room
+        self.terminal: int | None = None
+        self.running: asyncio.subprocess.Process
+        self._ours: list[int] = []
+        self._pumps: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(cls, process: asyncssh.SSHServerProcess[bytes], room: Room) -> Child:
+        """Start the command, or a login shell, and begin to move its data."""
+        child = cls(process, room)
+        try:
+            await (child._start_in_terminal() if process.term_type is not None else child._start_with_pipes())
+        except BaseException:
+            child.close_pumps()
+            raise
+        return child
+
+    async def _start_in_terminal(self) -> None:
+        master, slave = os.openpty()
+        self._ours.append(master)
+        self.terminal = master
+        _set_size(master, self.process.term_size)
+        try:
+            await self._spawn(
+                (slave, slave, slave), {"TERM": self.process.term_type or "dumb", "SSH_TTY": os.ttyname(slave)}
+            )
+        finally:
+            os.close(slave)
+        os.set_blocking(master, False)
+        self._pump(_inward(self.process.stdin, master, typed=self.room.on_input))
+        self._pump(_outward(master, self.process.stdout))
+
+    async def _start_with_pipes(self) -> None:
+        stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
+        self._ours += [stdin[1], stdout[0], stderr[0]]
+        try:
+            await self._spawn((stdin[0], stdout[1], stderr[1]), {})
+        finally:
+            for theirs in (stdin[0], stdout[1], stderr[1]):
+                os.close(theirs)
+        for ours in self._ours:
+            os.set_blocking(ours, False)
+            _widen(ours)
+        self._ours.remove(stdin[1])
+        self._pump(_inward(self.process.stdin, stdin[1]))
+        self._pump(_outward(stdout[0], self.process.stdout))
+        self._pump(_outward(stderr[0], self.process.stderr))
+
+    async def _spawn(self, streams: tuple[int, int, int], more: Mapping[str, str]) -> None:
+        shell, command = self.room.shell, self.process.command
+        argv = [shell, "-c", command] if command is not None else [f"-{os.path.basename(shell)}"]  # noqa: PTH119
+        self.running = await asyncio.create_subprocess_exec(
+            *argv,
+            executable=shell,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            cwd=self.room.home,
+            env={**_client_environ(self.process), **self.room.environ, **_connection_environ(self.process), **more},
+            start_new_session=True,
+            preexec_fn=_own_terminal if self.terminal is not None else None,
+        )
+
+    def _pump(self, pump: Any) -> None:
+        self._pumps.append(asyncio.create_task(pump))
+
+    async def finish(self) -> int:
+        """Wait for the end and for the last of the output; return the status as Popen has it (negative: a signal).
+
+        As OpenSSH does, pipes are read until nobody holds them any more; a terminal ends with its shell.
+        """
+        status = await self.running.wait()
+        await asyncio.wait(self._pumps[1:], timeout=LAST_WORDS_S if self.terminal is not None else None)
+        return status
+
+    def report(self, status: int) -> None:
+        """Tell the client how the command ended."""
+        if status >= 0:
+            self.process.exit(status)
+        else:
+            self.process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
+
+    def send(self, name: str) -> None:
+        """Send the named signal to the session's processes; an unknown name is no signal."""
+        number = getattr(signal, f"SIG{name}", None)
+        if not isinstance(number, signal.Signals) or self.running.returncode is not None:
+            return
+        group = self.running.pid
+        if self.terminal is not None:
+            with contextlib.suppress(OSError):
+                group = os.tcgetpgrp(self.terminal) or group
+        with contextlib.suppress(OSError):
+            os.killpg(group, number)
+
+    def close_pumps(self) -> None:
+        """Stop moving data and close our ends: a terminal's processes get a hang-up, others a broken pipe."""
+        for pump in self._pumps:
+            pump.cancel()
+        while self._ours:
+            fd = self._ours.pop()
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(fd)
+            loop.remove_writer(fd)
+            os.close(fd)
+        self.terminal = None
+
+
+async def _inward(stdin: asyncssh.SSHReader[bytes], fd: int, typed: Callable[[], None] | None = None) -> None:
+    """Move the client's input to the child. A child that reads no more does not stop the client."""
+    try:
+        open_ = True
+        while data := await stdin.read(CHUNK):
+            if typed is not None:
+                typed()
+            open_ = open_ and await _write(fd, data)
+        if typed is not None and open_:
+            await _write(fd, b"\x04")  # the end of input, as a terminal has it
+    except (OSError, asyncssh.Error):
+        pass  # the connection is gone: the end of the session cleans up
+    finally:
+        if typed is None:
+            asyncio.get_running_loop().remove_writer(fd)
+            os.close(fd)
+
+
+async def _outward(fd: int, writer: asyncssh.SSHWriter[bytes]) -> None:
+    try:
+        while data := await _read(fd):
+            writer.write(data)
+            await writer.drain()
+            await asyncio.sleep(0)  # a loud command must not silence the other sessions
+    except (OSError, asyncssh.Error):
+        pass
+
+
+async def _read(fd: int) -> bytes:
+    while True:
+        try:
+            return os.read(fd, CHUNK)
+        except BlockingIOError:
+            await _ready(fd, writing=False)
+        except OSError as error:
+            if error.errno == errno.EIO:  # a terminal that nobody holds any more (Linux)
+                return b""
+            raise
+
+
+async def _write(fd: int, data: bytes) -> bool:
+    """Write it all; return False when nobody reads any more."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            await _ready(fd, writing=True)
+        except OSError:
+            return False
+    return True
+
+
+async def _ready(fd: int, *, writing: bool) -> None:
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+    add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
+    add(fd, _wake, woken)
+    try:
+        await woken
+    finally:
+        remove(fd)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def _own_terminal() -> None:
+    """Make standard input the controlling terminal (runs in the child, between fork and exec)."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _set_size(fd: int, size: tuple[int, int, int, int]) -> None:
+    width, height, pixwidth, pixheight = (min(max(number, 0), 65535) for number in size)
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, pixwidth, pixheight))
+
+
+def _widen(fd: int) -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # above the user's limit: the default is right too
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE)
+
+
+def _client_environ(process: asyncssh.SSHServerProcess[bytes]) -> dict[str, str]:
+    return {key: value for key, value in process.env.items() if key.startswith(TAKEN_FROM_CLIENT)}
+
+
+def _connection_environ(process: asyncssh.SSHServerProcess[bytes]) -> dict[str, str]:
+    peer, own = (process.get_extra_info(name) for name in ("peername", "sockname"))
+    if not peer or not own:
+        return {}
+    return {"SSH_CONNECTION": f"{peer[0]} {peer[1]} {own[0]} {own[1]}"}
+
 
 LOOPBACK = "127.0.0.1"
 LOGIN_S = 20
@@ -38,7 +321,7 @@ async def serve(
     Sessions run in `home` with `environ` and nothing else. `on_input` is called when somebody types.
     Raises OSError when the port is taken.
     """
-    room = session.Room(user, home, {**environ, "HOME": str(home)}, shell, on_input)
+    room = Room(user, home, {**environ, "HOME": str(home)}, shell, on_input)
     known = frozenset(asyncssh.import_public_key(line).public_data for line in authorized_keys)
     return await asyncssh.listen(
         LOOPBACK,
@@ -56,7 +339,7 @@ async def serve(
 class _Server(asyncssh.SSHServer):
     """One connection."""
 
-    def __init__(self, room: session.Room, known: frozenset[bytes]) -> None:
+    def __init__(self, room: Room, known: frozenset[bytes]) -> None:
         self._room = room
         self._known = known
         self._connection: asyncssh.SSHServerConnection
@@ -74,12 +357,12 @@ class _Server(asyncssh.SSHServer):
         known = key.public_data in self._known or key.public_data in _let_in(self._room.home)
         return username == self._room.user and known
 
-    def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], session.Session]:
+    def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], Session]:
         channel = self._connection.create_server_channel(encoding=None)
-        return channel, session.Session(self._run, self._sftp, 3, False)  # noqa: FBT003  (no scp of asyncssh's own)
+        return channel, Session(self._run, self._sftp, 3, False)  # noqa: FBT003  (no scp of asyncssh's own)
 
     async def _run(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        await session.run(process, self._room)
+        await run(process, self._room)
 
     def _sftp(self, channel: Any) -> _Files:  # asyncssh does not export the type it names here
         return _Files(channel, self._room.home)

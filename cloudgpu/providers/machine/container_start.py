@@ -183,3 +183,13 @@ def _agent_settings(attempt: Attempt, container: ContainerSpec, base: str) -> di
         **({"end": [f"{base}/end"]} if container.end else {}),
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }
+
+
+def image_of(attempt: Attempt, chosen: str) -> str:
+    """Return the image of a container that is a machine: a template's `container`, unless `--image` names another one.
+
+    `chosen` is what the call has: the one that was named, or the usual one.
+    """
+    if attempt.request.setup.image is not None:
+        return chosen
+    return next((part.text.strip() for part in attempt.boot.parts if part.kind == "container"), chosen)

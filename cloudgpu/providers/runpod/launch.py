@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.launch import Attempt
@@ -12,10 +11,8 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, Pr
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.runpod import machines
+from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.request import body, pod_name
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.runpod.client import Pod, Runpod
 
 PAUSE_S = 15.0  # before a call that was turned away is sent again, where RunPod does not say
 LOOKS_S = (1.0, 2.0, 4.0, 8.0)  # between looks for a pod whose launch was not answered

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
@@ -23,10 +22,8 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.machine.container_start import TAGS, host_keys_in
 from cloudgpu.providers.runpod import gpus, pod_key
+from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.options import COMMUNITY, KIND
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.runpod.client import Pod, Runpod
 
 PLACE, MEMORY = "CLOUDGPU_PLACE", "CLOUDGPU_GPU_GB"  # in a pod's environment: what a look does not tell, or not yet
 OURS = re.compile(r"cg-[A-Za-z0-9_-]{1,64}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.core.catalog.matching import fits, markets
@@ -14,12 +14,10 @@ from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Price, Requirements, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import NoCapacity
+from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.runpod import gpus
+from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.options import CLOUD, COMMUNITY, KIND
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.base import ProviderSettings
-    from cloudgpu.providers.runpod.client import Runpod
 
 SECURE = "SECURE"
 OWN_SOURCE = "RunPod's own word of this pod (cost)"

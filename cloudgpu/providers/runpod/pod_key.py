@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.options import COMMUNITY
 from cloudgpu.providers.shared.account import write_file
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.runpod.client import Pod, Runpod
 
 TIMED_BY = "the agent on the pod (idle time, lease; it renews while somebody works), which stops the pod by its own key"
 UNPROVED_TEXT = (

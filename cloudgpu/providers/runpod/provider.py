@@ -20,9 +20,7 @@ from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.options import KIND
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.runpod import launch, machines, options, pod_key
-    from cloudgpu.providers.runpod import offers as market
-    from cloudgpu.providers.runpod import request as calls
+    from cloudgpu.providers.runpod import launch, machines, offers as market, options, pod_key, request as calls
 else:  # each is loaded by the first method that uses it
     launch, machines, market, options, pod_key, calls = lazily(
         "cloudgpu.providers.runpod", "launch machines offers options pod_key request"

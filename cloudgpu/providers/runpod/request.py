@@ -6,20 +6,18 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
 from cloudgpu.core.model.offers import Available, Note, NoteKind, Requirements, Trust
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
-from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, packed
+from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_of, packed
 from cloudgpu.providers.runpod import offers, pod_key
+from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.machines import MEMORY, PLACE
 from cloudgpu.providers.runpod.options import COMMUNITY, image_fault, is_image
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.runpod.client import Runpod
 
 WORKSPACE, SSH_PORT = "/workspace", 22
 MIN_GB, DEFAULT_GB, MAX_GB = 10, 50, 4000  # of /workspace; the least is RunPod's
@@ -176,7 +174,7 @@ def body(attempt: Attempt) -> Mapping[str, Any]:
         "name": pod_name(attempt.token),
         "cloud": call.cloud,
         "gpu": {"id": call.gpu, "count": call.count},
-        "image": _image(attempt, call),
+        "image": image_of(attempt, call.image),
         "args": f"sh -c {shlex.quote(asks + start.command)}",
         "disk": call.container_gb,
         "mounts": {"persistent": {"size": call.volume_gb, "path": WORKSPACE}},
@@ -184,10 +182,3 @@ def body(attempt: Attempt) -> Mapping[str, Any]:
         "ports": [f"{SSH_PORT}/tcp"],
     }
     return made if call.cloud == COMMUNITY else {**made, "dataCenterIds": [call.where]}
-
-
-def _image(attempt: Attempt, call: Call) -> str:
-    """Return the image: a template's `container`, unless `--image` names another one."""
-    if attempt.request.setup.image is not None:
-        return call.image
-    return next((part.text.strip() for part in attempt.boot.parts if part.kind == "container"), call.image)

@@ -9,22 +9,27 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from cloudgpu.catalog import driver_for, public_images
+from cloudgpu.catalog import driver_for, instance_type, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.catalog.matching import same_gpu
-from cloudgpu.core.model.offers import Available, Requirements
+from cloudgpu.core.model.launch import LaunchRequest, Network
+from cloudgpu.core.model.offers import Accelerator, Available, Requirements
 from cloudgpu.core.values.network import WIDEST
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import Finding
 
-if TYPE_CHECKING:
-    from cloudgpu.core.model.launch import LaunchRequest, Network
-
 CALLER = "caller"
 INSIDE = "inside"  # the network's own addresses, where no address of a caller is known: behind a jump host
+
+
+def gpus_of(kind: str, name: str) -> tuple[Accelerator, ...]:
+    """Return the GPUs of a type by the catalogue; none for a type that it does not have."""
+    try:
+        return (instance_type(kind, name).gpu,)
+    except InvalidRequest:
+        return ()
 
 
 def ssh_sources(network: Network, own_cidr: str) -> dict[str, str]:

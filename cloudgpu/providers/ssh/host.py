@@ -76,6 +76,7 @@ POLL_S = 0.05
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 BOOT_ID = "/run/machine-id"  # what systemd makes up at a boot where /etc keeps none
 CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+APART_S = 60.0  # by less, two clocks agree; by more, this host's is wrong, and what it dates would be billed wrongly
 REVIVALS = 3  # so often an agent that died is started again without a word
 STOPPED, RUNNING, TERMINATED = "stopped", "running", "terminated"
 
@@ -370,6 +371,7 @@ def write_keys(content: bytes) -> None:
 
 # -- what was accepted is done
 
+CALLER: dict[str, float] = {}  # by how many seconds the caller's clock is ahead of this host's, where that is wrong
 KEPT: dict[str, Any] = {}  # what stays of a machine that was ended in this call: where, how many files, and which
 
 
@@ -383,7 +385,7 @@ def settle() -> None:
         remove(record)
     elif record.get("wanted") == STOPPED and not record.get("ended"):
         end_all()
-        keep_end(record, ended={"reason": record["why"], "at": record.get("at") or time.time()})
+        keep_end(record, ended={"reason": record["why"], "at": record.get("at") or moment(record)})
     elif record.get("wanted") == RUNNING:
         settle_running(record)
 
@@ -431,8 +433,21 @@ def start_all(record: Record) -> None:
 def last_sign(record: Record) -> float:
     """Return when the agent was last seen alive."""
     with contextlib.suppress(OSError):
-        return max(float(record["boot_at"]), (ROOT / "heartbeat.json").stat().st_mtime)
+        beat = (ROOT / "heartbeat.json").stat().st_mtime + float(record.get("apart") or 0.0)
+        return max(float(record["boot_at"]), beat)
     return float(record["boot_at"])
+
+
+def moment(record: Record) -> float:
+    """Return what time it is by the caller's clock; without a caller by the clock of who started the machine."""
+    return time.time() + CALLER.get("apart", float(record.get("apart") or 0.0))
+
+
+def apart(body: dict[str, Any]) -> float:
+    """Return by how much the caller's clock is ahead of the one here; 0 where they agree."""
+    now = time.time()
+    found = float(body.get("now", now)) - now
+    return found if abs(found) > APART_S else 0.0
 
 
 def remove(record: Record) -> None:
@@ -465,8 +480,8 @@ def build(body: dict[str, Any]) -> None:
             save(new / "login", LOGIN.format(sftp=sftp()))
         wrapper = '#!/bin/sh\n{}exec {} "$HOME/.cloudgpu/agent.py" "$@"\n'
         save(new / "agent", wrapper.format(exported(body["record"]), shlex.quote(sys.executable)), 0o700)
-        now = time.time()
-        at = {"computer": computer(), "node": os.uname().nodename}
+        now = moment({})
+        at = {"computer": computer(), "node": os.uname().nodename, **CALLER}
         times = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
         save(new / "record.json", json.dumps({**body["record"], **times, **at, "boot": boot(), "user": user()}))
         new.rename(ROOT)
@@ -553,7 +568,8 @@ def start(body: dict[str, Any]) -> dict[str, Any]:
     if record["wanted"] != RUNNING:
         check_free(record.get("devices"), marked)
         save(ROOT / "environment", exported(record))
-        keep(record, wanted=RUNNING, ended=None, at=None, boots=record["boots"] + 1, boot_at=time.time())
+        begun = {"boots": record["boots"] + 1, "boot_at": moment(record), **CALLER}
+        keep(record, wanted=RUNNING, ended=None, at=None, **begun)
         settle()
     return {}
 
@@ -645,6 +661,7 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
         if verb == "facts":
             return {**facts(body), "here": here()}
         seen = {"used": used(cards(GLANCE_S, marked))} if verb == "look" else {}
+        CALLER["apart"] = apart(body)
         with alone():
             settle()
             return {**VERBS[verb](body), **seen, "here": here(), "kept": KEPT}

@@ -202,13 +202,16 @@ class SshProvider:
     def _current_identities(
         self, hosts: Sequence[Host], answers: Sequence[dict[str, Any] | CloudgpuError]
     ) -> dict[str, AccountIdentity]:
-        """Return who the hosts are that have answered, by their names, and by those of their machines' launches."""
+        """Return who the hosts are that have answered, by their names, and by those of their machines' launches.
+
+        Not where the settings have another host of that name: what stands there is told of that one.
+        """
         found: dict[str, AccountIdentity] = {}
         for host, answer in zip(hosts, answers, strict=True):
             if not isinstance(answer, CloudgpuError):
-                names = {host.name, translate.host_of(str((answer["machine"] or {}).get("id")))}
+                names = {translate.host_of(str((answer["machine"] or {}).get("id"))) or host.name} - self._hosts.keys()
                 names |= {old for old, new in self._renamed_hosts.items() if new == host.name}
-                found |= {name: self._identities[host.name] for name in names if name}
+                found |= dict.fromkeys((host.name, *names), self._identities[host.name])
         return found
 
     def _query_hosts(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
@@ -338,7 +341,7 @@ class SshProvider:
 
     def _ask(self, host: Host, verb: str, body: dict[str, Any], *, timeout: float = 75.0) -> dict[str, Any]:
         try:
-            answer = client.ask(host, verb, body, timeout=timeout)
+            answer = client.ask(host, verb, {**body, "now": self._clock().timestamp()}, timeout=timeout)
         except Unreachable as error:
             raise client.uncertain_outcome(error) from error
         self._heard(host, answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.identity import AccountIdentity
@@ -14,12 +14,9 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.machine.container_start import host_keys_in
 from cloudgpu.providers.vast import machines
-from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.client import CLOUD, KIND, Vast
 from cloudgpu.providers.vast.errors import BILLING
 from cloudgpu.providers.vast.options import api_key, key_location
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.vast.client import Vast
 
 LOG_LINES = "1000"
 LOG_TRIES, LOG_PAUSE_S = 12, 1.0  # a log takes about 9 s to be there (recorded command line)

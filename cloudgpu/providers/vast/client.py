@@ -5,22 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.rest.client import Answer, CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount
 from cloudgpu.providers.vast.errors import refusal_of
 from cloudgpu.providers.vast.options import API, VARIABLE, api_key, endpoint, key_location, vast_options
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cloudgpu.core.model.identity import AccountIdentity
-    from cloudgpu.core.model.offers import Market
-    from cloudgpu.providers.base import ProviderSettings
 
 KIND = "vast"
 CLOUD = "vast.ai"

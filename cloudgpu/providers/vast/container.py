@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, packed
+from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_of, packed
 from cloudgpu.providers.vast import request
 from cloudgpu.providers.vast.client import CLOUD
 from cloudgpu.providers.vast.request import LABEL, Call
@@ -58,7 +58,7 @@ def body(attempt: Attempt) -> dict[str, Any]:
         raise InvalidRequest(message, field="template", value=attempt.boot.template, next=remedy)
     made: dict[str, Any] = {
         "client_id": "me",
-        "image": _image(attempt, call),
+        "image": image_of(attempt, call.image),
         "disk": call.disk_gb,
         "label": f"{LABEL}{attempt.token}"[:MAX_LABEL],
         "runtype": "args",
@@ -69,13 +69,6 @@ def body(attempt: Attempt) -> dict[str, Any]:
         "cancel_unavail": True,
     }
     return made if call.bid is None else {**made, "price": float(call.bid)}
-
-
-def _image(attempt: Attempt, call: Call) -> str:
-    """Return the image: a template's `container`, which is the machine here, unless `--image` names another one."""
-    if attempt.request.setup.image is not None:
-        return call.image
-    return next((part.text.strip() for part in attempt.boot.parts if part.kind == "container"), call.image)
 
 
 def own_end(base: str) -> str:

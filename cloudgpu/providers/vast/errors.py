@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import (
     AuthFailed,
@@ -18,10 +18,8 @@ from cloudgpu.errors import (
     NoCapacity,
     ProviderUnavailable,
 )
+from cloudgpu.providers.rest.client import Answer
 from cloudgpu.providers.shared.errors import shorten
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.rest.client import Answer
 
 BILLING = "https://cloud.vast.ai/billing/"
 KEYS = "https://cloud.vast.ai/manage-keys/"

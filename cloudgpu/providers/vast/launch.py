@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import NEVER_RAN, REFUSED, Instance, State
 from cloudgpu.core.model.launch import Attempt
@@ -28,13 +28,10 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.vast import machines
-from cloudgpu.providers.vast.client import CLOUD, KIND, Paid
+from cloudgpu.providers.vast.client import CLOUD, KIND, Paid, Vast
 from cloudgpu.providers.vast.container import body
 from cloudgpu.providers.vast.errors import LeftContract, contract_of
 from cloudgpu.providers.vast.request import Call
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.vast.client import Vast
 
 LOOKS = 3  # for the label of a call that was sent by somebody else, or not answered
 PAUSE_S = 1.0  # between two looks

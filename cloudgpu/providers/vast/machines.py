@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
@@ -18,12 +18,9 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
 from cloudgpu.providers.vast import market, request
-from cloudgpu.providers.vast.client import CLOUD, KIND, Paid, unreadable
+from cloudgpu.providers.vast.client import CLOUD, KIND, Paid, Vast, unreadable
 from cloudgpu.providers.vast.gpus import accelerator, type_name
 from cloudgpu.providers.vast.request import LABEL
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.vast.client import Vast
 
 Raw = Mapping[str, Any]
 PAGE = 25  # contracts of one answer, at most

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.core.catalog.matching import fits, markets
@@ -20,13 +20,10 @@ from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.vast.client import CLOUD, KIND, Vast
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.vast.client import CLOUD, KIND, Key, Vast
 from cloudgpu.providers.vast.gpus import accelerator, names_of, type_name
 from cloudgpu.providers.vast.options import API, COUNTRY
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.base import ProviderSettings
-    from cloudgpu.providers.vast.client import Key
 
 Ask = Mapping[str, Any]
 LIMIT = 1000  # offers of one search: the market has a few thousand

@@ -19,8 +19,7 @@ from cloudgpu.providers.registry import lazily
 from cloudgpu.providers.vast.client import KIND, Vast
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.vast import account, launch, machines, market
-    from cloudgpu.providers.vast import request as calls
+    from cloudgpu.providers.vast import account, launch, machines, market, request as calls
 else:  # each is loaded by the first method that uses it
     account, launch, machines, market, calls = lazily(
         "cloudgpu.providers.vast", "account launch machines market request"

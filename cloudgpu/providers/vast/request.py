@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.launch import LaunchRequest, Setup
@@ -17,11 +17,8 @@ from cloudgpu.core.values.times import iso, minute
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.vast import market
-from cloudgpu.providers.vast.client import CLOUD
+from cloudgpu.providers.vast.client import CLOUD, Vast
 from cloudgpu.providers.vast.options import IMAGE
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.vast.client import Vast
 
 DEFAULT_GB, MIN_GB, MAX_GB = 40, 8, 4000  # of a container's disk: fixed for its life
 # Tags of NVIDIA's repository on Docker Hub, recalled and not looked up; the second is for Blackwell.

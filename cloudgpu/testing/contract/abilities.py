@@ -58,7 +58,6 @@ from cloudgpu.testing.contract.accounts import (
     RegistersContract,
 )
 from cloudgpu.testing.contract.base import ContractBase
-from cloudgpu.testing.contract.bulk import BulkStopContract
 from cloudgpu.testing.contract.launching import ReachableContract, ResolvesContract
 from cloudgpu.testing.contract.orphans import HasOrphansContract
 from cloudgpu.testing.contract.pricing import (
@@ -73,7 +72,7 @@ from cloudgpu.testing.contract.reports import (
     ReadsHostKeysContract,
     ReportsActivityContract,
 )
-from cloudgpu.testing.contract.retention import HasResourcesContract, ImageableContract
+from cloudgpu.testing.contract.retention import HasResourcesContract, HasVolumesContract, ImageableContract
 from cloudgpu.testing.contract.running import (
     CanRehearseInterruptionContract,
     HasPricesContract,
@@ -87,8 +86,7 @@ from cloudgpu.testing.contract.running import (
     WritesAtHomeContract,
 )
 from cloudgpu.testing.contract.timers import SetsTimerContract
-from cloudgpu.testing.contract.together import ClearsSharedContract, LaunchesTogetherContract
-from cloudgpu.testing.contract.volumes import HasVolumesContract
+from cloudgpu.testing.contract.together import BulkStopContract, ClearsSharedContract, LaunchesTogetherContract
 
 __all__ = [
     "ABILITY_SUITES",

@@ -17,8 +17,7 @@ from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.testing.fake.cloud import refused
-from cloudgpu.testing.fake.disks import add, volumes_named
-from cloudgpu.testing.fake.images import find_image
+from cloudgpu.testing.fake.disks import add, find_image, volumes_named
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.market import offered
 from cloudgpu.testing.fake.resources import FakeResource

@@ -18,10 +18,7 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Login
-from cloudgpu.testing.fake import disks, images, limits, timers
-from cloudgpu.testing.fake import limits as spot
-from cloudgpu.testing.fake import lookups as looks
-from cloudgpu.testing.fake import lookups as orphans
+from cloudgpu.testing.fake import disks, limits, limits as spot, lookups as looks, lookups as orphans, timers
 from cloudgpu.testing.fake.cloud import check_tags, counted, no_capacity, refused
 from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, timer
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
@@ -207,7 +204,7 @@ class FakeProvider(TogetherFakeProvider):
     ) -> ProviderResource:
         """Go on making the image of this name; a running machine is restarted for it once."""
         self._let_go(cloud)
-        image = images.go_on(cloud, source, name, self.clock())
+        image = disks.go_on(cloud, source, name, self.clock())
         if image is None:
             image = self._begin_image(cloud, source, name, tags, restart=restart)
         return shown(image, self.account, self.clock())
@@ -320,10 +317,10 @@ class FakeProvider(TogetherFakeProvider):
         self, cloud: Cloud, source: str, name: str, tags: Mapping[str, str], *, restart: bool
     ) -> FakeResource:
         machine = cloud.machines.get(source)
-        found = images.source_of(cloud, source, self._state(machine) if machine else None)
+        found = disks.source_of(cloud, source, self._state(machine) if machine else None)
         if isinstance(found, FakeMachine) and restart and self._state(found) is State.RUNNING:
             self._set(cloud, found, restarts=found.restarts + 1)
-        return images.begin(cloud, found, name, tags, self.clock(), self.options.image_s)
+        return disks.begin(cloud, found, name, tags, self.clock(), self.options.image_s)
 
     def _end(self, cloud: Cloud, id: str, *, disk_stays: bool) -> None:  # noqa: A002
         machine = cloud.machines.get(id)

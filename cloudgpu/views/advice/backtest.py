@@ -15,8 +15,8 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.automation.backtest import Amount as AmountValue
     from cloudgpu.views.documents.automation.backtest import (
+        Amount as AmountValue,
         BacktestDocument,
         ReplayedMachine,
         ReplayedStop,

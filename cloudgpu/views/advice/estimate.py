@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from cloudgpu.core.advice.estimate import AttachedCostEstimate, Buy
     from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.currency import Currency
-    from cloudgpu.views.documents.market.estimate import AttachedPrice, CostSplit, Obstacle, RelativeSpeed
-    from cloudgpu.views.documents.market.estimate import Estimate as EstimateValue
+    from cloudgpu.views.documents.market.estimate import (
+        AttachedPrice,
+        CostSplit,
+        Estimate as EstimateValue,
+        Obstacle,
+        RelativeSpeed,
+    )
 
 
 @dataclass(frozen=True, slots=True)

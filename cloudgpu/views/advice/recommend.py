@@ -28,12 +28,12 @@ if TYPE_CHECKING:
         DesktopBreakEven,
         FreeHours,
         MemoryPart,
+        PowerSupply as PowerSupplyPart,
         RecommendDocument,
         RentableMachine,
+        Source as SourcePart,
+        Step as StepPart,
     )
-    from cloudgpu.views.documents.market.recommend import PowerSupply as PowerSupplyPart
-    from cloudgpu.views.documents.market.recommend import Source as SourcePart
-    from cloudgpu.views.documents.market.recommend import Step as StepPart
     from cloudgpu.views.documents.parts import Speed as SpeedPart
 
 _DAY = timedelta(days=1)

@@ -8,16 +8,15 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.advice.desktop import USED_SOURCE
-from cloudgpu.core.advice.desktop_build import BreakEven, Build, PriceKind
+from cloudgpu.core.advice.desktop_build import BreakEven, Build, Circuit, PowerSupply, PriceKind
 from cloudgpu.core.advice.model_memory import Method
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
-from cloudgpu.core.advice.workloads import Source
+from cloudgpu.core.advice.workloads import Rules, Source
 from cloudgpu.core.catalog.catalog import SpeedBasis, is_old, marketplace_notes
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.views.advice.recommend_power import power_step
 from cloudgpu.views.advice.recommend_sentences import (
     gib,
     number,
@@ -257,3 +256,66 @@ def _of_cards(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
     beyond = dict.fromkeys(f"{one.cards}x {one.spec.name}" for one in answer.over_budget if one.spec.name not in within)
     if beyond:
         yield f"Beyond the budget: desktops with {', '.join(beyond)}."
+
+
+_HOT = 300  # watts; from here on open-air cards are wide
+
+
+def power_step(supply: PowerSupply, build: Build, rules: Rules) -> tuple[str, tuple[Source, ...]]:
+    """Return what is said of a desktop's power, slots and cooling, and on what that rests."""
+    parts = [*_supply(supply, build, rules), *_limit(supply, rules), *_space(supply, build, rules)]
+    return " ".join(says for says, _ in parts), tuple(source for _, sources in parts for source in sources)
+
+
+def watts(value: Fraction) -> str:
+    """Return watts for people, rounded."""
+    return f"{round(value):,} W"
+
+
+Said = tuple[str, tuple[Source, ...]]
+
+
+def _supply(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
+    figures = rules.figures
+    card = build.desktop.gpu_power.watts
+    low, high = figures.supply_low_percent, figures.supply_high_percent
+    yield (
+        (
+            f"{supply.cards} x {watts(card)} and {watts(supply.draw.watts - supply.cards * card)} for the rest are "
+            f"{watts(supply.draw.watts)}; with {low.value} to {high.value}% more, take a power supply of "
+            f"{round(supply.low.watts):,} to {watts(supply.high.watts)}."
+        ),
+        (low.source,),
+    )
+    if supply.circuit is not Circuit.CARRIES:
+        yield (
+            (
+                f"A circuit of {figures.circuit_volts.value} V and {figures.circuit_amperes.value} A, as in US homes, "
+                f"{supply.circuit}: it supplies {watts(supply.continuous.watts)} for hours and "
+                f"{watts(supply.breaker.watts)} at most. At 230 V a circuit supplies about twice as much."
+            ),
+            (figures.continuous_percent.source,),
+        )
+
+
+def _limit(supply: PowerSupply, rules: Rules) -> Iterator[Said]:
+    if supply.cards < 2:  # noqa: PLR2004  (one card seldom needs it)
+        return
+    figures = rules.figures
+    yield (
+        (
+            f"With every card's limit {watts(figures.limit_watts.value)} lower (nvidia-smi -pl) they are "
+            f"{watts(supply.limited.watts)}; that cost an RTX 2080 Ti about {figures.limit_cost_percent.value}% of its "
+            f"speed. {rules.notes['limit'].text}"
+        ),
+        (figures.limit_cost_percent.source, rules.notes["limit"].source),
+    )
+
+
+def _space(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
+    if supply.cards < 2:  # noqa: PLR2004
+        return
+    names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT else ["cooling", "lanes"]
+    if supply.cards >= 4 and build.spec.name == "RTX3090":  # noqa: PLR2004  (of what was tried)
+        names.append("quad")
+    yield from ((rules.notes[name].text, (rules.notes[name].source,)) for name in names)

@@ -25,8 +25,15 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
 from cloudgpu.views.advice.compare_basis import desktop_value, number
-from cloudgpu.views.advice.rent_or_buy_answer import Choice, choices, crossing, remarks, resale_sentence, verdict
-from cloudgpu.views.advice.rent_or_buy_answer import sentence as answer_sentence
+from cloudgpu.views.advice.rent_or_buy_answer import (
+    Choice,
+    choices,
+    crossing,
+    remarks,
+    resale_sentence,
+    sentence as answer_sentence,
+    verdict,
+)
 from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, percent, sentence, why
 
 if TYPE_CHECKING:
@@ -43,10 +50,8 @@ if TYPE_CHECKING:
         OverYears,
         RentedMachine,
         ScaledOutcomes,
-        TimelinePoint,
-    )
-    from cloudgpu.views.documents.money.rent_or_buy import (
         SpeedRatio as SpeedRatioValue,
+        TimelinePoint,
     )
 
 ALIKE = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end

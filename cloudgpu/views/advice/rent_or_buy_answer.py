@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
-from cloudgpu.core.advice.rent_or_buy import Bound, LifetimeCosts, evaluate_case, lifetime_costs
+from cloudgpu.core.advice.rent_or_buy import (
+    Bound,
+    Calculation,
+    LifetimeCosts,
+    RentOrBuyResult,
+    evaluate_case,
+    lifetime_costs,
+)
+from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.views.advice.compare_sentences import capital, count
 from cloudgpu.views.advice.rent_or_buy_sentences import days, life, named, percent, shown
-
-if TYPE_CHECKING:
-    from cloudgpu.core.advice.rent_or_buy import Calculation, RentOrBuyResult
-    from cloudgpu.core.values.currency import Currency
 
 CENTS = Money.usd(100)  # below it amounts are shown with cents
 

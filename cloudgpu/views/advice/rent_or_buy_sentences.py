@@ -6,19 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import DAY, FIRST_HOUR, FURTHEST
-from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, YEAR, Depreciation
-from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, costs_after
+from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, YEAR, Depreciation, Desktop
+from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, Calculation, RentOrBuyResult, costs_after
 from cloudgpu.core.catalog.gpus import RatioBasis
+from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import hours
-
-if TYPE_CHECKING:
-    from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.advice.rent_or_buy import Calculation, RentOrBuyResult
-    from cloudgpu.core.values.currency import Currency
 
 CENT = 10_000_000
 _COUNTS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}

@@ -4,11 +4,8 @@ from typing import Annotated, Literal, NamedTuple, TypedDict
 
 from cloudgpu.core.catalog.gpus import Work as _Work
 from cloudgpu.core.model.instances import State as _State
-from cloudgpu.core.model.offers import Basis as _Basis
-from cloudgpu.core.model.offers import Market as _Market
-from cloudgpu.core.model.offers import Trust as _Trust
-from cloudgpu.core.policies.guards import Agent as _Agent
-from cloudgpu.core.policies.guards import Timer as _Timer
+from cloudgpu.core.model.offers import Basis as _Basis, Market as _Market, Trust as _Trust
+from cloudgpu.core.policies.guards import Agent as _Agent, Timer as _Timer
 from cloudgpu.core.policies.policy import Do as _Do
 
 

@@ -98,7 +98,7 @@ def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[Repor
         shown = {project: amounts[day, project] for project in projects}
         yield {
             "day": day,
-            "usd": usd(_sum(shown.values())),
+            "usd": usd(sum(shown.values(), start=money(NOTHING.amount))),
             "projects": {project: usd(amount) for project, amount in shown.items()},
         }
 
@@ -295,7 +295,3 @@ def _cost(sums: Sums, amount: Money) -> CostBounds:
     """Return an amount and its bounds; where one is no other than the amount, the amount as it is shown."""
     low, high = (amount if side == sums.amount else money(side) for side in (sums.low, sums.high))
     return {"usd": usd(amount), "low_usd": usd(low), "high_usd": usd(high)}
-
-
-def _sum(amounts: Iterable[Money]) -> Money:
-    return sum(amounts, start=money(NOTHING.amount))

@@ -7,9 +7,8 @@ import resource
 
 import pytest
 
-from cloudgpu.access.copy.copy import copy
+from cloudgpu.access.copy.copy import copy, parse_copy_paths
 from cloudgpu.access.copy.endpoints import checked_name
-from cloudgpu.access.copy.paths import parse_copy_paths
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.access import anycase, sshserver

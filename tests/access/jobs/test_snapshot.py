@@ -13,8 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.access.jobs import store as module
 from cloudgpu.access.jobs.snapshot import blob, load, remove, take

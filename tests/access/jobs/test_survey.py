@@ -12,8 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.access.jobs import survey as module
 from cloudgpu.access.jobs.survey import in_units, survey

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.jupyter import client as jupyter
-from cloudgpu.access.jupyter import remote_lab as lab
+from cloudgpu.access.jupyter import client as jupyter, remote_lab as lab
 from cloudgpu.access.jupyter.notebook import run_cell
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent.agent import WINDOW

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 import cloudgpu
-from cloudgpu.cli.market.recommend_text import text
+from cloudgpu.cli.market.recommend import text
 from tests.cli.program import Program
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

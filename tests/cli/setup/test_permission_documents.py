@@ -25,7 +25,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.control.spot.history import better_location
-from cloudgpu.providers.aws.account.probes import CHANGES, READS, UNASKED
+from cloudgpu.providers.aws.account.permissions import CHANGES, READS, UNASKED
 from tests.address_service import AddressService
 from tests.clouds.aws.calls import Call
 from tests.clouds.aws.errors import PERMISSIONS

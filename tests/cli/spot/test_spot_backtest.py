@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.cli.colours import coloured
 from cloudgpu.cli.jobs.spot_backtest import text
-from cloudgpu.core.spot.replay.generated import SHIPPED
+from cloudgpu.core.spot.replay.quote import SHIPPED
 from tests.cli.program import Program
 from tests.core.spot.worlds import generated_trace
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from moto import backends, settings
 from moto.core import responses
-from moto.ec2 import urls
-from moto.ec2 import utils as ec2_utils
+from moto.ec2 import urls, utils as ec2_utils
 from moto.ec2.models import ec2_backends
 from moto.ec2.responses import EC2Response
 from moto.kms import models as kms

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import parse_yaml

@@ -7,8 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.config.files.yaml import parse_yaml, read_yaml
 from cloudgpu.config.templates.find import load_template, template_from, template_names

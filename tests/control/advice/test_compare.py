@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.cli.money.compare_text import compare_text
 from cloudgpu.control.advice.compare import PeriodCosts, compare_with_desktop
@@ -19,9 +18,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import clouds_of
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.cost_groups import By
-from cloudgpu.core.billing.cost_groups import CostQuery as CostAsked
-from cloudgpu.core.billing.cost_groups import costs as grouped
+from cloudgpu.core.billing.cost_groups import By, CostQuery as CostAsked, costs as grouped
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.ledger.samples.store import SampleStore

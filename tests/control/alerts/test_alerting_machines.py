@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.catalog.refreshed import StoredPrices
-from cloudgpu.catalog.refreshed import write as write_list
+from cloudgpu.catalog.refreshed import StoredPrices, write as write_list
 from cloudgpu.cli.money.budget_text import check_text
 from cloudgpu.control.alerts.alerts import deliver, topic_here
 from cloudgpu.control.alerts.health import ping

@@ -10,8 +10,7 @@ from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cloudgpu.control.session.session import present
 from cloudgpu.core.budgets.admission import admission_request

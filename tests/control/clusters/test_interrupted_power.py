@@ -10,8 +10,7 @@ import pytest
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
-from cloudgpu.control.lifecycle import lifecycle
-from cloudgpu.control.lifecycle import start as lifecycle_start
+from cloudgpu.control.lifecycle import lifecycle, start as lifecycle_start
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.policies.policy import Do, Rule

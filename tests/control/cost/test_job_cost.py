@@ -11,9 +11,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.money.cost_text import cost_text
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import all_jobs, costs, job_spent, jobs_spent
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
-from cloudgpu.control.cost.job_cost import all_jobs, job_spent, jobs_spent
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.lifecycle.lifecycle import end

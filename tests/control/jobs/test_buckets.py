@@ -19,8 +19,7 @@ import psutil
 import pytest
 from botocore.config import Config
 
-from cloudgpu.control.jobs.buckets import data as data_of_jobs
-from cloudgpu.control.jobs.buckets import results as results_of_jobs
+from cloudgpu.control.jobs.buckets import data as data_of_jobs, results as results_of_jobs
 from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.core.jobs import stored as lists
 from cloudgpu.core.jobs.job import State

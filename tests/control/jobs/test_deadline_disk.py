@@ -68,13 +68,17 @@ def asked(lab, job, monkeypatch):
     return choose
 
 
-def test_a_machine_is_left_for_a_cheaper_one_only_where_one_more_checkpoint_fits_here(asked, directory):
+def test_a_machine_is_left_for_a_cheaper_one_only_where_one_more_checkpoint_fits_here(lab, asked, directory):
     copy = directory / "checkpoints" / "7"
     copy.mkdir(parents=True)
     (copy / "checkpoint.json").write_text(json.dumps({"name": "7", "files": [{"path": "7", "size": 10**18}]}))
     assert asked(directory) == 0
     (copy / "checkpoint.json").write_text(json.dumps({"name": "7", "files": [{"path": "7", "size": 10}]}))
     assert asked(directory) == 1
+    lab.later(minutes=14)
+    assert asked(directory) == 1  # prices are asked for once in a quarter of an hour
+    lab.later(minutes=1)
+    assert asked(directory) == 2
 
 
 def test_prices_are_not_asked_for_at_every_look_where_that_cannot_be_written(asked, directory):

@@ -49,6 +49,15 @@ def test_it_counts_what_was_delivered_before_the_rest(lab, job, tmp_path):
     assert fetched(closed) == [(2, 10, str(tmp_path / "work" / "results" / "fox"))]
 
 
+def test_a_directory_of_that_name_that_another_job_has_filled_is_left_alone(lab, job, tmp_path):
+    there = tmp_path / "work" / "results" / "fox"
+    there.mkdir(parents=True)
+    (there / "other").touch()
+    place, files, _ = deliver(lab.session, job, ["run/one"])
+    assert (place, files) == (there.with_name(f"fox-{job.id.removeprefix('job-')}"), 1)
+    assert [one.name for one in there.iterdir()] == ["other"]
+
+
 def test_results_that_a_killed_delivery_moved_are_not_sent_again(server, connection, tmp_path):  # noqa: F811
     bench = Bench(connection, server.home, tmp_path)
     bench.file("work/results").mkdir(parents=True)

@@ -10,12 +10,15 @@ import pytest
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.observer import NODES_EVERY
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.core.billing.charges import spent_until_now
+from cloudgpu.core.events.job_lines import job_machine, job_placed
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.shares import launched_for
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.errors import InvalidRequest, NoCapacity, QuotaExceeded
@@ -84,6 +87,26 @@ def test_cancelling_it_leaves_no_part_of_a_gang(lab, monkeypatch, node):
     carried(lab, job)
     assert (lab.machines(), lab.rows()) == ([], [])
     assert the_job(lab.session, job.id).closed_at is not None
+
+
+def test_a_watcher_asks_for_the_other_nodes_first_and_then_now_and_then(lab):
+    job = begin(lab.session, planned(lab))
+    nodes = [lab.up(name=f"node-{number}").machine for number in range(3)]
+    line = job_machine(job.id, 1, nodes[0].id, lab.clock(), cluster="fox", members=[one.id for one in nodes])
+    lab.session.ledger.append([job_placed(job.id, 1, lab.clock(), key="fox", machine=None), line])
+    job = the_job(lab.session, job.id)
+    with JobReconciler(lab.session, job.id, {}) as carrier:
+
+        def ended():
+            return [one.terminated_at is not None for one in carrier._others(job, nodes[0])[0]]
+
+        carrier.remote = RemoteState(Phase.RUNNING, lab.clock().timestamp())
+        lab.cloud.terminate(nodes[1].provider_id)
+        assert ended() == [True, False]
+        lab.cloud.terminate(nodes[2].provider_id)
+        assert ended() == [True, False]
+        lab.clock.advance(NODES_EVERY.total_seconds())
+        assert ended() == [True, True]
 
 
 def test_a_gang_that_is_refused_in_part_was_never_there(lab):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.cost.job_cost import all_jobs, job_spent
+from cloudgpu.control.cost.cost import all_jobs, job_spent
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import machine_assignments

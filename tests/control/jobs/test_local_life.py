@@ -181,7 +181,6 @@ def test_the_machine_of_a_failed_job_is_kept_for_a_look_and_held_and_nobody_wait
     assert (bench.now(job).is_living, bench.left()) == (False, [])
 
 
-@pytest.mark.soak
 def test_setup_runs_once_on_a_machine_and_its_failure_is_a_state_of_its_own(desk):
     setup = "echo x >> $HOME/set-up"
     for _ in range(2):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from cloudgpu.control.alerts.alerts import deliver
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show, show_end
 from cloudgpu.core.events.job_lines import (
     job_began,

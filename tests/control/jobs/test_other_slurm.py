@@ -15,9 +15,8 @@ import pytest
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.cli.jobs.text import spent_text
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import all_jobs, costs
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
-from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inputs.periods import parse_cost

@@ -25,7 +25,7 @@ from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text, state_text
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.clusters.engine import set_up
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.follow import reconcile_until_begun

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.jobs.deadline.moves import _offers
+from cloudgpu.control.jobs.deadline.choice import _offers
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.reconcile import JobReconciler

@@ -18,8 +18,7 @@ from cloudgpu.control.outage.discovery import to_stop
 from cloudgpu.control.outage.outage import going_on
 from cloudgpu.control.session.session import Session
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.log import head
-from cloudgpu.ledger.log import locks as patience
+from cloudgpu.ledger.log import head, locks as patience
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from tests.control.inventory.test_shared_ledger import Laptop
 from tests.postgres import Server

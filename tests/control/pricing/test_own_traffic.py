@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.cli.jobs.planned import brief_text, plan_text
 from cloudgpu.control.api.jobs import _plan_value
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.deadline import moves
+from cloudgpu.control.jobs.deadline import choice
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.launch.budget_preview import plan_document
@@ -170,7 +170,7 @@ def travels(lab, machine, tmp_path, region=None):
     remote = RemoteState(Phase.RUNNING, 0.0, results_bytes=4 * GB, data=(8 * GB, 8 * GB))
     here = prepare(lab.session, parse_request(gpu="v100")).plan.offer
     there = here if region is None else replace(here, available=replace(here.available, region=region))
-    return moves._travel(GB, machine, remote, tmp_path, here, there)
+    return choice._travel(GB, machine, remote, tmp_path, here, there)
 
 
 def test_a_move_is_priced_by_what_the_old_machines_offer_takes_for_sending_and_the_new_ones_for_receiving(

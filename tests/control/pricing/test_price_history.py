@@ -9,10 +9,14 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.catalog import listed_price
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end
-from cloudgpu.control.pricing.price_history import ask, price_again, to_ask
-from cloudgpu.core.model.offers import Market, price_from_json
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.pricing.price_history import ask, counting, price_again, to_ask
+from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.control.conftest import Lab
@@ -76,3 +80,44 @@ def test_a_start_at_another_price_is_written_and_one_at_the_same_is_not(lab):
     cheaper = replace(before, per_hour=Money(before.per_hour.nanos // 2))
     (line,) = price_again(lab.session, machine, cheaper, lab.clock())
     assert line.body["price"]["nanos_per_hour"] * 2 == machine.price.nanos_per_hour
+
+
+def test_what_settings_say_of_a_price_counts_from_the_home_of_the_launch_alone(tmp_path, monkeypatch):
+    lab = Lab(tmp_path, monkeypatch, '[[discounts]]\nprovider = "fake"\naccount = "lab"\npercent = 20\n')
+    bob = colleague(lab)
+    machine = lab.up(name="fox").machine
+    theirs = launch(bob, prepare(bob, UpRequest(Requirements(gpu="v100"), name="owl")), wait=False).machine
+    for one in (bob, lab.session, bob):
+        lab.later(hours=1)
+        sync_all(one)
+    assert pinned(lab, machine) == pinned(lab, theirs) == []
+    prices = {row.name: row.price.basis for row in lab.rows()}
+    assert (prices["fox"], prices["owl"] != "setting") == ("setting", True)
+
+
+def test_a_price_that_no_settings_make_counts_from_every_home(lab):
+    machine = lab.up(name="fox").machine
+    bob = colleague(lab)
+    now = Price(Money.usd("9.5"), "a list", lab.clock(), Basis.LISTED)
+    quoted = machine._replace(price=machine.price._replace(basis="quoted"))
+    assert counting(bob, [quoted], {machine.id: now}) == {machine.id: now}
+
+
+@pytest.mark.parametrize(("last", "counts"), [("assumed", True), ("measured", True), ("setting", False)])
+def test_a_meter_of_another_home_replaces_what_no_settings_said(lab, last, counts):
+    machine = lab.up(name="fox").machine
+    row = machine._replace(price=machine.price._replace(basis=last))
+    now = Price(Money.usd("0.5"), "a meter", lab.clock(), Basis.MEASURED)
+    assert bool(counting(colleague(lab), [row], {row.id: now})) is counts
+    assert counting(lab.session, [row], {row.id: now})
+
+
+def colleague(lab):
+    """Return the session of another home on the same ledger and cloud, whose settings agree on nothing."""
+    home = lab.home.parent / "bob"
+    home.mkdir()
+    text = (lab.home / "config.toml").read_text().partition("[[")[0]
+    (home / "config.toml").write_text(text)
+    url = f"sqlite://{lab.session.home.ledger}/ledger.db"
+    environ = {"CLOUDGPU_HOME": str(home), "USER": "bob", "CLOUDGPU_LEDGER": url}
+    return open_session(environ, clock=lab.clock, tell=lambda _: None)

@@ -6,8 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.cost.cost import costs

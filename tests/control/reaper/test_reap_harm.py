@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.reaper import single_end as reap_single
+from cloudgpu.control.reaper import execute
 from cloudgpu.core.reaper.result import lock_of
 from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 
@@ -72,7 +72,7 @@ def test_a_hold_that_comes_behind_the_end_of_its_machine_says_so(fleet, monkeypa
 
 def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents, monkeypatch):
     """To park one takes a quarter of an hour; at the other, whose turn is after it, somebody works by then."""
-    monkeypatch.setattr(reap_single, "LANES", 1)
+    monkeypatch.setattr(execute, "LANES", 1)
     fleet.up(name="fox", key="a", spot=True)
     fleet.up(name="owl", key="b", spot=True)
     fleet.idle(hours=2)

@@ -8,8 +8,7 @@ import subprocess
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.control.scheduler.crontab_text import (
     LONGEST,

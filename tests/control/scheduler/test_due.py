@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.control.scheduler.due import last_night, own_run_due, prices_due, run_due, slept, sweep_due
 from cloudgpu.control.session.last_run import LastRun

@@ -8,8 +8,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, counted_by, desktops_needed, ownership_cost, years

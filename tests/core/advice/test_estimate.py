@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.advice.desktop import Committed, Term, percent_off
 from cloudgpu.core.advice.estimate import (

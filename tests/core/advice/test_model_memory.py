@@ -5,8 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.core.advice.model_memory import (

@@ -8,8 +8,7 @@ from fractions import Fraction
 from statistics import median
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu import catalog
 from cloudgpu.core.advice.desktop import (

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.alerts.alerts import AlertState, Finding, alert_state, due, raised_line
 from cloudgpu.core.events.general_lines import alert_cleared, alert_sent

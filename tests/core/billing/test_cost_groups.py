@@ -7,8 +7,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, CostQuery, costs

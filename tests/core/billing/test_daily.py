@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import PER_NANO, charge, cost_timeline, to_us
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
@@ -15,8 +14,7 @@ from cloudgpu.core.billing.rate_timeline import intervals_cost
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import from_iso
 from tests.core.billing.test_rate_timeline import uses as any_uses
-from tests.core.costing import NOW, START, ledgers, row, use
-from tests.core.costing import uses as costing_uses
+from tests.core.costing import NOW, START, ledgers, row, use, uses as costing_uses
 from tests.examples import some
 
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia"]

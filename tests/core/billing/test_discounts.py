@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.discounts import Credit, Discount, Spent, agreed_price, credits_used
 from cloudgpu.core.model.offers import Available, Basis, Market, Price

@@ -14,8 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.events.log import Event
@@ -144,6 +143,17 @@ def test_a_machine_that_looks_saw_only_start_is_not_billed_until_the_last_of_the
     assert range_of(DAY, *begun, missed)[2] == Decimal("0.25")
     ran = up(HOUR, since=0, pending_at=at(HOUR - 900))
     assert range_of(2 * HOUR, *begun, ran) == (1, Decimal("1.25"), Decimal("1.25"))
+
+
+def test_a_clock_that_is_ahead_takes_nothing_from_a_bill_that_the_cloud_dates() -> None:
+    """The cloud dates the launch four minutes before it was asked for, as the clock here has it."""
+    begun = [launch(240, attached_costs=[]), seen(240, "pending", billed=True, since=0, launched_at=at(0))]
+    ran = up(1440, since=0, launched_at=at(0), pending_at=at(240))
+    assert range_of(HOUR, *begun, ran)[2] == 1
+    ended = down(HOUR + 240, "terminated", HOUR, launched_at=None, billed_at=at(1440))
+    assert range_of(DAY, *begun, ran, ended)[2] == 1
+    apart = [launch(0.9, attached_costs=[]), seen(60, "pending", billed=True, since=0, launched_at=at(0))]
+    assert range_of(HOUR, *apart, up(1440, since=0, pending_at=at(60)))[2] == round(Decimal(HOUR - 60) / HOUR, 9)
 
 
 def test_azure_may_bill_a_start_so_the_amount_has_it_though_looks_saw_the_machine_only_start() -> None:

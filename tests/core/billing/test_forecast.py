@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import PER_NANO, charge
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs

@@ -7,8 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.charges import PER_NANO, Billed, charge
 from cloudgpu.core.billing.deductions import Discount, sustained_use

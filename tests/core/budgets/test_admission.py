@@ -8,8 +8,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import PER_NANO, charge
 from cloudgpu.core.budgets.admission import admission_request

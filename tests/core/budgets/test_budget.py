@@ -7,8 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.rate_timeline import intervals_cost, window_full
 from cloudgpu.core.budgets.admission import budget_sums
@@ -22,8 +21,7 @@ from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
-from tests.core.machines import hourly
-from tests.core.machines import machine as any_machine
+from tests.core.machines import hourly, machine as any_machine
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -11,8 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, max_cost_intervals, to_us
 from cloudgpu.core.billing.rate_timeline import (
@@ -35,8 +34,7 @@ from cloudgpu.core.model.machine import Machine, existing_volumes
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
-from tests.core.billing.test_rate_timeline import BEGIN
-from tests.core.billing.test_rate_timeline import uses as any_use
+from tests.core.billing.test_rate_timeline import BEGIN, uses as any_use
 from tests.core.events.test_metering import ADDRESS, DAY, DISK, HOUR, USD, down, kept, launch, thing, up
 from tests.core.lives import START, asked, at, gone, line, price, priced, seen, settled
 from tests.examples import some

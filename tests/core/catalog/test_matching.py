@@ -3,8 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.catalog.matching import fits, join, ranked, same_gpu, satisfies
 from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Requirements

@@ -7,8 +7,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from cloudgpu.core.billing.charges import money, spent_until_now
 from cloudgpu.core.events.log import Draft, Event

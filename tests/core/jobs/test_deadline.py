@@ -7,8 +7,7 @@ from datetime import timedelta
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.jobs.deadline import Margins, SpotHistory, margins_of, percentile, work_s
 from tests.core.jobs.spot_worlds import SpotWorld, deadline_spec

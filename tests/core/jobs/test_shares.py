@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, timedelta
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.assignments import charges_by_key, cuts_of
 from cloudgpu.core.billing.charges import PER_NANO, charge, money, period_charges

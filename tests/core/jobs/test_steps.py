@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State

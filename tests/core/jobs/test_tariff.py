@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import UTC, timedelta
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import PER_NANO, money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs

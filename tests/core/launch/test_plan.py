@@ -3,8 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, launch_plan, run_cost, stop_means
 from cloudgpu.core.model.offers import Market, Offer, Requirements

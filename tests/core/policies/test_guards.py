@@ -7,8 +7,7 @@ from datetime import time, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.guards import gentlest_ending

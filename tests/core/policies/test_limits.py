@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut_lifetime, limit_policy, narrowest_limits
 from cloudgpu.core.policies.policy import Act, Idle, Lifetime, Origin, Policy

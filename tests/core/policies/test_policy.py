@@ -6,8 +6,7 @@ from datetime import timedelta
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.policies.policy import Origin, Policy, PolicyText, lifetime
 

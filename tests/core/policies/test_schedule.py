@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule, last_off, missed_off, next_off, off_until, offs_between
 from tests.examples import some

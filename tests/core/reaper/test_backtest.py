@@ -3,8 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import time, timedelta
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.core.billing.charges import PER_NANO, charge

@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.activity.idle import Judged
 from cloudgpu.core.activity.report import Report
@@ -23,8 +22,7 @@ from cloudgpu.core.reaper.seen import to_ask, with_report
 from cloudgpu.core.values.times import iso
 from tests.core import deciding
 from tests.core.deciding import DEFAULT, TEN, UNKNOWN, active, idle, minute
-from tests.core.lives import seen as observed
-from tests.core.lives import settled
+from tests.core.lives import seen as observed, settled
 
 NOBODY, BUSY, DEAD = (
     EngineSaid(Queue()),

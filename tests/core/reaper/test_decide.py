@@ -21,8 +21,7 @@ from cloudgpu.core.policies.policy import (
     Unpausable,
 )
 from cloudgpu.core.policies.schedule import Schedule
-from cloudgpu.core.reaper import decide as deciding_module
-from cloudgpu.core.reaper import rules as rules_module
+from cloudgpu.core.reaper import decide as deciding_module, rules as rules_module
 from cloudgpu.core.reaper.cases import Stage
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import PER_NANO, charge, cost_timeline, to_us

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources import retention as keeping

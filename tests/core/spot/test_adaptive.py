@@ -6,8 +6,7 @@ from dataclasses import replace
 from math import exp
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.spot.adaptive import Adaptive, shipped_models
 from cloudgpu.core.spot.hazards import Belief, Hazards, Mixture

@@ -8,7 +8,7 @@ from cloudgpu.core.spot.adaptive import Adaptive
 from cloudgpu.core.spot.known_availability import MAX_BACKOFF, resolve_wait, retry_after_h
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import SHIPPED, make_trace
+from cloudgpu.core.spot.replay.quote import SHIPPED, make_trace
 from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from tests.core.spot.test_simulate import Scripted

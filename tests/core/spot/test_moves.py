@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, Saving, extra_cost_here, saving
 from cloudgpu.core.spot.places import Sighting, SpotLocation

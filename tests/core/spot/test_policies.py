@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from cloudgpu.core.spot import POLICIES
-from cloudgpu.core.spot.safety_net import SafetyNet, latest_start
-from cloudgpu.core.spot.safety_net import decide as decide_in_net
+from cloudgpu.core.spot.safety_net import SafetyNet, decide as decide_in_net, latest_start
 from cloudgpu.core.spot.situation import situation_of, task_of
 from cloudgpu.errors import InvalidRequest
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import product
 
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import Hazards, make_trace
+from cloudgpu.core.spot.replay.quote import Hazards, make_trace
 from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob, World
 

@@ -4,8 +4,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloudgpu.core.values.money import ZERO, Money, charge, charges
 

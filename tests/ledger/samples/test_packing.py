@@ -9,8 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.activity.utilization import GPU, IDLE, UsageSpan, hours, usage_intervals
 from cloudgpu.ledger.samples.packing import FILE_NAME, Workdays

@@ -8,8 +8,7 @@ import stat
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.ledger.samples.packing import pack, unpack
 from cloudgpu.ledger.samples.store import MAX_A_DAY, SampleStore, sweep, sweep_daily

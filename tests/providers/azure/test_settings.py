@@ -10,9 +10,9 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import invoke
+from cloudgpu.providers.azure.client import named
 from cloudgpu.providers.azure.ids import azure_options
 from cloudgpu.providers.azure.provider import make
-from cloudgpu.providers.azure.transport import named
 from cloudgpu.providers.base import ProviderSettings
 from tests.providers.azure.attempts import T4, provider_of
 

@@ -8,7 +8,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 
 from cloudgpu.errors import Silent
-from cloudgpu.providers.azure.transport import Transport
+from cloudgpu.providers.azure.client import Transport
 from cloudgpu.providers.patience import DEFAULT_S, Patience
 
 

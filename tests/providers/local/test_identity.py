@@ -18,8 +18,8 @@ from cloudgpu.access import computer
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, StopUnproved
-from cloudgpu.providers.local.guest import Agent
 from cloudgpu.providers.local.layout import Layout
+from cloudgpu.providers.local.machine import Agent
 from cloudgpu.providers.local.processes import wait_for
 from tests.providers.local.cloud import PATIENCE_S, Cloud, processes_under
 

@@ -182,7 +182,7 @@ def _server(plain):
     """Return a server that heeds `command=` in authorized_keys as sshd(8) says, but for file transfers."""
     import asyncssh
 
-    from cloudgpu.providers.local import session
+    from cloudgpu.providers.local import sshd
 
     class Server(plain):
         forced = None
@@ -210,7 +210,7 @@ def _server(plain):
             if room.home.with_suffix(LOSES).exists():
                 await self._lose(process, room)
             else:
-                await session.run(process, room)
+                await sshd.run(process, room)
 
         async def _lose(self, process, room):
             """Do what was asked, and cut the connection before a word of it is sent."""
@@ -219,7 +219,7 @@ def _server(plain):
             armed.unlink()  # whoever asks next is answered
             wait = f"touch {done}; until [ -e {go} ]; do sleep 0.05; done; rm {done} {go}"
             process.channel._command = f"({process.command}) >/dev/null 2>&1; {wait}"
-            running = asyncio.create_task(session.run(process, room))
+            running = asyncio.create_task(sshd.run(process, room))
             while not done.exists():  # noqa: ASYNC110  (a file has no event)
                 await asyncio.sleep(0.02)
             process.channel.get_connection().abort()

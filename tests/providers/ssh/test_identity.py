@@ -115,6 +115,17 @@ def test_one_computer_under_two_names_is_one_and_its_machine_is_reached_by_both(
 
 
 @pytest.mark.soak
+def test_a_host_is_not_another_one_on_which_a_machine_bears_its_name(lab, host, own):
+    other = own("other")
+    (other.home / "machine-id").write_text(f"{OTHER_ID}\n")
+    lab.launch()
+    tables = [{**other.options, "name": "bigbox"}, {**host.options, "name": "gpu1"}]
+    found = make(replace(lab.settings, options={"hosts": tables})).list().identities
+    assert found["gpu1"].id == lab.provider.identity("bigbox").id
+    assert found["bigbox"].id.startswith(f"{OTHER_ID}/")
+
+
+@pytest.mark.soak
 def test_containers_of_one_image_are_told_apart(lab, host):
     plain = lab.provider.identity("bigbox").id
     (host.home / "container").touch()

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import psutil
@@ -19,9 +20,10 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, NoCapacity, ProviderUnavailable, WrongHostKey
+from cloudgpu.providers.ssh.provider import make
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish
-from tests.providers.ssh.hosts import Lab
+from tests.providers.ssh.hosts import Lab, now
 
 MARKED = "CLOUDGPU_MACHINE"
 
@@ -75,6 +77,22 @@ def test_the_next_machine_of_a_host_is_another_one(lab):
     assert second.id != first.id
     with pytest.raises(InstanceNotFound):
         lab.provider.get(first.id)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_host_with_a_wrong_clock_dates_its_machine_by_the_callers(lab, hours):
+    def clock():
+        return now() + timedelta(hours=hours)
+
+    begun = clock()
+    provider = make(replace(lab.settings, clock=clock))
+    made = provider.launch(lab.attempt(), deadline=clock() + timedelta(minutes=1))
+    provider.stop(made.id)
+    stopped = provider.get(made.id)
+    provider.start(made.id)
+    dates = [made.launched_at, stopped.since, provider.get(made.id).since]
+    assert begun - timedelta(seconds=1) <= dates[0] < dates[1] < dates[2] <= clock()
 
 
 @pytest.mark.soak

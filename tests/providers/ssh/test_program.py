@@ -225,3 +225,22 @@ def test_what_does_not_end_is_said_and_no_end_is_proved(there, of):
     with pytest.raises(of.Fault, match=f"do not end: {2**31 - 1}") as said:
         of.end_all()
     assert said.value.kind == "unproved"
+
+
+# -- what time it is
+
+
+@pytest.mark.parametrize(("wrong", "apart"), [(0.0, 0.0), (50.0, 0.0), (-3600.0, 3600.0), (7200.0, -7200.0)])
+def test_what_a_host_with_a_wrong_clock_dates_is_dated_by_the_callers(there, of, monkeypatch, wrong, apart):
+    true = 1_800_000_000.0
+    monkeypatch.setitem(there, "time", SimpleNamespace(time=lambda: true + wrong, monotonic=of.time.monotonic))
+    made(there, boot_at=true, why="asked", ended=None, wanted="stopped", apart=apart)
+    monkeypatch.setitem(there, "end_all", lambda: None)
+    assert there["answer"]("look", {"now": true})["machine"]["ended"]["at"] == true + wrong + apart
+    assert there["apart"]({"now": true}) == apart
+    there["CALLER"].clear()
+    assert there["moment"](there["machine"]()) == true + wrong + apart  # of its agent, which nobody has called
+    beat = there["ROOT"] / "heartbeat.json"
+    beat.write_text("{}")
+    os.utime(beat, (true + wrong + 60, true + wrong + 60))
+    assert there["last_sign"](there["machine"]()) == true + wrong + apart + 60

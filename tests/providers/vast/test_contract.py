@@ -25,8 +25,7 @@ from cloudgpu.testing import (
     ResolvesContract,
     TaggableContract,
 )
-from cloudgpu.testing.helpers import make_attempt as attempt_at
-from cloudgpu.testing.helpers import new_host_key
+from cloudgpu.testing.helpers import make_attempt as attempt_at, new_host_key
 from tests.clouds.vast.fixtures import vast, vast_process
 
 __all__ = ["vast", "vast_process"]

@@ -6,8 +6,7 @@ import inspect
 
 import pytest
 
-from cloudgpu.providers import abilities as further
-from cloudgpu.providers import account_abilities, base, cluster_abilities
+from cloudgpu.providers import abilities as further, account_abilities, base, cluster_abilities
 from cloudgpu.testing import (
     FullFakeProvider,
     ManualClock,

@@ -7,8 +7,7 @@ from datetime import date, timedelta
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloudgpu.views.report.charts import (
     HIGH,

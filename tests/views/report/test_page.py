@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from cloudgpu.core.reconciliation.reconcile import Part
-from cloudgpu.views.exports import focus
-from cloudgpu.views.exports import plain as exports
+from cloudgpu.views.exports import focus, plain as exports
 from tests.views.test_validator import SLIPS
 
 ROOT = Path(__file__).parents[3]

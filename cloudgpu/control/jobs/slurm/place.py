@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.charges import money

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.providers.account_abilities import Finding
-from cloudgpu.providers.aws.client import describe_all
+from cloudgpu.providers.aws.client import Aws, describe_all
 from cloudgpu.providers.aws.network import security_group as rules
 from cloudgpu.providers.shared.rules import WHAT, finding
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
 
 GOOD = "no security group of this ledger lets everybody in by one"
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.account_abilities import Login
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.client import Aws
 
 _BY_ITSELF = {
     "iam-role": "the role of this machine, renewed by itself",

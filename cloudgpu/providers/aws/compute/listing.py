@@ -11,8 +11,7 @@ from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
-from cloudgpu.providers.aws.compute import interruption as spot_end
-from cloudgpu.providers.aws.compute import translate
+from cloudgpu.providers.aws.compute import interruption as spot_end, translate
 
 PAGE = 1000  # machines in an answer: the most that AWS gives
 

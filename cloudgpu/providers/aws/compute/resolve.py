@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cloudgpu.catalog.read import listed_price
-from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Available, Market, Note, NoteKind
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
+from cloudgpu.core.model.offers import Available, Market, Note, NoteKind, Requirements
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import AttachedResource, Resolved
-from cloudgpu.providers.aws.client import KIND
-from cloudgpu.providers.aws.compute.placement import data_volume, is_placeable
+from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.request import ROOT_KIND, Call
 from cloudgpu.providers.aws.compute.schedules import no_timer
+from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.market import quotas
+from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage import images
-from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT
-from cloudgpu.providers.aws.storage.images import Choice, Image
-from cloudgpu.providers.shared.named_volumes import Data, attached
+from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT, holder
+from cloudgpu.providers.aws.storage.images import AMI, Choice, Image, described
+from cloudgpu.providers.shared.named_volumes import (
+    Data,
+    ambiguous_name,
+    attached,
+    check_location,
+    check_volume_size,
+    nowhere,
+    used,
+    volume_named,
+)
 from cloudgpu.providers.shared.rules import AGENT, TIMER, Opening, disk_gb, in_the_cloud
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
 
 DEFAULT_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
@@ -167,3 +177,136 @@ def _of_cluster(nodes: int, request: LaunchRequest, item: Available, found: _Fou
         )
     if item.market is Market.SPOT and not request.setup.persistent:
         yield "no disk of a cluster's spot machines is kept when AWS takes one, or when it ends by itself"
+
+
+_STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}
+_NAMED = {"Name": "tag-key", "Values": [TAG_VOLUME]}
+
+
+def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+    """Return the region of an own image, the zone of a volume or a subnet of `setup`; none of them: nothing is asked.
+
+    One call per region for a volume, and for an image or a subnet that is not named in a known region. Raises
+    InvalidRequest for one that does not exist, or that lies elsewhere than `requirements` or another of them says.
+    """
+    region = _image_region(aws, setup.image, requirements) if setup.image is not None else None
+    volume = _volume(aws, setup.volume, requirements) if setup.volume is not None else None
+    if volume is not None:
+        _one_region(setup.image, region, volume)
+        return PlacementConstraint(
+            ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} is in {volume.zone}"
+        )
+    subnet = setup.network.subnet
+    zone = _subnet_zone(aws, subnet, requirements, region) if subnet is not None and requirements.zone is None else None
+    if zone is not None:
+        return PlacementConstraint(ids.region_of(zone), zone, why=f"the subnet {subnet} is in {zone}")
+    return PlacementConstraint(region=region, why=f"the image {setup.image} is in {region}" if region else "")
+
+
+def _one_region(image: str | None, region: str | None, volume: Data) -> None:
+    if region not in (None, ids.region_of(volume.zone)):
+        raise InvalidRequest(
+            f"The image {image} is in {region}, and the volume {volume.name} is in {volume.zone}.",
+            field="--volume",
+            value=volume.name,
+            next="Leave one of them out, or make the image in the volume's region.",
+        )
+
+
+def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None:
+    """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
+
+    Raises InvalidRequest where another machine uses it: launched, this one would run without it.
+    """
+    if wanted is None:
+        return None
+    volumes = _volumes(aws, item.region)
+    found = next((one for one in volumes if one.name == wanted.name and one.zone == item.zone), None)
+    if found is not None and found.holder is not None:
+        raise used(wanted, ids.joined(item.region, found.holder))
+    return found
+
+
+# Images
+
+
+def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | None:
+    """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
+    wished, by_id = named_region(aws, requirements), AMI.fullmatch(named)
+    if by_id and by_id["region"]:
+        return check_location("image", named, by_id["region"], wished, "--region")
+    if by_id and wished:
+        return wished
+    answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
+    wanted = by_id["id"] if by_id else named
+    places = [region for region, names in answers.items() if wanted in names]
+    if not places:
+        known = {name for names in answers.values() for name in names}
+        raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
+    if wished is None and len(places) > 1:
+        raise ambiguous_name(f"Images called {named!r}", sorted(places), "--region")
+    return wished if wished in places else check_location("image", named, places[0], wished, "--region")
+
+
+def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
+    """Return the names of our images in a region, or this id where the region has it."""
+    if id_ is not None:
+        return [one.id for one in described(aws, region, ImageIds=[id_])]
+    mine = [{"Name": "tag-key", "Values": [TAG_IMAGE]}]
+    return [one.tags[TAG_IMAGE] for one in described(aws, region, Owners=["self"], Filters=mine)]
+
+
+# Volumes
+
+
+def _volume(aws: Aws, wanted: Volume, requirements: Requirements) -> Data | None:
+    wished = named_region(aws, requirements)
+    answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
+    there = [one for region in sorted(answers) for one in answers[region]]
+    return volume_named(
+        wanted, there, requirements, wished, region_of=ids.region_of, check_size=_check_size, silent=silent
+    )
+
+
+def _check_size(wanted: Volume) -> None:
+    check_volume_size(wanted, 1, LARGEST_GB, f"gp3 has {LARGEST_GB:,} GB at most")
+
+
+def _volumes(aws: Aws, region: str) -> list[Data]:
+    """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
+    mine = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
+    return [_data(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=[_STATES, _NAMED, *mine])]
+
+
+def _data(found: Mapping[str, Any]) -> Data:
+    at = holder(found)
+    name, holds = tags_of(found)[TAG_VOLUME], at["InstanceId"] if at and at["State"] != "detaching" else None
+    return Data(name, found["VolumeId"], found["AvailabilityZone"], found["Size"], holds)
+
+
+# Subnets
+
+
+def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | None) -> str | None:
+    """Return the zone of a subnet; None where the region that is meant does not have it: resolving says so."""
+    region = region or named_region(aws, requirements)
+    if region is not None:
+        return _zone_in(aws, region, id_)
+    answers, silent = aws.each(aws.regions(), lambda name: _zone_in(aws, name, id_))
+    zones = [zone for zone in answers.values() if zone is not None]
+    if not zones:
+        way = "See what there is: aws ec2 describe-subnets --region REGION"
+        raise nowhere("subnet", "--subnet", id_, set(), silent, way)
+    return zones[0]
+
+
+def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
+    parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
+    found = describe(aws, "DescribeSubnets", region, value=id_, Filters=parameters)
+    return str(found[0]["AvailabilityZone"]) if found else None
+
+
+def is_placeable(aws: Aws, region: str, name: str) -> bool:
+    """Say whether machines of a type can be in a cluster placement group. One call."""
+    found = describe(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
+    return any("cluster" in one.get("PlacementGroupInfo", {}).get("SupportedStrategies", ()) for one in found)

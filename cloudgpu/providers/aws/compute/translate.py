@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.catalog import instance_type
 from cloudgpu.core.model.cluster import own_tags
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
-from cloudgpu.core.model.offers import Accelerator, Market
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.aws.ids import joined
+from cloudgpu.providers.shared.rules import gpus_of
 
 Raw = Mapping[str, Any]
 USER = "cloudgpu"  # whom cloud-init makes on every machine, whatever its image
@@ -57,7 +56,7 @@ def instance(found: Raw, *, account: str, region: str, ssh_port: int) -> Instanc
         launched_at=began,
         since=_since(found, state, began),
         address=_address(found, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
-        accelerators=accelerators(found["InstanceType"]),
+        accelerators=gpus_of("aws", found["InstanceType"]),
         last_active=_last_active(tags),
         reason=_reason(found, state),
     )
@@ -90,14 +89,6 @@ def launched_at(found: Raw) -> datetime | None:
     if attached is not None:
         return _utc(attached)
     return _utc(found.get("LaunchTime")) if found.get("State", {}).get("Name") == "pending" else None
-
-
-def accelerators(name: str) -> tuple[Accelerator, ...]:
-    """Return the GPUs of a type by the catalogue; none for a type that it does not have."""
-    try:
-        return (instance_type("aws", name).gpu,)
-    except InvalidRequest:
-        return ()
 
 
 def _since(found: Raw, state: State, began: datetime | None) -> datetime | None:

@@ -20,8 +20,7 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all
-from cloudgpu.providers.shared.rules import is_meant
-from cloudgpu.providers.shared.rules import region as wished_region
+from cloudgpu.providers.shared.rules import is_meant, region as wished_region
 
 NO_ZONE = "not an availability zone of AWS (local zones are not used)"
 ZONE_LIKE = "Write it like us-east-1a."

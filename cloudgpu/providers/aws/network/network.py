@@ -7,23 +7,18 @@ import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt, Network
 from cloudgpu.core.values.naming import digest, tag_value
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import describe
+from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.aws.compute.request import Call
-from cloudgpu.providers.aws.network import security_group as access
-from cloudgpu.providers.aws.network import security_group as rules
+from cloudgpu.providers.aws.network import security_group as access, security_group as rules
 from cloudgpu.providers.aws.storage.disks import code_of
 from cloudgpu.providers.shared.calls import retry
-from cloudgpu.providers.shared.rules import Opening
-from cloudgpu.providers.shared.rules import ssh_sources as callers_of
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.shared.rules import Opening, ssh_sources as callers_of
 
 KEY_PREFIX = "cloudgpu-"
 NOT_YET_PAUSES_S = (1.0, 2.0, 4.0)

@@ -12,16 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_OWNER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import describe
+from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.shared.rules import CALLER, INSIDE, Opening, is_wide
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
 
 LONGEST = 255  # characters of a description (EC2's API reference, IpRange)
 _OURS = "cloudgpu "

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.providers.aws.client import describe, describe_all
+from cloudgpu.providers.aws.client import Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
 
 Raw = Mapping[str, Any]
 GONE = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")

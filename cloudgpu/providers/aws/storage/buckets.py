@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from cloudgpu.core.model.buckets import BucketAddress, BucketObject, PresignedPost
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import Aws, pages
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.base import ProviderSettings
 
 CHUNK = 1 << 20
 AT_ONCE = 1000  # objects that one call removes

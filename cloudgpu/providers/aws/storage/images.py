@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog import instance_type
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import KIND, describe
+from cloudgpu.providers.aws.client import KIND, Aws, describe
 from cloudgpu.providers.aws.compute.request import boot_tag
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of
 from cloudgpu.providers.shared.rules import has_driver, installed, wanted_images
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.aws.client import Aws
 
 AMI = re.compile(r"(?:(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/)?(?P<id>ami-[0-9a-f]{8,17})")
 _IN_USE = {"x86_64", "arm64"}

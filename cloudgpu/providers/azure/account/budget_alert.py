@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.azure.calls import find as look_at
-from cloudgpu.providers.azure.calls import invoke
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.calls import find as look_at, invoke
+from cloudgpu.providers.azure.client import Azure
 
 NAME = "cloudgpu-backstop"
 MAILS = {"actual80": ("Actual", 80), "actual100": ("Actual", 100), "forecasted100": ("Forecasted", 100)}  # percent

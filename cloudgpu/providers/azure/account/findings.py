@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import Finding
-from cloudgpu.providers.azure import client as plainly
-from cloudgpu.providers.azure import groups as services
-from cloudgpu.providers.azure.account import machine_role as role
-from cloudgpu.providers.azure.account import permissions
+from cloudgpu.providers.azure import client as plainly, groups as services
+from cloudgpu.providers.azure.account import machine_role as role, permissions
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.market import availability as places
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.shared.rules import WHAT, finding
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 _ASSIGN = "Microsoft.Authorization/roleAssignments/write"
 _INIT = "Run: cloudgpu init azure"

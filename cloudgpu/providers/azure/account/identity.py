@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.errors import code_of
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 THERE = "RoleAssignmentExists"
 _ACTION = "Microsoft.Authorization/roleAssignments"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.account_abilities import Login
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.credentials import AUTHORITY, IDENTITY
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
 # How a system knows that it runs on Azure: cloud-init's DataSourceAzure and walinuxagent read the same tag.

@@ -8,17 +8,14 @@ directory ("Azure custom roles": "Must be unique at the scope of the Microsoft E
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from cloudgpu.core.model.account import MachineRole, RolePart
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups as services
-from cloudgpu.providers.azure.calls import find as look_at
-from cloudgpu.providers.azure.calls import invoke
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.calls import find as look_at, invoke
+from cloudgpu.providers.azure.client import Azure
 
 PART = "custom role"
 ADMINISTRATOR = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"  # Azure built-in roles: Role Based Access Control Administrator

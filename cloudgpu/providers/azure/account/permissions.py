@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.account import Permission
 from cloudgpu.providers.azure import client as plainly
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.market import availability as places
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 _COMPUTE, _NETWORK, _RESOURCES = "Microsoft.Compute", "Microsoft.Network", "Microsoft.Resources"
 _RIGHTS, _SCHEDULE = "Microsoft.Authorization", "Microsoft.ComputeSchedule/locations"

@@ -11,17 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.azure import client as plainly
-from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure import client as plainly, ids
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.shared.calls import by_item
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 VERSION = "2015-04-01"  # of Microsoft.Insights/eventtypes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.launch import Attempt
@@ -29,7 +29,9 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import complete, find, invoke
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import listing, request, translate
+from cloudgpu.providers.azure.compute.listing import Raw
 from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.error_codes import BUSY, MEANINGS, ONLY_INSIDE
@@ -38,10 +40,6 @@ from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large, user_data
 from cloudgpu.providers.shared.calls import Waiting, retry
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
-    from cloudgpu.providers.azure.compute.listing import Raw
 
 LIMIT = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
 SETTLES_S = 3.0

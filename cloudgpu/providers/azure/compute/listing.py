@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
@@ -11,14 +11,10 @@ from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import find, invoke
-from cloudgpu.providers.azure.client import AT_ONCE
-from cloudgpu.providers.azure.compute import interruption as evicted
-from cloudgpu.providers.azure.compute import translate
+from cloudgpu.providers.azure.client import AT_ONCE, Azure
+from cloudgpu.providers.azure.compute import interruption as evicted, translate
 from cloudgpu.providers.azure.compute.machine import READ
 from cloudgpu.providers.machine.files import USER
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 _ADDRESSES = "Microsoft.Network/publicIPAddresses/read"

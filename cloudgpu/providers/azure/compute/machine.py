@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find, invoke
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 READ, WRITE = "Microsoft.Compute/virtualMachines/read", "Microsoft.Compute/virtualMachines/write"

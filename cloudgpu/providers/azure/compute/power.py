@@ -1,27 +1,27 @@
 """Ends, stops, starts and tags machines, so that nothing of them is billed but what is kept on purpose.
 
-Where a system disk is kept, it stays in its launch's group, with that group's tags.
+Where a system disk is kept, it stays in its launch's group, with that group's tags. The rehearsal of an interruption is
+Azure's own simulation of an eviction, with its notice and its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
-from cloudgpu.core.model.instances import TAG_ID
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.core.model.instances import TAG_ID, Instance
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, Silent
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import OperationPending, complete, find, invoke
+from cloudgpu.providers.azure.client import AT_ONCE, Azure
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY
 from cloudgpu.providers.azure.errors import code_of
-from cloudgpu.providers.shared.calls import retry
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.shared.calls import by_item, retry, tried
 
 START_WITHIN = timedelta(minutes=10)
 Raw = Mapping[str, Any]
@@ -197,3 +197,63 @@ def tag(azure: Azure, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         region=region,
         value=id,
     )
+
+
+FEW = 2  # so many are looked at one by one: two listings cost as many calls, and more of Azure's time
+Found = dict[str, Instance | CloudgpuError]
+
+
+def stop_many(azure: Azure, many: Sequence[str]) -> dict[str, CloudgpuError]:
+    """Ask to deallocate these machines; return why not, by id, for those that were not asked.
+
+    One call each: Azure Resource Manager has none for many, so that one that is refused keeps no other one running.
+    """
+    asked = by_item(many, partial(tried, stop, azure), AT_ONCE)
+    return {id_: fault for id_, fault in asked.items() if isinstance(fault, CloudgpuError)}
+
+
+def get_many(azure: Azure, many: Sequence[str]) -> Found:
+    """Return each machine now, or why not, by id: two calls and their pages, and one for each that is not listed.
+
+    That one is missing in a listing is no proof that it is gone: it is asked by itself.
+    """
+    wanted = list(dict.fromkeys(many))
+    if len(wanted) <= FEW:
+        return by_item(wanted, partial(tried, listing.get, azure), AT_ONCE)
+    try:
+        seen, _ = listing.both(azure)
+    except Silent:  # each may answer by itself
+        seen = {}
+    except CloudgpuError as error:
+        return {id_: _fault_of(id_, error) for id_ in wanted}
+    found: Found = {id_: seen[id_] for id_ in wanted if id_ in seen}
+    others = [id_ for id_ in wanted if id_ not in seen]
+    return {**found, **by_item(others, partial(tried, listing.get, azure), AT_ONCE)}
+
+
+def _fault_of(id_: str, error: CloudgpuError) -> CloudgpuError:
+    """Return the error for what is no id at all, else the one of the listing."""
+    try:
+        ids.machine(id_)
+    except InvalidRequest as wrong:
+        return wrong
+    return error
+
+
+NOTICE = timedelta(seconds=30)  # "Azure will try to provide up to 30 seconds' notice" (Use Azure Spot VMs)
+_ACTION = "Microsoft.Compute/virtualMachines/simulateEviction/action"
+
+
+def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
+    """Simulate the eviction of a spot machine; return when it is taken at the earliest, aware UTC. Two calls.
+
+    Azure does it within half an hour ("Simulate an eviction"), so the time may be later. Raises InstanceNotFound, and
+    InvalidRequest for a machine on demand.
+    """
+    region, group = ids.machine(id)
+    if not machine.is_spot(machine.raw(azure, id)):
+        message = f"{id} cannot be interrupted: it is not a spot machine."
+        raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")
+    machines = azure.compute.virtual_machines
+    invoke(azure, _ACTION, lambda: machines.simulate_eviction(group, group), region=region, value=id)
+    return azure.clock() + NOTICE

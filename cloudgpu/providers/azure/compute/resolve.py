@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.catalog.read import listed_price
-from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Available, Market, Note, NoteKind
+from cloudgpu.core.model.instances import TAG_VOLUME
+from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
+from cloudgpu.core.model.offers import Available, Market, Note, NoteKind, Requirements
 from cloudgpu.core.policies.guards import Agent
-from cloudgpu.errors import CloudgpuError, NoCapacity
+from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import AttachedResource, Resolved
+from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import permissions
-from cloudgpu.providers.azure.client import KIND
-from cloudgpu.providers.azure.compute.placement import data_volume
+from cloudgpu.providers.azure.calls import find
+from cloudgpu.providers.azure.client import KIND, Azure
+from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.compute.schedules import no_timer
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market import quotas
+from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.azure.network import network
-from cloudgpu.providers.azure.storage import images
-from cloudgpu.providers.azure.storage.disks import LARGEST_GB
+from cloudgpu.providers.azure.storage import disks, disks as storage, images, resources as refs
+from cloudgpu.providers.azure.storage.disks import LARGEST_GB, SKU as VOLUME_SKU
 from cloudgpu.providers.azure.storage.images import Choice, Image
-from cloudgpu.providers.azure.storage.volumes import SKU as VOLUME_SKU
 from cloudgpu.providers.shared import rules as layers
-from cloudgpu.providers.shared.named_volumes import attached
+from cloudgpu.providers.shared.named_volumes import (
+    Data,
+    attached,
+    check_location,
+    check_volume_size,
+    nowhere,
+    used,
+    volume_named,
+)
 from cloudgpu.providers.shared.rules import disk_gb
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
-    from cloudgpu.providers.shared.named_volumes import Data
 
 DEFAULT_GB = 128
 PREMIUM, PLAIN = "Premium_LRS", "StandardSSD_LRS"
@@ -187,3 +193,120 @@ def _about_spot(request: LaunchRequest, item: Available) -> Iterator[str]:
             f"the spot price can rise up to the on-demand price, {most}, and Azure does not take the machine for its "
             "price. --max-price sets a limit"
         )
+
+
+Raw = Mapping[str, Any]
+_SUBNETS = "Microsoft.Network/virtualNetworks/read"
+
+
+def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+    """Return the region of an own image or a subnet, the zone of a volume of `setup`; none of them: nothing is asked.
+
+    One call each. Raises InvalidRequest for one that does not exist, or that lies elsewhere than the requirements or
+    another of them says.
+    """
+    wished = named_region(azure, requirements)
+    volume = _volume(azure, setup.volume, requirements, wished) if setup.volume is not None else None
+    tied = [_Tie("volume", volume.name, volume.zone)] if volume is not None else []
+    image, subnet = setup.image or "", setup.network.subnet or ""
+    tied += [_Tie("image", image, region) for region in _image_region(azure, image)]
+    tied += [_Tie("subnet", subnet, region) for region in _subnet_region(azure, subnet)]
+    for one in tied:
+        check_location(one.what, one.name, one.region, wished, "--region")
+        if one.region != tied[0].region:
+            raise _different_places(tied[0], one)
+    if not tied:
+        return PlacementConstraint()
+    first = tied[0]
+    zone = first.lies if volume is not None else None
+    return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} is in {first.lies}")
+
+
+def data_volume(azure: Azure, item: Available, wanted: Volume | None) -> Data | None:
+    """Return the ledger's volume of this name in the offer's zone; None where it is to be made, or none is wanted.
+
+    Raises InvalidRequest where another machine uses it: launched, this one would run without it.
+    """
+    if wanted is None:
+        return None
+    at = (wanted.name, item.zone or item.region)
+    found = next((one for one in _volumes(azure) if (one.name, one.zone) == at), None)
+    if found is not None and found.holder is not None:
+        raise used(wanted, found.holder)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Tie:
+    """Something that ties a launch: what it is, its name, and the zone or region in which it lies."""
+
+    what: str
+    name: str
+    lies: str
+
+    @property
+    def region(self) -> str:
+        return ids.region_of(self.lies) or self.lies
+
+
+def _different_places(one: _Tie, other: _Tie) -> InvalidRequest:
+    message = f"The {one.what} {one.name} is in {one.lies}, and the {other.what} {other.name} in {other.lies}."
+    return InvalidRequest(message, field=f"--{other.what}", value=other.name, next="Leave one of them out.")
+
+
+# Images
+
+
+def _image_region(azure: Azure, named: str) -> Iterator[str]:
+    """Yield where an own image lies; nothing for one that lies everywhere: a public one, or one of a gallery."""
+    if not named or named.count(":") in (2, 3) or "galleries/" in named.lower():
+        return
+    own = refs.split(named)
+    if own is not None:
+        yield own.region
+        return
+    found = images.own_image(azure, named)
+    if found is not None:
+        yield str(found["location"])
+
+
+# Volumes
+
+
+def _volumes(azure: Azure) -> list[Data]:
+    """Return the data volumes of this ledger, since another's are not attached either."""
+    return [_data(one) for one in disks.named_disks(azure, azure.ledger)]
+
+
+def _data(found: Raw) -> Data:
+    size = int((found.get("properties") or {}).get("diskSizeGB") or 0)
+    return Data(found["tags"][TAG_VOLUME], str(found["id"]), machine.zone_of(found), size, holder=storage.holder(found))
+
+
+def _volume(azure: Azure, wanted: Volume, requirements: Requirements, region: str | None) -> Data | None:
+    there = _volumes(azure)
+    return volume_named(wanted, there, requirements, region, region_of=ids.region_of, check_size=_check_size)
+
+
+def _check_size(wanted: Volume) -> None:
+    most = storage.LARGEST_GB
+    check_volume_size(wanted, 1, most, f"a managed disk has {most:,} GB at most")
+
+
+# Subnets
+
+
+def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
+    """Yield the region of a subnet (Azure's id of it): that of its network. One call; none where none is named."""
+    if not named:
+        return
+    of = ids.resource(named)
+    if of is None or of.kind != "microsoft.network/virtualnetworks" or not of.rest.lower().startswith("/subnets/"):
+        message = f"{named!r} is not an id of a subnet on Azure."
+        remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
+        raise InvalidRequest(message, field="--subnet", value=named, next=remedy)
+    networks = azure.network.virtual_networks
+    found = find(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
+    if found is None:
+        raise nowhere("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")
+    yield str(found.as_dict()["location"])

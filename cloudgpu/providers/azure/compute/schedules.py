@@ -13,17 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine, power
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 TAG = "cloudgpu-timer"

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.catalog import instance_type
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
-from cloudgpu.core.model.offers import Accelerator, Market
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.compute.machine import is_spot, zone_of
+from cloudgpu.providers.shared.rules import gpus_of
 
 Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
@@ -55,7 +54,7 @@ def instance(found: Raw, statuses: Sequence[Raw], *, account: str, address: Addr
         launched_at=_time(_properties(found).get("timeCreated")),
         since=_since(statuses),
         address=address if state in (State.PENDING, State.RUNNING) else None,
-        accelerators=accelerators(size),
+        accelerators=gpus_of("azure", size),
         last_active=_last_active(found),
         reason=_reason(found, statuses, state),
     )
@@ -79,7 +78,7 @@ def of_group(group: Raw, *, account: str) -> Instance:
         zone=region,
         instance_type=size,
         market=Market.SPOT if tags.get(GROUP_MARKET) == Market.SPOT else Market.ON_DEMAND,
-        accelerators=accelerators(size),
+        accelerators=gpus_of("azure", size),
     )
 
 
@@ -134,14 +133,6 @@ def statuses_of(found: Raw) -> Sequence[Raw]:
     """Return the statuses of the instance view that stands in an answer; none where it has none."""
     view = _properties(found).get("instanceView") or {}
     return list(view.get("statuses") or ())
-
-
-def accelerators(size: str) -> tuple[Accelerator, ...]:
-    """Return the GPUs of a size by the catalogue; none for one that it does not have."""
-    try:
-        return (instance_type("azure", size).gpu,)
-    except InvalidRequest:
-        return ()
 
 
 def _codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:

@@ -9,29 +9,22 @@ sizes that fit, in the regions that sell them to this subscription. A machine is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.catalog import priced_regions, types
-from cloudgpu.catalog import regions as listed_regions
+from cloudgpu.catalog import priced_regions, regions as listed_regions, types
 from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
 from cloudgpu.errors import InvalidRequest, NoCapacity
-from cloudgpu.providers.azure import client as plainly
-from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure import client as plainly, ids
 from cloudgpu.providers.azure.calls import find
-from cloudgpu.providers.azure.client import AT_ONCE, KIND
-from cloudgpu.providers.azure.compute import translate
+from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import each
-from cloudgpu.providers.shared.rules import is_meant
-from cloudgpu.providers.shared.rules import region as wished_region
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.shared.rules import gpus_of, is_meant, region as wished_region
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}
@@ -172,7 +165,7 @@ def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Require
 
 def _accelerators(name: str, sku: Sku) -> tuple[Accelerator, ...]:
     """Return the GPUs by the catalogue; for a size that it lacks Azure tells their number alone, not their name."""
-    known = translate.accelerators(name)
+    known = gpus_of("azure", name)
     return known or ((Accelerator("GPU", sku.gpus),) if sku.gpus else ())
 
 

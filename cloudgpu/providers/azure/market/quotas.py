@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
+from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.availability import check_region
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
-    from cloudgpu.providers.azure.ids import Sku
 
 SPOT, TOTAL = "lowPriorityCores", "cores"
 GPUS = re.compile(r"standard\s*N[CDGV]", re.IGNORECASE)  # families of sizes with GPUs: NC, ND, NG, NV

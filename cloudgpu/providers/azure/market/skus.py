@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.providers.azure import client as plainly
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.ids import Sku
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 KEPT_FOR = timedelta(minutes=10)
 VERSION = "2021-07-01"  # of Microsoft.Compute/skus

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import complete, find
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import listing, translate
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.shared.calls import retry
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 WITHIN = timedelta(minutes=2)
 _TAKEN, _TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.cluster import node_name, node_of_tags
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import complete, find, invoke
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute.request import Body, Call, network, network_group
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 _NETWORKS, _INTERFACES = "Microsoft.Network/virtualNetworks", "Microsoft.Network/networkInterfaces"

@@ -15,21 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import invoke
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
-from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import gallery
-from cloudgpu.providers.azure.storage import resources as refs
+from cloudgpu.providers.azure.storage import disks as storage, gallery, resources as refs
 from cloudgpu.providers.azure.storage.resources import ResourceRef
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 _TRUSTED = "trustedlaunch"

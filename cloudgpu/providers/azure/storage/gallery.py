@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import complete, find, invoke
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 KIND = "galleryImages"

@@ -10,21 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find
-from cloudgpu.providers.azure.compute.placement import own_image
-from cloudgpu.providers.azure.storage import resources as refs
+from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.ids import Sku
+from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.shared import rules as drivers
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
-    from cloudgpu.providers.azure.ids import Sku
+from cloudgpu.providers.shared.named_volumes import ambiguous_name, nowhere
 
 Raw = Mapping[str, Any]
+_IMAGES = "Microsoft.Compute/images/read"
 _READ = "Microsoft.Compute/locations/publishers/artifacttypes/vmimage/offers/skus/versions/read"
 HPC = ("microsoft-dsvm:ubuntu-hpc:2204", "microsoft-dsvm:ubuntu-hpc:2404")
 ROCM = ("microsoft-dsvm:ubuntu-hpc:2204-rocm",)
@@ -251,3 +251,40 @@ def _about_market(image: Image) -> tuple[str, ...]:
     return (
         f"the image {image.name} is sold under a plan of its own: accept it once ({terms}); what it costs is not known",
     )
+
+
+def own_image(azure: Azure, named: str) -> Raw | None:
+    """Return the own image that a word of the user's means: its id, its name at Azure, or the one given to it.
+
+    One of the gallery is described as a managed one is. None for Azure's id of something else. Raises InvalidRequest
+    where there is none, or several, of that name. One call; for what is not there two, and those of the gallery.
+    """
+    of, mine = ids.resource(named), refs.split(named)
+    if of is not None and of.kind != "microsoft.compute/images":
+        return None
+    group = mine.group if mine else ids.SHARED_GROUP if of is None else of.group
+    wanted = mine.name if mine else named if of is None else of.name
+    there = _managed(azure, group, named)
+    found = [one for one in there if _bears(one, wanted, azure.ledger)]
+    if not found and of is None and gallery.gallery_exists(azure):
+        there += gallery.listed(azure)
+        found = [one for one in there if _bears(one, wanted, azure.ledger)]
+    if len({str(one["location"]) for one in found}) > 1:
+        places = sorted(str(one["location"]) for one in found)
+        raise ambiguous_name(f"Images called {named!r}", places, "--region")
+    if not found:
+        known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in there} - {""}
+        raise nowhere("image", "--image", named, known, (), "See them: cloudgpu image ls")
+    return found[0]
+
+
+def _managed(azure: Azure, group: str, named: str) -> list[Raw]:
+    listed = azure.compute.images.list_by_resource_group
+    return find(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
+
+
+def _bears(found: Raw, name: str, ledger: str) -> bool:
+    tags = found.get("tags") or {}
+    mine = ledger in ("", tags.get(TAG_LEDGER, ledger))
+    own = {str(found["name"]).lower(), disks.plain_name(found).lower()}
+    return name.lower() in own or (mine and tags.get(TAG_IMAGE) == name)

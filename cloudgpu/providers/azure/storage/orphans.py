@@ -8,7 +8,7 @@ assignment of the role of machines stays when its machine is gone: "The role ass
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -17,13 +17,10 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.network import shared
-from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import resources as refs
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.storage import disks as storage, resources as refs
 
 Raw = Mapping[str, Any]
 ADDRESS = "public_ip_standard_static_regional"  # the catalogue's name for a public address of the Standard SKU

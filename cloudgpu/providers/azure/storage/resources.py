@@ -9,15 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure
 
 KINDS = {  # what is called how by us, and in whose room at Azure
     "disks": "Microsoft.Compute",

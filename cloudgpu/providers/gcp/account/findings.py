@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, page, read
 from cloudgpu.providers.gcp.network.firewall_rules import openings
 from cloudgpu.providers.shared.calls import tried
 from cloudgpu.providers.shared.rules import finding
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 Raw = Mapping[str, Any]
 Answers = Mapping[str, Any]  # by the name of the call: its answer, or the error in its place

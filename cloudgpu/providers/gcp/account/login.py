@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.providers.account_abilities import Login
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.credentials import KEY_FILE
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 
 def login(gcp: Gcp) -> Login:

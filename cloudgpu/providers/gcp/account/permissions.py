@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.account import Permission
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.availability import check_region
 from cloudgpu.providers.shared.calls import count
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 
 @dataclass(frozen=True, slots=True)

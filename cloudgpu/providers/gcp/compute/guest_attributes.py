@@ -16,15 +16,12 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.shared.calls import by_item, tried
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 _CALL = "compute.instances.getGuestAttributes"
 _NOT_SAID, _NOT_THERE = "guest attribute", "/instances/"

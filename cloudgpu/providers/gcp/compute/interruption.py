@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.storage.resources import aggregated, at
 from cloudgpu.providers.shared.calls import each
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 Raw = Mapping[str, Any]
 PREEMPTED = "compute.instances.preempted"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.launch import Attempt
@@ -23,17 +23,14 @@ from cloudgpu.errors import (
     ProviderUnavailable,
 )
 from cloudgpu.providers.gcp import errors, ids, operations
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, body, request_id
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
-from cloudgpu.providers.gcp.network import firewall as access
-from cloudgpu.providers.gcp.network import firewall_rules as rules
+from cloudgpu.providers.gcp.network import firewall as access, firewall_rules as rules
 from cloudgpu.providers.gcp.network.shared import make_shared
 from cloudgpu.providers.shared.calls import Sends
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 ACTION = "compute.instances.insert"
 PREEMPTED_MEANWHILE = "UNSUPPORTED_OPERATION"  # what public programs saw of a spot machine that was taken at its start

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.compute import interruption as ended
-from cloudgpu.providers.gcp.compute import translate
+from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.compute import interruption as ended, translate
 from cloudgpu.providers.gcp.storage.resources import aggregated
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cloudgpu.providers.gcp.client import Gcp
 
 OURS = f"labels.{TAG_ID}:*"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog import instance_type
 from cloudgpu.core.catalog.catalog import InstanceType
@@ -21,11 +21,9 @@ from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute.translate import OLD_GPU
 from cloudgpu.providers.gcp.storage.resources import aggregated
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
 _COME_WITH = {  # by the longest beginning of a machine type's name

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_RENEW_UNTIL
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute.listing import everything, raw
 from cloudgpu.providers.gcp.compute.request import LONGEST, run_seconds
 from cloudgpu.providers.gcp.compute.translate import has_scratch, labels_of
-from cloudgpu.providers.gcp.storage.resources import at as moment
-from cloudgpu.providers.gcp.storage.resources import changed
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.storage.resources import at as moment, changed
 
 NEAR = timedelta(minutes=3)  # a start takes its time, and a timer that is so near is the one that was meant
 STOPPED = "TERMINATED"

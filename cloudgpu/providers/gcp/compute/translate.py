@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.catalog import instance_type
 from cloudgpu.core.model.instances import Address, Instance, State
 from cloudgpu.core.model.offers import Accelerator, Market
-from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.storage.resources import at
 from cloudgpu.providers.machine.files import USER
+from cloudgpu.providers.shared.rules import gpus_of
 
 Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
@@ -79,13 +78,10 @@ def type_name(found: Raw) -> str:
 
 def accelerators(found: Raw, name: str) -> tuple[Accelerator, ...]:
     """Return the GPUs of a machine: by the catalogue, else as Google calls them."""
-    try:
-        return (instance_type("gcp", name).gpu,)
-    except InvalidRequest:
-        return tuple(
-            Accelerator(ids.last(one["acceleratorType"]), int(one.get("acceleratorCount", 1)))
-            for one in found.get("guestAccelerators", ())
-        )
+    return gpus_of("gcp", name) or tuple(
+        Accelerator(ids.last(one["acceleratorType"]), int(one.get("acceleratorCount", 1)))
+        for one in found.get("guestAccelerators", ())
+    )
 
 
 def boot_disk(found: Raw) -> Raw | None:

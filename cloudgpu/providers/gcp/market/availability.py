@@ -23,8 +23,7 @@ from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.compute import machine_types as unlisted
 from cloudgpu.providers.gcp.compute.machine_types import NAME, Shape, shape
 from cloudgpu.providers.gcp.storage.resources import aggregated
-from cloudgpu.providers.shared.rules import is_meant
-from cloudgpu.providers.shared.rules import region as wished_region
+from cloudgpu.providers.shared.rules import is_meant, region as wished_region
 
 HTTPS, HTTP = 443, 80
 NO_ZONE, ZONE_LIKE = "not a zone of Google Cloud", "Write it like us-central1-a."
@@ -96,7 +95,7 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
     a type, region or zone that does not exist.
     """
     region = named_region(gcp, requirements)
-    meant = _meant(requirements)
+    meant = [one for one in types(KIND) if is_meant(one, requirements)]
     if not meant:
         return (
             Availability(())
@@ -110,11 +109,6 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
     if requirements.zone is not None and not items and not gaps:
         check_zone(gcp, requirements.zone)
     return Availability(items, gaps)
-
-
-def _meant(requirements: Requirements) -> list[InstanceType]:
-    """Return the types of the catalogue that fit."""
-    return [one for one in types(KIND) if is_meant(one, requirements)]
 
 
 def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | None) -> Availability:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from cloudgpu.catalog import instance_type, listed_quotas, quotas_of
@@ -20,11 +20,8 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.market.availability import check_region
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 PAGE = "https://console.cloud.google.com/iam-admin/quotas"

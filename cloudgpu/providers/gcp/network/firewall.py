@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import operations
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
 from cloudgpu.providers.gcp.compute.translate import labels_of
@@ -18,9 +19,6 @@ from cloudgpu.providers.gcp.network.firewall_rules import Rule
 from cloudgpu.providers.gcp.network.network import partial
 from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.rules import Opening
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 AT_ONCE = 8  # rules that are changed side by side
 TRIES, SETTLES_S = 10, 2.0  # while a rule is being made or removed it takes no change

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.shared.rules import ssh_sources as callers_of
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.launch import Network
-    from cloudgpu.providers.gcp.client import Gcp
 
 _SUBNET = re.compile(
     r"(?:(?:projects/(?P<project>[a-z0-9.:-]+)/)?regions/(?P<region>[a-z]+-[a-z]+\d+)/subnetworks/)?"

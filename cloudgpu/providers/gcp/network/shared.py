@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.cluster import node_name, node_of_tags
 from cloudgpu.core.model.identity import Unanswered
@@ -21,14 +21,12 @@ from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_O
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, cluster_tag
 from cloudgpu.providers.gcp.network import firewall
 from cloudgpu.providers.gcp.network.firewall_rules import ALLOW_PRIORITY, PREFIX
 from cloudgpu.providers.gcp.storage.resources import at
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 Raw = Mapping[str, Any]
 _CLUSTER, _REGION = "cluster", "region"

@@ -9,23 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.catalog import instance_type, public_images
+from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.compute.machine_types import architecture
 from cloudgpu.providers.gcp.storage.create_image import google_name
 from cloudgpu.providers.gcp.storage.disks import OURS
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags
 from cloudgpu.providers.shared.rules import has_driver, installed, wanted_images
-
-if TYPE_CHECKING:
-    from cloudgpu.core.catalog.gpus import PublicImage
-    from cloudgpu.providers.gcp.client import Gcp
 
 DEEP_LEARNING = "deeplearning-platform-release"
 _WHOLE = re.compile(

@@ -7,7 +7,7 @@ in to machines of cloudgpu is told nowhere: it is of no ledger, costs nothing, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_LEDGER
@@ -15,10 +15,11 @@ from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListin
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.compute import listing
-from cloudgpu.providers.gcp.network import firewall as access
-from cloudgpu.providers.gcp.network import firewall_rules, shared
+from cloudgpu.providers.gcp.network import firewall as access, firewall_rules, shared
+from cloudgpu.providers.gcp.network.firewall_rules import Rule
+from cloudgpu.providers.gcp.network.shared import Inside
 from cloudgpu.providers.gcp.storage.disks import OURS
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
@@ -34,11 +35,6 @@ from cloudgpu.providers.gcp.storage.resources import (
     scope_parameter,
 )
 from cloudgpu.providers.shared.calls import tried
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
-    from cloudgpu.providers.gcp.network.firewall_rules import Rule
-    from cloudgpu.providers.gcp.network.shared import Inside
 
 Raw = Mapping[str, Any]
 Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]

@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.operations import wait_for
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
 
 Raw = Mapping[str, Any]
 Answer = TypeVar("Answer")

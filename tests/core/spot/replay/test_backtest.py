@@ -7,9 +7,8 @@ import pytest
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import backtest, percentile
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import EDGES_H, SHIPPED, Hazards, fit_rates, pick_model
 from cloudgpu.core.spot.replay.optimum import optimum
-from cloudgpu.core.spot.replay.quote import Quote, quote
+from cloudgpu.core.spot.replay.quote import EDGES_H, SHIPPED, Hazards, Quote, fit_rates, pick_model, quote
 from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.errors import InvalidRequest

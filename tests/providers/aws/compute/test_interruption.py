@@ -11,8 +11,7 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.aws.compute import interruption as spot_end
 from cloudgpu.providers.aws.compute.translate import instance
-from tests.clouds.aws.plain import client, launch
-from tests.clouds.aws.plain import spot as plain_spot
+from tests.clouds.aws.plain import client, launch, spot as plain_spot
 from tests.providers.aws.accounts import TAGS, account, calls, impatient, machine, own
 
 INSIDE = "Client.InstanceInitiatedShutdown"

@@ -9,8 +9,7 @@ import pytest
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.account import machine_role as role
+from cloudgpu.providers.azure.account import identity, machine_role as role
 from cloudgpu.providers.azure.compute import power
 from tests.clouds.azure.model import SUBSCRIPTION
 from tests.providers.azure.launched import GROUP, ID, IDENTITY, OTHER, launch

@@ -9,8 +9,8 @@ from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Available, Market, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import PlacementConstraint
-from cloudgpu.providers.azure.compute import placement
-from cloudgpu.providers.azure.storage import volumes
+from cloudgpu.providers.azure.compute import resolve
+from cloudgpu.providers.azure.storage import disks
 from tests.providers.azure.launched import GROUP, ID, launch
 from tests.providers.azure.storage.test_disks import saved
 
@@ -23,12 +23,12 @@ def kept(account, azure_arm, sdk):
     azure = account()
     launch(sdk)
     saved(azure, azure_arm)
-    volumes.attach(azure, ID, Volume("data", 64), {TAG_LEDGER: "led-1"})
+    disks.attach(azure, ID, Volume("data", 64), {TAG_LEDGER: "led-1"})
     return azure
 
 
 def at(azure, want=None, **setup):
-    return placement.constraint(azure, Setup(**setup), want or Requirements())
+    return resolve.constraint(azure, Setup(**setup), want or Requirements())
 
 
 def test_nothing_of_the_users_ties_to_nothing_unasked(account, azure_arm):
@@ -87,7 +87,7 @@ def test_what_lies_apart_is_refused(kept, sdk):
 def test_a_new_volume_ties_to_nothing_and_one_that_is_used_is_given_to_nobody_else(kept):
     assert at(kept, volume=Volume("more", 64)) == PlacementConstraint()
     item = Available("azure", "azure", "eastus", "eastus", "Standard_NC4as_T4_v3", Market.ON_DEMAND)
-    assert placement.data_volume(kept, item, None) is None
-    assert placement.data_volume(kept, item, Volume("more", 64)) is None
+    assert resolve.data_volume(kept, item, None) is None
+    assert resolve.data_volume(kept, item, Volume("more", 64)) is None
     with pytest.raises(InvalidRequest, match="used by the machine"):
-        placement.data_volume(kept, item, Volume("data"))
+        resolve.data_volume(kept, item, Volume("data"))

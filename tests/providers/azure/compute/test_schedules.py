@@ -9,10 +9,7 @@ import pytest
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.azure.compute import bulk as rehearse
-from cloudgpu.providers.azure.compute import interruption as evicted
-from cloudgpu.providers.azure.compute import power
-from cloudgpu.providers.azure.compute import schedules as timer
+from cloudgpu.providers.azure.compute import interruption as evicted, power, schedules as timer
 from tests.providers.azure.launched import ID, OTHER, SPOT, launch
 
 HOURS = timedelta(hours=1)
@@ -145,8 +142,8 @@ def seen(azure, **facts):
 def test_a_rehearsal_takes_a_spot_machine_after_its_notice_and_is_told_as_an_interruption(account, azure_arm, sdk):
     azure = account()
     launch(sdk, **SPOT)
-    taken = rehearse.interrupt(azure, ID)
-    assert abs(taken - azure.clock() - rehearse.NOTICE) < timedelta(seconds=5)
+    taken = power.interrupt(azure, ID)
+    assert abs(taken - azure.clock() - power.NOTICE) < timedelta(seconds=5)
     azure_arm.advance(120)
     assert azure_arm.instance(ID).state == "deallocated"
     (found,) = evicted.with_causes(azure, [seen(azure)])
@@ -158,9 +155,9 @@ def test_a_rehearsal_takes_a_spot_machine_after_its_notice_and_is_told_as_an_int
 def test_only_a_spot_machine_that_is_there_can_be_interrupted(account, sdk):
     launch(sdk)
     with pytest.raises(InvalidRequest, match="it is not a spot machine"):
-        rehearse.interrupt(account(), ID)
+        power.interrupt(account(), ID)
     with pytest.raises(InstanceNotFound):
-        rehearse.interrupt(account(), f"eastus/{OTHER}")
+        power.interrupt(account(), f"eastus/{OTHER}")
 
 
 def test_a_machine_that_somebody_stopped_is_not_called_interrupted(account, azure_arm, sdk):

@@ -11,10 +11,8 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups
-from cloudgpu.providers.azure.compute import placement, power
-from cloudgpu.providers.azure.storage import create_image as imaging
-from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import volumes
+from cloudgpu.providers.azure.compute import power, resolve
+from cloudgpu.providers.azure.storage import create_image as imaging, disks, disks as storage, images
 from tests.providers.azure.launched import GROUP, ID, OTHER, launch, tags
 
 IMAGE = {TAG_LEDGER: "led-1", TAG_IMAGE: "tuned"}
@@ -187,8 +185,8 @@ def test_a_disk_of_trusted_launch_makes_an_image_of_a_gallery(account, azure_arm
     assert azure_arm.resources("Microsoft.Compute/snapshots") == []
     assert azure_arm.resources("Microsoft.Compute/images") == []
     for word in ("tuned", "tuned-1", image.id):
-        assert placement.own_image(azure, word)["properties"]["trusted"] is True
-        assert placement.constraint(azure, Setup(image=word), Requirements()).region == "eastus"
+        assert images.own_image(azure, word)["properties"]["trusted"] is True
+        assert resolve.constraint(azure, Setup(image=word), Requirements()).region == "eastus"
     for _ in range(2):
         storage.remove(azure, image)
         azure_arm.advance(60)
@@ -210,7 +208,7 @@ def test_an_image_goes_with_what_it_was_made_of(account, azure_arm, sdk):
 
 
 def attached(azure, server, name="data", size=64, id_=ID, ledger="led-1"):
-    return volumes.attach(azure, id_, Volume(name, size), {TAG_LEDGER: ledger})
+    return disks.attach(azure, id_, Volume(name, size), {TAG_LEDGER: ledger})
 
 
 def test_a_volume_is_made_where_the_machine_is_and_outlives_its_group(account, azure_arm, sdk):

@@ -10,8 +10,7 @@ from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.gcp.account import findings
 from cloudgpu.providers.gcp.account.permissions import ACTIONS
-from cloudgpu.providers.gcp.market import availability as places
-from cloudgpu.providers.gcp.market import quotas
+from cloudgpu.providers.gcp.market import availability as places, quotas
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.clouds.gcp.plain import Plain
 from tests.providers.gcp.accounts import account, calls, machine

@@ -12,8 +12,7 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp.network import firewall as access
-from cloudgpu.providers.gcp.storage import create_image as imaging
-from cloudgpu.providers.gcp.storage import volumes
+from cloudgpu.providers.gcp.storage import create_image as imaging, disks
 from cloudgpu.providers.gcp.storage.resources import joined
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.clouds.gcp.model import Key
@@ -229,7 +228,7 @@ def test_a_volume_is_made_attached_under_its_own_device_name_and_stays(gcp, clou
     assert (made.kind, made.name, made.size_gb, made.attached_to) == (Kind.VOLUME, "data", 12, id_)
     assert made.tags == {**DATA, TAG_VOLUME: "data"}
     attached = gcp.instance(id_)["disks"][-1]
-    assert (attached["deviceName"], attached["autoDelete"]) == (volumes.DEVICE, False)
+    assert (attached["deviceName"], attached["autoDelete"]) == (disks.DEVICE, False)
     with calls(gcp) as again:
         assert cloud.attach(id_, Volume("data", 12), DATA) == made
     assert not [one for one in again if one.endswith(("insert", "attachDisk"))]

@@ -1,0 +1,202 @@
+"""What `stop`, `start`, `extend` and `hold` do to a cluster: asked once, done to all its nodes, and said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import typer
+
+from cloudgpu.cli.clusters.listing import node_counts_text, nodes_text
+from cloudgpu.cli.common import Format, confirm, emit, tell
+from cloudgpu.cli.launch.running_text import running_lines, start_question, stop_question
+from cloudgpu.cli.render import dollars, price, price_briefly, rounded, steps, when, while_stopped
+from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
+from cloudgpu.control.clusters.together import worst_of
+from cloudgpu.control.inventory.listing import cluster
+from cloudgpu.control.team.authorization import others_note
+from cloudgpu.core.clusters.members import clusters
+from cloudgpu.core.model.cluster import node_name
+from cloudgpu.core.model.machine import Machine, and_billed, command_name
+from cloudgpu.core.values.times import iso
+from cloudgpu.views.clusters import cluster_value, sum_of
+from cloudgpu.views.machines import machine_value
+
+if TYPE_CHECKING:
+    from cloudgpu.cli.launch.options import StartOptions
+    from cloudgpu.control.clusters.together import ClusterResult
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.errors import CloudgpuError
+    from cloudgpu.views.documents.machines.ended import DownDocument
+    from cloudgpu.views.documents.machines.machines import ClusterDocument, ClusterMachinesDocument, MachineDocument
+
+
+def emit_all(
+    session: Session, done: ClusterResult, output: Format, text_of: Callable[[ClusterMachinesDocument], str]
+) -> None:
+    """Print what came of all nodes, as `said` where all went well; leave with the exit code of the gravest fault."""
+    value = cluster(session, done.machines, done.faults)
+    emit(output, value, partial_text(value) if done.faults else text_of(value))
+    exit_with_worst(done.faults)
+
+
+def partial_text(value: ClusterMachinesDocument) -> str:
+    """Return how the nodes stand where something failed at one of them."""
+    return f"{value['name']}: {node_counts_text(value, value['machines'])}."
+
+
+def exit_with_worst(errors: Sequence[CloudgpuError]) -> None:
+    """Say each fault; leave with the exit code of the gravest, if there is one."""
+    for error in errors:
+        tell(f"error: {error.message} {error.next or ''}".rstrip())
+    worst = worst_of(errors)
+    if worst is not None:
+        raise typer.Exit(worst.exit_code)
+
+
+def cluster_as_machine(value: ClusterDocument) -> MachineDocument:
+    """Return a cluster as a question shows a machine: of its type `4 x TYPE`."""
+    return value | {"instance_type": nodes_text(value)}
+
+
+def question_machines(session: Session, machines: Sequence[Machine]) -> list[MachineDocument]:
+    """Return what the question shows: the machines of their own, and each cluster as one."""
+    now = session.clock()
+    values = [machine_value(machine, now) for machine in machines if machine.gang is None]
+    return values + [
+        cluster_as_machine(cluster_value(nodes, [machine_value(node, now) for node in nodes]))
+        for nodes in clusters(machines)
+    ]
+
+
+def terminated_values(document: DownDocument) -> list[MachineDocument]:
+    """Return what is said to be gone: a cluster as one where none of its nodes failed, else each node."""
+    failed = {fault["value"] for fault in document["failed"]}
+    whole: dict[str, list[MachineDocument]] = {}
+    for value in document["terminated"]:
+        cluster = value["cluster"]
+        names = [node_name(cluster["name"], node) for node in range(cluster["nodes"])] if cluster else []
+        alone = cluster is None or len(names) == 1 or not failed.isdisjoint(names)
+        whole.setdefault(value["id"] if cluster is None or alone else cluster["id"], []).append(value)
+    return [_as_machine(values) for values in whole.values()]
+
+
+def _as_machine(values: Sequence[MachineDocument]) -> MachineDocument:
+    first = values[0]
+    if len(values) == 1 or first["cluster"] is None:
+        return first
+    name = f"{first['cluster']['name']} with all its {len(values)} nodes"
+    unpriced = list(dict.fromkeys(one for value in values for one in value["unpriced"]))
+    return {**first, "name": name, "spent_usd": sum_of(value["spent_usd"] for value in values), "unpriced": unpriced}
+
+
+_WHY = "asked by the user"
+
+
+def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Format) -> None:
+    """Ask, stop all nodes, and say which of them are proved not to be billed."""
+    from cloudgpu.control.clusters.power import check_stop_all, stop_all
+    from cloudgpu.control.lifecycle.termination_summary import still_running
+    from cloudgpu.control.team.authorization import others_note
+
+    whose = others_note(session, machines[0], "stop")
+    check_stop_all(machines)
+    for line in running_lines(still_running(session, machines)):
+        tell(line)
+    value = cluster(session, machines)
+    about = stop_question(cluster_as_machine(value), machines[0].stop_effect or "", whose)
+    confirm(f"Stop {value['name']}, all {len(machines)} nodes?", yes=yes, about=about)
+    emit_all(session, stop_all(session, machines, why=_WHY), output, _stopped_text)
+
+
+def _stopped_text(value: ClusterMachinesDocument) -> str:
+    name, nodes = value["name"], f"all {len(value['machines'])} nodes"
+    stays = while_stopped(value)
+    kept = f"; what stays is.\n  {stays}\n  Start it again: cloudgpu start {name}"
+    return f"{name} is {value['state']} and not billed, {nodes}" + (
+        kept if stays else f". Start it again: cloudgpu start {name}"
+    )
+
+
+def start(session: Session, machines: Sequence[Machine], options: StartOptions, *, wait: bool, output: Format) -> None:
+    """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
+    from cloudgpu.control.clusters.power import check_stop_all
+    from cloudgpu.control.clusters.start import start_all
+    from cloudgpu.control.lifecycle.start import AWAKE, new_lease
+    from cloudgpu.core.launch.plan import run_cost
+    from cloudgpu.core.values.money import ZERO, Money, usd
+    from cloudgpu.core.values.times import iso
+
+    check_stop_all(machines)
+    until = new_lease(session, machines[0], options.lease, options.renew_until)
+    if any(machine.state not in AWAKE for machine in machines):
+        lives, prices = until.expires - session.clock(), [machine.price for machine in machines if machine.price]
+        cost = sum((run_cost(Money(one.nanos_per_hour), lives) for one in prices), ZERO)
+        known = dollars(usd(cost) if len(prices) == len(machines) else None)
+        to_the_end = f"{known} for all nodes to the end of their new lease in {rounded(lives.total_seconds())}"
+        value = cluster(session, machines)
+        hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
+        about = start_question(cluster_as_machine(value), hourly, to_the_end, iso(until.expires), session.clock())
+        confirm(f"Start {value['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
+    done = start_all(session, machines, until, override=options.override, no_guard=options.no_guard, wait=wait)
+    emit_all(session, done, output, _started_text)
+
+
+def _started_text(value: ClusterMachinesDocument) -> str:
+    name = value["name"]
+    text = f"{name} is {value['state']}, all {len(value['machines'])} nodes."
+    if value["state"] != "running":
+        return f"{text} See: cloudgpu show {name} --refresh"
+    ways = [(f"exec {name} --all-nodes -- CMD", "run a command on each"), (f"ssh {name}", "a shell on its first node")]
+    return f"{text}\n{steps([*ways, (f'down {name}', 'end it')])}"
+
+
+def extend(
+    session: Session, machines: Sequence[Machine], span: timedelta, reason: str | None, *, yes: bool, output: Format
+) -> None:
+    """Ask, and move the end of the lease of all nodes."""
+    from cloudgpu.cli.launch.running_text import extend_question
+
+    name = command_name(machines[0])
+    whose = others_note(session, machines[0], "extend")
+    plan = plan_extension_of_all(session, machines, span)
+    moves = "; renew-until moves there too" if plan.moves_renew_until else ""
+    end = when(iso(plan.lease.expires), session.clock())
+    value = cluster_as_machine(cluster(session, machines))
+    about = extend_question(value, f"{end}{moves}", plan.added_cost.text(), whose)
+    confirm(f"Extend {name}, all {len(machines)} nodes?", yes=yes, about=about)
+    done = extend_all(session, plan, override=reason)
+
+    def text_of(_value: object) -> str:
+        ends = when(done.machines[0].expires, session.clock())
+        lives = "live until" if all(machine.state == "running" for machine in done.machines) else "have a lease until"
+        return f"All {len(machines)} nodes of {name} {lives} {ends}{moves}."
+
+    emit_all(session, done, output, text_of)
+
+
+def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
+    """Ask, and hold all nodes until then, or release them (None)."""
+    from cloudgpu.control.lifecycle.lease import check_hold_end, hold_caveat
+
+    name, now = command_name(machines[0]), session.clock()
+    whose = others_note(session, machines[0], "hold")
+    if until is None:
+        if any(machine.expires and machine.expires <= iso(now) for machine in machines):
+            confirm(f"Release {name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
+        released = hold_all(session, machines, None)
+        emit_all(
+            session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes."
+        )
+        return
+    check_hold_end(session, name, until)
+    loses = hold_caveat(session, machines[0], until)
+    if loses:
+        tell(loses)
+    at = when(iso(until), now)
+    billed = and_billed(machines[0], " It is billed meanwhile.")
+    confirm(f"Hold {name}, all {len(machines)} nodes, until {at}?{billed}{whose}", yes=yes)
+    held = hold_all(session, machines, until)
+    emit_all(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {at}.")
