@@ -105,11 +105,11 @@ def _from_ledger(
 
 
 def _list(session: Session, given: dict[str, object], output: Format) -> None:
-    from cloudgpu.control.advice.desktop_choice import desktops_listed
+    from cloudgpu.control.advice.desktop_choice import desktops_document
 
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
         message = f"--desktops lists all of them, and has no use for {option}."
         raise InvalidRequest(message, field=option, value=str(value), next="Run: cloudgpu compare --desktops")
-    document = desktops_listed(session)
+    document = desktops_document(session)
     emit(output, document, desktops_text(document))

@@ -9,7 +9,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Unpack
 
-from cloudgpu.control.advice.desktop_choice import FACTS, command_text, is_chosen, rates_for, requested_desktop
+from cloudgpu.control.advice.desktop_choice import (
+    DESKTOP_FIGURES,
+    command_text,
+    is_chosen,
+    rates_for,
+    requested_desktop,
+)
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.advice.desktop import Desktop, years
@@ -82,9 +88,10 @@ class Rented:
 class CompareRequest:
     """What `compare` was asked for. `changed` are the options that gave the desktop other figures than its file.
 
-    `is_chosen` is whether the user named the desktop, or gave it a price or watts: then no other is taken. `sells` is
-    False where it was typed that no sale by age counts. `work` is None where it was not said, `currency` for dollars,
-    `rented` where the ledger is to be compared. `typed` are the desktop's figures as they were given.
+    `is_chosen` is whether the user named the desktop, or gave it a price or watts: then no other is taken.
+    `counts_resale` is False where it was typed that no sale by age counts. `work` is None where it was not said,
+    `currency` for dollars, `rented` where the ledger is to be compared. `typed` are the desktop's figures as they were
+    given.
     """
 
     desktop: Desktop
@@ -97,7 +104,7 @@ class CompareRequest:
     until: datetime | None = None
     rented: Rented | None = None
     is_chosen: bool = False
-    sells: bool = True
+    counts_resale: bool = True
     typed: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -124,8 +131,8 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
         if _is_calculator(options)
         else None,
         is_chosen=is_chosen(session, options),
-        sells=options.get("depreciation") is None,
-        typed={name: options[name] for name in FACTS if options.get(name) is not None},  # type: ignore[literal-required]
+        counts_resale=options.get("depreciation") is None,
+        typed={name: options[name] for name in DESKTOP_FIGURES if options.get(name) is not None},  # type: ignore[literal-required]
     )
 
 

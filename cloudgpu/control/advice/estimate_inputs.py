@@ -162,7 +162,7 @@ def past_run(session: Session, name: str) -> PastMachine:
     Raises InstanceNotFound for an unknown name, InvalidRequest where it had no GPU that the catalogue knows, or was
     never in use.
     """
-    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
+    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
     meant = find_any([row for row in machines if not row.is_named_resource], name, session.clock(), ended=True)
     machine = one_of(meant, name, "a past run")
     spec, accelerator = _gpu_of(machine)

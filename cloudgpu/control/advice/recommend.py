@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu import catalog
 from cloudgpu.config.desktops.workloads import shipped_rules
-from cloudgpu.control.advice.desktop_choice import DEFAULT, desktop_named, rates_for
+from cloudgpu.control.advice.desktop_choice import DEFAULT_DESKTOP, desktop_named, rates_for
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
@@ -40,7 +40,7 @@ def recommendation_document(session: Session, work: str | None, **given: Unpack[
     currency = parse_currency(session.settings, now, given)
     rates = rates_for(session, currency, f"recommend {work or ''}".rstrip(), given)
     request = parse_recommend(rules, work, rates, **given)
-    base = BUILT if session.settings.desktop == DEFAULT else None
+    base = BUILT if session.settings.desktop == DEFAULT_DESKTOP else None
     return recommendation(answer(rules, request, desktop_named(session, base, currency), now), now, currency)
 
 

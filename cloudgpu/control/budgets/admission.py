@@ -137,10 +137,10 @@ def evaluate_budgets(
         return AdmissionRequest(subject, (), frozenset(), counted_prices(session), now)
 
     def ended(since: datetime | None) -> Billed:
-        return view.billed("" if since is None else iso(since))
+        return view.billed_costs("" if since is None else iso(since))
 
     def unpriced(_since: datetime | None) -> Billed:
-        return view.uses(unpriced=True)
+        return view.ended_usages(unpriced=True)
 
     machines = [*view.exposures(), *reserved(session, view, subject)]
     prices = counted_prices(session)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
 from cloudgpu.control.budgets.admission import sync_before_admission
-from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
+from cloudgpu.control.budgets.store import budget_states, remove_budget, set_budget, the_budgets
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines
@@ -160,7 +160,7 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
     payers_only(session, "Setting a budget")
     budget = budget_of_options(session, options)
     before = set_budget(session, budget, anew=anew)
-    (state,) = standings(session, [budget])
+    (state,) = budget_states(session, [budget])
     return {
         "budget": status_value(state, EVERY),
         "replaced": None if before is None else budget_value(before),
@@ -202,7 +202,9 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 
 def list_budgets(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
-    return {"budgets": [status_value(standing, EVERY) for standing in standings(session, the_budgets(session, None))]}
+    return {
+        "budgets": [status_value(standing, EVERY) for standing in budget_states(session, the_budgets(session, None))]
+    }
 
 
 def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
@@ -236,7 +238,7 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJud
 
     found = the_budgets(session, name)
     sync_before_admission(session, {}, lambda budget: budget in found)
-    now, judged = session.clock(), standings(session, found)
+    now, judged = session.clock(), budget_states(session, found)
     news = list(budget_findings(session, judged))
     delivery = deliver(session, news).value() if name is None else None
     if name is not None:

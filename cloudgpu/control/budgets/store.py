@@ -167,7 +167,7 @@ def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRe
     return unknown_word(f"No budget is called {name!r}", name, known, field="NAME", next="Run: cloudgpu budget ls")
 
 
-def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]:
+def budget_states(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]:
     """Return how each of these budgets stands, by the ledger as it is. Asks nobody."""
     wanted, now = tuple(of), session.clock()
     if not wanted:
@@ -175,8 +175,8 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
     begin = earliest_relevant([one for one in wanted if one.span.kind != "total"] or wanted, now)
 
     def look(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
-        ended = [] if begin is None else view.billed(iso(begin))
-        unpriced = list(view.uses(unpriced=True)) if any(one.span.kind == "total" for one in wanted) else []
+        ended = [] if begin is None else view.billed_costs(iso(begin))
+        unpriced = list(view.ended_usages(unpriced=True)) if any(one.span.kind == "total" for one in wanted) else []
         return [*view.exposures(), *reserved(session, view)], ended, unpriced
 
     machines, ended, unpriced = session.ledger.read(look)
@@ -241,7 +241,7 @@ def _reserved(session: Session, view: View, key: str) -> Iterator[Exposure]:
 def _may_be_any(view: View) -> bool:
     """Say whether a job with a deadline may not be over; most admissions read no more of jobs than this."""
     wanted, over = set[str](), set[str]()
-    for line in view.said(("job_requested", "job_ended", "job_closed")):
+    for line in view.summaries(("job_requested", "job_ended", "job_closed")):
         if line.kind != "job_requested":
             over.add(line.body["job"])
         elif line.body["spec"].get("deadline") is not None:

@@ -41,7 +41,7 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
     guests = [since for one in asked if (since := guest_since(one)) is not None]
 
     def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
-        return view.billable_machines(), list(view.uses(iso(min(guests)))) if guests else ()
+        return view.billable_machines(), list(view.ended_usages(iso(min(guests)))) if guests else ()
 
     machines, ended = session.ledger.read(read)
     known = all_jobs(session) if jobs is None else jobs

@@ -70,7 +70,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     """
     now = session.clock()
     # Read once, though an export may be long: what ends meanwhile would be in both, or in none.
-    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses())))
+    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
     index = ResourceIndex(session.ledger.id, machines, ended)
     with _opened(file) as lines:
         read = _read(records(lines, str(file)), index, provider, _rates(session))

@@ -15,7 +15,7 @@ from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import PeriodCosts as Known
 from cloudgpu.control.advice.compare import compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
-from cloudgpu.control.cost.cost import budgets_left, to_come
+from cloudgpu.control.cost.cost import budgets_left, cost_to_come
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
@@ -146,7 +146,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
         "prepaid": credits_value(read_last_run(session.ledger).credits, read.rows, now),
-        **to_come(read.rows, by_machine.total, period, now),
+        **cost_to_come(read.rows, by_machine.total, period, now),
         "jobs": _jobs(session, read, period, now),
         "machines": ran.first,
         "machines_left_out": ran.left_out,
@@ -185,7 +185,7 @@ def _looking_for_no_garbage() -> Iterator[None]:
 def _read(session: Session, period: CostQuery) -> ReportInputs:
     since = "" if period.since is None else iso(period.since)
     machines, ended, lines = session.ledger.read(
-        lambda view: (view.billable_machines(), list(view.uses(since)), view.said(KINDS))
+        lambda view: (view.billable_machines(), list(view.ended_usages(since)), view.summaries(KINDS))
     )
     hours = utilization_of(session, machines, ended, period.since, period.until)
     return ReportInputs(with_tariffs(session, machines), ended, lines, hours)
@@ -206,15 +206,15 @@ def _about(session: Session, read: ReportInputs, by_machine: Costs) -> ReportBas
 
 
 def _machines(
-    read: ReportInputs, by_machine: Costs, laid: Iterable[TimedUsage], period: CostQuery
+    read: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_full_names(list(read.rows), By.PROJECT)
     machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
     runs: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
-    for usage in laid:
+    for usage in usages:
         if usage.resource == Resource.INSTANCE and usage.subject in runs:
-            runs[usage.subject].append(usage.course)
+            runs[usage.subject].append(usage.timeline)
     since = 0 if period.since is None else to_us(period.since)
     until = FOREVER if period.until is None else to_us(period.until)
     found = []

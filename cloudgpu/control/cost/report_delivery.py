@@ -127,7 +127,9 @@ def _has_spending(session: Session, month: Period) -> bool:
     """Say whether anything was billed in this month, also where no price is known of it."""
     from cloudgpu.core.billing.daily import daily
 
-    rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(iso(month.begin)))))
+    rows, ended = session.ledger.read(
+        lambda view: (view.billable_machines(), list(view.ended_usages(iso(month.begin))))
+    )
     zone = zone_of(session.settings.tz)
     found = daily(rows, ended, session.clock(), zone, since=month.begin, until=month.end)
     return bool(found.days or found.without_price)

@@ -67,7 +67,7 @@ class PeriodRequest:
 class CostRequest:
     """What `cost` was asked for: the groups and period, the name of the zone, and the currency (None: dollars)."""
 
-    asked: CostQuery
+    query: CostQuery
     tz: str
     currency: Currency | None = None
 

@@ -171,13 +171,13 @@ def _is_age(what: str, value: Any) -> bool:
 
 def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
     """Return what budgets do with them; none where a budget cannot be read, which other verbs say."""
-    from cloudgpu.control.budgets.store import budgets, standings
+    from cloudgpu.control.budgets.store import budget_states, budgets
     from cloudgpu.core.budgets.enforcement import budget_stops
 
     with suppress(CloudgpuError):
         every = budgets(session)
         return (
-            budget_stops(standings(session, every), machines, warned_by_budget(machines), session.clock())
+            budget_stops(budget_states(session, every), machines, warned_by_budget(machines), session.clock())
             if every
             else []
         )

@@ -228,7 +228,7 @@ def _urgent(one: Decision, owner: str) -> Finding:
 
 
 def deliver_all(
-    session: Session, found: ReaperRun, standings: Sequence[BudgetState], machines: Sequence[Machine]
+    session: Session, found: ReaperRun, budget_states: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the run was made; return what was not taken.
 
@@ -238,7 +238,7 @@ def deliver_all(
     credit_findings = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
     news = [
         *credit_findings,
-        *budget_findings(session, standings),
+        *budget_findings(session, budget_states),
         *warning_findings(machines),
         *_decision_findings(session, found, machines),
     ]

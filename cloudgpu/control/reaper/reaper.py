@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cloudgpu.config.policies.chosen import refuse_broken, unresolved
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.credit import read_credits
-from cloudgpu.control.budgets.store import pass_budgets, standings
+from cloudgpu.control.budgets.store import budget_states, pass_budgets
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
 from cloudgpu.control.outage.outage import going_on, ledger_remedy
@@ -157,7 +157,7 @@ class _Judged:
     held: Mapping[str, ChosenPolicy]
     seen: list[MachineView]
     reports: Mapping[str, Report]
-    standings: tuple[BudgetState, ...]
+    budgets: tuple[BudgetState, ...]
     judge: Judge
     decisions: list[Decision]
     clashes: tuple[str, ...]  # budgets that stand in a file, too
@@ -200,7 +200,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> ReaperRu
     found = replace(found, credits=tuple(read_credits(session, found.queried)))
     if request.cron:  # one by hand says nothing of the next
         session.own_run = own_run(session, request.interval, found.queried, (*found.unanswered, *found.not_queried))
-    refused = deliver_all(session, found, judged.standings, machines)
+    refused = deliver_all(session, found, judged.budgets, machines)
     found = replace(found, undelivered=refused, duration=session.clock() - begun)
     record_run(session, found, cron=request.cron, sweep=request.sweep)
     if request.sweep:
@@ -279,7 +279,7 @@ def _judged(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
     refuse_broken(held)  # those of machines, too, that were found just now
     seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not request.dry_run)
     counted, clashes = pass_budgets(session)
-    standing = standings(session, counted)
+    standing = budget_states(session, counted)
     over = stops_of(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
     def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:

@@ -21,7 +21,7 @@ from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.providers.attached_costs import rate_of_resource
 
-_LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
+_LASTING = "size_gb stored_as ready attached_to nanos per why_maybe_less".split()
 
 
 def is_ours(resource: ProviderResource, ledger: str) -> bool:

@@ -167,14 +167,14 @@ def _attached_cost(one: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fra
         return None
     rule = rule_of(buy.offer.type.provider, str(buy.offer.listed.market), rate.resource)
     running = _billed(rule, span)
-    whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), taken=False))
+    whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
     kept = max(whole, span.disk_us)
     time = {PaidWhen.KEPT: kept, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), kept - running)}[one.when]
     return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)
 
 
 def _billed(rule: Rule, span: PricedTime) -> Fraction:
-    return sum((often * rule.longest(run, taken=False) for run, often in span.runs), Fraction(0))
+    return sum((often * rule.longest(run, interrupted=False) for run, often in span.runs), Fraction(0))
 
 
 def _times(number: int, nanos: Fraction) -> Money:

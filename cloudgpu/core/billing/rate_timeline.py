@@ -1,7 +1,7 @@
-"""What is paid, and will be, as rate intervals: so much per microsecond from one moment to another. They add up fast.
+"""Costs as rate intervals: so much per microsecond from one moment to another. They add up fast.
 
 An interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`PER_NANO`) in each of
-them. What uses cost at most, by the rules of their providers, is the sum of their rate intervals.
+them. The maximal cost of usages, by the rules of their providers, is the sum of their rate intervals.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
 
 
 def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
-    """Return what a usage costs at most up to `now`, as `billing.max_cost_intervals` does, much faster."""
-    if not is_plain(usage) or usage.maybe_since:
+    """Return the maximal cost of a usage up to `now`, as `charges.max_cost_intervals` does, but faster."""
+    if not has_one_price(usage) or usage.maybe_since:
         return max_cost_intervals(usage, now)
-    return rate_intervals(*_plain(usage, now))
+    return rate_intervals(*_billed_span(usage, now))
 
 
 def ended_intervals(usage: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return until when an ended usage may be billed, a ledger time, and its rate intervals; None without a price."""
-    if not is_plain(usage) or usage.maybe_since:
+    if not has_one_price(usage) or usage.maybe_since:
         return max_cost_to_the_end(usage)
-    found = _plain(usage, 0)
-    return iso(moment_of(found[1])), rate_intervals(*found)
+    billed = _billed_span(usage, 0)
+    return iso(moment_of(billed[1])), rate_intervals(*billed)
 
 
-def _plain(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
-    """Return from when to when a plain use is billed up to `now`, its price, what that is for, and the rule."""
+def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
+    """Return the billed begin and end of a usage at one price, that price, its unit of time, and the rule."""
     rule = rule_of(usage.provider, usage.market, usage.resource, usage.licence)
     begin, nanos = parse_us(usage.begin), usage.quantity * usage.segments[0].nanos
     run = (now if usage.end is None else parse_us(usage.end)) - begin
-    return begin, begin + rule.longest(max(0, run), taken=False), nanos, usage.per, rule
+    return begin, begin + rule.longest(max(0, run), interrupted=False), nanos, usage.per, rule
 
 
-def is_plain(usage: Usage) -> bool:
-    """Say whether a usage is billed at one price, as long as its rule says, from its begin to its end."""
+def has_one_price(usage: Usage) -> bool:
+    """Say whether a usage is billed at one known price from its begin to its end, as long as its rule says."""
     plain = len(usage.segments) == 1 and not usage.reason and not usage.maybe_until and not usage.continues
     return plain and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")
 
 
 def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[RateInterval]:
-    """Return what `nanos` an hour, or a month, cost from `begin` to `end`; a month is read as what costs more."""
+    """Return the intervals of `nanos` per hour or month from `begin` to `end`; the shortest month that may count."""
     if begin >= end:
         return []
     if per == "hour":
@@ -109,7 +109,7 @@ def worst_window(intervals: Iterable[RateInterval], length: int, begin: int, end
     return (end, held) if held > best[1] else best
 
 
-def window_full(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
+def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
     """Return how many microseconds after `begin` a window of `length` holds `limit`, if `rate` comes in from then on.
 
     What was paid before leaves the window in its turn. None: it never holds as much.

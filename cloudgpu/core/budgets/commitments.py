@@ -171,7 +171,7 @@ def _of_kept(subject: Budgeted, entry: Retained, prices: Prices) -> Commitment:
 def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Counted:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
-    if nanos is not None and not entry.why_at_most:
+    if nanos is not None and not entry.why_maybe_less:
         return Counted(nanos, entry.per or "month", "")
     found = prices.beside(subject.provider, region, entry.stored_as or "", resource)
     if nanos is not None and not found.why:

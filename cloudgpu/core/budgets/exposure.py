@@ -12,7 +12,14 @@ from functools import cache
 from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.granularity import parse_us, price_pieces
-from cloudgpu.core.billing.rate_timeline import PER_NANO_HOUR, RateInterval, in_months, is_plain, moment_of, rule_of
+from cloudgpu.core.billing.rate_timeline import (
+    PER_NANO_HOUR,
+    RateInterval,
+    has_one_price,
+    in_months,
+    moment_of,
+    rule_of,
+)
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine
@@ -245,14 +252,14 @@ def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, at any time."""
     whose = usage.provider, usage.market, usage.resource, usage.licence
     (unit, at_most), begin = _terms(*whose, usage.per), parse_us(usage.begin)
-    if is_plain(usage) and not usage.maybe_since:
+    if has_one_price(usage) and not usage.maybe_since:
         nanos = usage.quantity * usage.segments[0].nanos
         return begin, tuple((begin, *one) for one in at_most), [(nanos, begin, None, unit)]
     rule, first = rule_of(*whose), begin
     lengths = [(begin, *one) for one in at_most]
     if usage.continues:
         origin = parse_us(usage.continues or "")
-        first = origin + rule.length(begin - origin, taken=False)
+        first = origin + rule.length(begin - origin, interrupted=False)
         lengths = [(origin, *one) for one in at_most]
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))

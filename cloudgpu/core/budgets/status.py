@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import PER_NANO, money, to_us
-from cloudgpu.core.billing.rate_timeline import window_full
+from cloudgpu.core.billing.rate_timeline import time_until_full
 from cloudgpu.core.budgets.admission import BudgetSums, current_period, shares
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money
@@ -93,7 +93,7 @@ def _to_come(sums: BudgetSums, period: Period | None, now: int) -> int:
 def _window_full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
     """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
     window, limit = sums.budget.span.window // timedelta(microseconds=1), sums.budget.limit.nanos * PER_NANO
-    lasts = window_full(sums.spent_intervals(), burn // HOUR, window, now, limit)
+    lasts = time_until_full(sums.spent_intervals(), burn // HOUR, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)
 
 
@@ -109,9 +109,9 @@ def _empty_in(room: int, burn: int, period: Period | None, now: datetime) -> tim
     return lasts if period is None or lasts < period.end - now else None
 
 
-def findings(standings: Iterable[BudgetState]) -> Iterator[Finding]:
+def findings(budget_states: Iterable[BudgetState]) -> Iterator[Finding]:
     """Yield each threshold that was reached, and each forecast; of budgets that notify alone."""
-    for state in standings:
+    for state in budget_states:
         if Action.NOTIFY not in state.budget.actions:
             continue
         for percent in state.budget.thresholds:

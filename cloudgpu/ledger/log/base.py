@@ -82,7 +82,7 @@ class View(Protocol):
         """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
         ...
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
+    def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
 
         `unpriced`: only what has no price. What is billed still stands in the rows. A usage is
@@ -94,11 +94,11 @@ class View(Protocol):
         """Return what budgets count of all `billable_machines`, or its row where they evaluate that; oldest first."""
         ...
 
-    def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
+    def billed_costs(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
         """Return `uses`, as rate intervals of what each has cost at most; those without a price as they are."""
         ...
 
-    def said(self, kinds: Collection[str]) -> list[EventSummary]:
+    def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says, by seq; `dedupe` is left empty."""
         ...
 

@@ -164,7 +164,7 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
     return [Exposure(*one) if isinstance(one, list) else Machine.of(one) for one in found]
 
 
-def billed(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
+def billed_costs(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
     """Return what has ended after `since`, each with its subject: as rate intervals, or without a price as a usage."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")

@@ -121,7 +121,7 @@ def _attached_price(estimate: AttachedCostEstimate, display: DisplayOptions) -> 
         "paid": str(estimate.when),
         "usd": None if rate.price is None else usd(rate.price),
         "low_usd": None if rate.low is None else usd(rate.low),
-        "at_most": rate.why_at_most or None,
+        "at_most": rate.why_maybe_less or None,
         "source": rate.source,
         "as_of": None if rate.as_of is None else iso(rate.as_of),
         "basis": None if rate.basis is None else str(rate.basis),

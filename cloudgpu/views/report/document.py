@@ -263,13 +263,13 @@ def spot_value(summaries: Iterable[MachineSummary]) -> SpotSavings:
 
     A machine is one of these that was launched so last, or that cost anything else than on demand.
     """
-    spot = [one for one in summaries if one.machine.market == "spot" or one.tally.list_cost != one.tally.compared]
-    on_demand, compared = sum(one.tally.list_cost for one in spot), sum(one.tally.compared for one in spot)
+    spot = [one for one in summaries if one.machine.market == "spot" or one.tally.list_cost != one.tally.compared_cost]
+    on_demand, compared = sum(one.tally.list_cost for one in spot), sum(one.tally.compared_cost for one in spot)
     known = on_demand > 0 or compared > 0
     return {
         "usd": usd(money(on_demand - compared)) if known else None,
         "on_demand_usd": usd(money(on_demand)) if known else None,
-        "without_on_demand": sum(one.tally.uncompared for one in spot),
+        "without_on_demand": sum(one.tally.uncompared_runs for one in spot),
         "machines": len(spot),
     }
 

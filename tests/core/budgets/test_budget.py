@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.rate_timeline import intervals_cost, window_full
+from cloudgpu.core.billing.rate_timeline import intervals_cost, time_until_full
 from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, PaidIn, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
@@ -156,7 +156,7 @@ def test_when_a_window_is_full_agrees_with_looking_at_every_moment(runs, rate, l
     found, now = [(begin, min(30, begin + lasts), each) for begin, lasts, each in runs], 30
     goes_on = [*found, (now, 99, rate)]
     full = [after for after in range(length + 1) if intervals_cost(goes_on, now + after - length, now + after) >= limit]
-    assert window_full(found, rate, length, now, limit) == (full[0] if full else None)
+    assert time_until_full(found, rate, length, now, limit) == (full[0] if full else None)
 
 
 def test_a_forecast_takes_todays_spot_price_and_an_admission_never_does():

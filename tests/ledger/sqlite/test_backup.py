@@ -40,7 +40,7 @@ def directory(file: Path) -> None:
 
 def everything(ledger: Ledger) -> tuple[object, ...]:
     machines = ledger.machines(), ledger.billable_machines()
-    return list(ledger.events()), *machines, list(ledger.uses()), ledger.head(), ledger.id
+    return list(ledger.events()), *machines, list(ledger.ended_usages()), ledger.head(), ledger.id
 
 
 def test_a_backup_is_one_private_file_and_a_ledger_by_itself(store: Store, file: Path, tmp_path: Path) -> None:
