@@ -20,7 +20,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "ledger_team": ("SELECT",),
     "line": ("SELECT", "INSERT"),
     "machine": ("SELECT", "INSERT", "UPDATE", "DELETE"),
-    "used": ("SELECT", "INSERT", "DELETE"),
+    "ended_usage": ("SELECT", "INSERT", "DELETE"),
 }
 ADMINISTRATOR = "the administrator of the database server"
 _LONGEST = 63  # bytes: what PostgreSQL keeps of a name

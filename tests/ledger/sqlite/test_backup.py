@@ -236,7 +236,7 @@ def test_a_backup_of_an_older_schema_is_brought_up_to_date_and_left_as_it_is(sto
     ledger.append(LIFE)
     back_up(ledger, file)
     with sqlite3.connect(file) as raw:
-        raw.execute("DROP TABLE used")
+        raw.execute("DROP TABLE ended_usage")
         raw.execute("PRAGMA user_version = 3")
     raw.close()
     old = file.read_bytes()
