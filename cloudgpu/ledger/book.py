@@ -129,7 +129,7 @@ class Book(Reader):
         return aside
 
     @contextmanager
-    def looked_at(self) -> Iterator[Connection]:
+    def read_connection(self) -> Iterator[Connection]:
         """Give the lines as they stand now, whoever appends meanwhile. Raises LedgerUnavailable for none."""
         with self._own, self._store.translated():
             connection = self._reader(missing_ok=False)
@@ -166,7 +166,7 @@ class Book(Reader):
                 held.let_go()
                 self._parsed.forget()
         if not filled:  # another client has made it meanwhile
-            raise faults.vanished(self.location)
+            raise faults.vanished_error(self.location)
         return filled[0]
 
     @contextmanager
@@ -251,7 +251,7 @@ class Book(Reader):
 
         with self._own:
             if self._store.is_writing or self._is_looking:
-                raise faults.nested(self.location)
+                raise faults.nested_append_error(self.location)
             with self._store.translated():
                 self._store.reader()  # the place is judged before a file is made
                 held = self._hold_head()
@@ -277,7 +277,7 @@ class Book(Reader):
             connection = self._store.begin()
         if connection is None:
             self._miss(record)
-            raise faults.vanished(self.location)
+            raise faults.vanished_error(self.location)
         return connection
 
     def _make(self, record: Record, *, anew: bool) -> None:

@@ -65,7 +65,7 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
         closing: list[Callable[[str, str], None]] = []
 
         def poured(there: Connection, unmark: Callable[[], None]) -> Draft:
-            with source.looked_at() as here:
+            with source.read_connection() as here:
                 _check_same(here, there, target.location)
                 if marks.end_and_mark(there)[1] is not None:
                     unmark()
@@ -94,7 +94,7 @@ def follow(places: Places) -> None:
         raise _never_seen(source.location, target.location)
     if target.head()[0] == 0:  # nothing is made there by looking
         raise _not_there(source.location, target.location)
-    with target.looked_at() as there:
+    with target.read_connection() as there:
         mark = _proved(there, record, places)
     if not places.is_one:
         source.retire(record.ledger, mark)

@@ -93,12 +93,12 @@ class Connection:
         Raises Unreachable when the connection is lost or the command takes longer, or prints more (its channel
         is then closed).
         """
-        from cloudgpu.access.ssh.streams import converse
+        from cloudgpu.access.ssh.streams import exchange
 
         stdout, stderr = _Bounded(self._overlong, max_bytes), _Bounded(None, max_bytes)
         with self.session(timeout) as channel, self._deadline(channel, timeout) as passed, self.explain_errors():
             channel.exec_command(command)
-            status = converse(channel, BytesIO(input), stdout, stderr)
+            status = exchange(channel, BytesIO(input), stdout, stderr)
         if status is None:
             raise self._timed_out(timeout) if passed.is_set() else self.lost()
         return Completed(status, stdout.getvalue(), stderr.getvalue())

@@ -40,7 +40,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
 
     Raises as `plan_extension` does where no node can be asked.
     """
-    outcomes = each(session, machines, partial(_planned, by=by))
+    outcomes = each(session, machines, partial(_plan, by=by))
     plans, faults = [one for one in outcomes if not isinstance(one, CloudgpuError)], faults_in(outcomes)
     if not plans:
         worst = worst_of(faults)
@@ -55,7 +55,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
     )
 
 
-def _planned(session: Session, machine: Machine, *, by: timedelta) -> single.Extension:
+def _plan(session: Session, machine: Machine, *, by: timedelta) -> single.Extension:
     return single.plan_extension(session, machine, by)
 
 
@@ -83,7 +83,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
         if latest:
             lease = _latest([single.not_earlier(extension.lease, one) for one in latest])
             single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
-            outcomes += each(session, latest, partial(_put, lease=lease))
+            outcomes += each(session, latest, partial(_set_lease, lease=lease))
     return ClusterResult(reload_machines(session, machines), (*extension.faults, *faults_in(outcomes)))
 
 
@@ -93,7 +93,7 @@ def _extendable(session: Session, machine: Machine) -> Machine:
     return machine
 
 
-def _put(session: Session, machine: Machine, *, lease: Lease) -> Machine:
+def _set_lease(session: Session, machine: Machine, *, lease: Lease) -> Machine:
     return single.put_lease(session, machine, lease, "extend")
 
 
@@ -105,9 +105,9 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
     single.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):
-        outcomes = each(session, machines, partial(_held, until=until))
+        outcomes = each(session, machines, partial(_set_hold, until=until))
     return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
 
 
-def _held(session: Session, machine: Machine, *, until: datetime | None) -> Machine:
+def _set_hold(session: Session, machine: Machine, *, until: datetime | None) -> Machine:
     return single.set_hold_locked(session, machine, until)

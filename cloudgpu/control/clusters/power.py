@@ -67,14 +67,14 @@ def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[
         session.ledger.append([stop_line(session, machine, why) for machine in running])
         requested = frozenset(machine.id for machine in running)
 
-    def stopped(own: Session, machine: Machine) -> Machine:
-        return _stopped(own, machine, why=why, is_requested=machine.id in requested)
+    def stop_node(own: Session, machine: Machine) -> Machine:
+        return _stop_node(own, machine, why=why, is_requested=machine.id in requested)
 
-    act = with_or_without_ledger(stopped, lambda one: f"{one.name} is {one.state} and not billed")
+    act = with_or_without_ledger(stop_node, lambda one: f"{one.name} is {one.state} and not billed")
     return workers_first(session, machines, act)
 
 
-def _stopped(session: Session, machine: Machine, *, why: str, is_requested: bool) -> Machine:
+def _stop_node(session: Session, machine: Machine, *, why: str, is_requested: bool) -> Machine:
     try:
         return stop_locked(session, machine, why=why, is_requested=is_requested)
     except InstanceNotFound as gone:

@@ -14,15 +14,15 @@ from cloudgpu.control.lifecycle.start import (
     AWAKE,
     admit_start,
     check_start,
-    may_start,
+    may_start_text,
     refresh_to_start,
     start_locked,
-    stops_taken_back,
+    withdraw_stops_events,
 )
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import Machine, and_billed, command_name
+from cloudgpu.core.model.machine import Machine, billed_text, command_name
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.underway import changing
 
@@ -59,27 +59,27 @@ def start_all(
     name = command_name(machines[0])
     check_start(session, machines, override)
     check_stop_all(machines)
-    with changing(may_start(machines[0], name)):
+    with changing(may_start_text(machines[0], name)):
         with lock_machine(session, machines[0]):
             rows = _living_nodes(session, machines)
             asleep = [machine for machine in rows if machine.state not in AWAKE]
             awake = [machine for machine in rows if machine.state in AWAKE]
             if asleep:
                 admit_start(session, asleep, lease, override, no_guard=no_guard, awake=awake)
-                _refused_whole(session, rows, asleep, each(session, asleep, partial(_started, lease=lease)))
+                _stop_started_and_raise(session, rows, asleep, each(session, asleep, partial(_start_node, lease=lease)))
             else:
-                session.ledger.append(stops_taken_back(session, awake))
+                session.ledger.append(withdraw_stops_events(session, awake))
                 session.report(f"{name} runs already; extend makes its lease longer")
         if not wait:
             return ClusterResult(reload_machines(session, rows))
         outcomes = each(session, reload_machines(session, rows), wait_until_ready)
         with lock_machine(session, machines[0]):
-            _ended_meanwhile(session, rows, asleep, outcomes)
-        faults = faults_in(outcomes) or _engine_again(session, reload_machines(session, rows))
+            _check_still_running(session, rows, asleep, outcomes)
+        faults = faults_in(outcomes) or _set_up_engine(session, reload_machines(session, rows))
     return ClusterResult(reload_machines(session, rows), faults)
 
 
-def _engine_again(session: Session, machines: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
+def _set_up_engine(session: Session, machines: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
     """Set the engine up on nodes that run again: their addresses may be other ones. Return what kept it from that."""
     if engine_of_machine(machines[0]) != "slurm":
         return ()
@@ -87,14 +87,14 @@ def _engine_again(session: Session, machines: Sequence[Machine]) -> tuple[Cloudg
         set_up(session, machines)
     except CloudgpuError as error:
         error.message += (
-            f" {command_name(machines[0])} runs{and_billed(machines[0], ' and is billed')}, without its queue."
+            f" {command_name(machines[0])} runs{billed_text(machines[0], ' and is billed')}, without its queue."
         )
         error.next = error.next or f"Run: cloudgpu start {command_name(machines[0])}"
         return (error,)
     return ()
 
 
-def _started(session: Session, machine: Machine, *, lease: Lease) -> Machine:
+def _start_node(session: Session, machine: Machine, *, lease: Lease) -> Machine:
     return start_locked(session, machine, lease)
 
 
@@ -120,7 +120,7 @@ def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine
     return rows
 
 
-def _refused_whole(
+def _stop_started_and_raise(
     session: Session,
     machines: Sequence[Machine],
     asleep: Sequence[Machine],
@@ -139,7 +139,7 @@ def _refused_whole(
     before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
     worst = worst_of(unproved)
     if worst is not None:
-        billed = and_billed(machines[0], " and be billed")
+        billed = billed_text(machines[0], " and be billed")
         worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{before}"
         worst.next = f"Run: cloudgpu stop {name}"
         raise worst
@@ -148,7 +148,7 @@ def _refused_whole(
     raise first
 
 
-def _ended_meanwhile(
+def _check_still_running(
     session: Session,
     machines: Sequence[Machine],
     asleep: Sequence[Machine],
@@ -162,4 +162,4 @@ def _ended_meanwhile(
         if isinstance(one, CloudgpuError) and machine.id in started and machine.state not in AWAKE
     ]
     if over:
-        _refused_whole(session, machines, asleep, over)
+        _stop_started_and_raise(session, machines, asleep, over)

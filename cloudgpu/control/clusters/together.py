@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from cloudgpu.control.outage.outage import going_on, unrecorded, without_ledger
+from cloudgpu.control.outage.outage import continue_without_ledger, unrecorded_error, without_ledger
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.members import node_number
-from cloudgpu.core.model.machine import Machine, command_name, may_go_on
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.errors import CloudgpuError, StopUnproved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
@@ -59,7 +59,7 @@ def _act_or_error(session: Session, machine: Machine, act: Act[T]) -> T | Cloudg
         return error
     except Exception as bug:  # noqa: BLE001  (the other nodes have to be ended all the same)
         return StopUnproved(
-            f"{machine.name} {may_go_on(machine)}: it failed there ({type(bug).__name__}: {bug}).",
+            f"{machine.name} {may_run_text(machine)}: it failed there ({type(bug).__name__}: {bug}).",
             field="name",
             value=machine.name,
             next=f"Run: cloudgpu down {command_name(machine)}, and report this.",
@@ -95,10 +95,10 @@ def all_without_ledger(
     except LedgerAway as error:
         if session.ledger_away:
             raise
-        with going_on(session, error, machines) as aside:
+        with continue_without_ledger(session, error, machines) as aside:
             session.report(f"{command_name(machines[0])}: {error.message} Continuing without it")
             outcomes = act()
-            return outcomes if aside.offer() else [*outcomes, unrecorded(done, aside)]
+            return outcomes if aside.offer() else [*outcomes, unrecorded_error(done, aside)]
 
 
 def faults_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...]:

@@ -94,7 +94,7 @@ def list_machines(
     shown = [machine for machine in (machines if ended else present(machines)) if not mine or is_mine(session, machine)]
     reached = last_synced_at(session, machines)
     asked = queried_accounts_value(look.asked, look.closed) if look else queried_accounts_value()
-    values = valued(session, shown, look.gpus_now if look else {}, reached=reached)
+    values = machine_documents(session, shown, look.gpus_now if look else {}, reached=reached)
     return {
         "machines": values,
         "clusters": _clusters(shown, values, queues or {}) if any(machine.gang for machine in shown) else [],
@@ -136,11 +136,11 @@ def cluster(
     """Return one cluster with its machines: the answer of `stop`, `start`, `extend` and `hold`."""
     from cloudgpu.views.clusters import cluster_value
 
-    values = valued(session, list(machines))
+    values = machine_documents(session, list(machines))
     return {**cluster_value(machines, values), "machines": values, "failed": [fault.as_dict() for fault in faults]}
 
 
-def valued(
+def machine_documents(
     session: Session,
     machines: list[Machine],
     gpus_now: Mapping[str, Sequence[str]] | None = None,
@@ -171,7 +171,7 @@ def valued(
 
 def machine(session: Session, machine: Machine) -> MachineDocument:
     """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
-    (value,) = valued(session, [machine])
+    (value,) = machine_documents(session, [machine])
     return value
 
 

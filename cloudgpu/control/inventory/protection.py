@@ -29,7 +29,7 @@ def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> End
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """
     machine = session.ledger.append_to(machine, [_line(session, machine, "terminate", refusal)])
-    outcome, lifts = _stopped(session, machine, refusal)
+    outcome, lifts = _stop_and_wait(session, machine, refusal)
     refusal.message = f"{machine.name} was not ended: {refusal.message} {outcome}"
     ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
     way = f"Run: {' && '.join(ways)}" if ways else (refusal.next or "").rstrip(".")
@@ -62,7 +62,7 @@ def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRe
     return refusal
 
 
-def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[str, str]:
+def _stop_and_wait(session: Session, machine: Machine, refusal: EndRefused) -> tuple[str, str]:
     """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
     provider = session.provider_of(machine)
     if machine.state in ("stopped", "deallocated") and not machine.billed:

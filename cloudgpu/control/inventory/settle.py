@@ -144,10 +144,10 @@ def send(
     name = attempt.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with changing(left):
-        return _sent(session, provider, attempt, deadline, closed_by)
+        return _send(session, provider, attempt, deadline, closed_by)
 
 
-def _sent(
+def _send(
     session: Session,
     provider: Provider,
     attempt: Attempt,
@@ -210,7 +210,7 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
         if ours and not is_of_earlier_life(machine, instance.tags):
             if is_remnant(machine, instance):
                 return end_remnant(session, machine, instance, now)
-            return session.ledger.append_to(machine, _found(machine, instance, now))
+            return session.ledger.append_to(machine, _created_events(machine, instance, now))
     if not listing.is_whole(machine.region):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
@@ -251,7 +251,7 @@ def covers(listing: Listing, machine: Machine) -> bool:
     return listing.regions is None or machine.region in listing.regions
 
 
-def _found(machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
+def _created_events(machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
     return [
         launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now),
         instance_observed(instance, now),

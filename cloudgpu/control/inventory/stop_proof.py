@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.records.changes import change_events
 from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
 from cloudgpu.core.model.identity import cloud_id
-from cloudgpu.core.model.machine import Machine, command_name, may_go_on, not_none
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text, not_none
 from cloudgpu.errors import (
     InstanceNotFound,
     LedgerUnavailable,
@@ -88,7 +88,7 @@ def request_until_confirmed(
     while True:
         try:
             if not arrived or (last == "running" and session.clock() >= again):
-                _asked(ask, silence)
+                _request(ask, silence)
                 again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
             machine, arrived = _read_state(
                 session,
@@ -108,7 +108,7 @@ def request_until_confirmed(
         if session.clock() >= deadline or silence.end_round():
             word = last if silence.first_message in ("", last) else f"{last}; {silence.first_message}"
             raise StopUnproved(
-                f"Could not confirm that {machine.name} has stopped (last state: {word}). It {may_go_on(machine)}."
+                f"Could not confirm that {machine.name} has stopped (last state: {word}). It {may_run_text(machine)}."
                 f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
                 field="name",
                 value=machine.name,
@@ -124,7 +124,7 @@ def is_stopped(seen: Machine | Instance) -> bool:
     return not seen.billed and seen.state not in ("unknown", "pending")
 
 
-def _asked(ask: Callable[[], None], silence: UnansweredRounds) -> None:
+def _request(ask: Callable[[], None], silence: UnansweredRounds) -> None:
     """Ask; where that is not answered, the state may tell all the same whether it was done."""
     try:
         ask()

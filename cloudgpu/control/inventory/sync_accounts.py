@@ -63,14 +63,14 @@ def ask_accounts(
     resources = [partial(list_resources, session, one) for one in accounts if one in retained_of]
     whose = {one: AccountScope(session, one) for one in accounts}
     prices = [
-        partial(_named_and_priced, session, whose[one], regions.get(_kind(session, one), ()), to_price)
+        partial(_read_identity_and_prices, session, whose[one], regions.get(_kind(session, one), ()), to_price)
         for one in accounts
     ]
     asks: list[Callable[[], Any]] = [*listings, *resources, *prices]
     answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=ACCOUNTS_GRACE_S, what="answers"))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
     found_things = {one: _things(one, next(answers)) for one in accounts if one in retained_of}
-    found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
+    found_prices = {one: _read_prices(session, whose[one], next(answers), to_price) for one in accounts}
     for one, found in found_listings.items():
         whose[one].take({} if isinstance(found, Silent) else found.identities)
     return [
@@ -141,14 +141,14 @@ def _things(account: str, found: ResourceListing | Silent) -> ResourceListing:
     return ResourceListing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
-def _named_and_priced(
+def _read_identity_and_prices(
     session: Session, whose: AccountScope, regions: Collection[str], to_price: pricing.ToAsk
 ) -> Priced:
     """Ask an account who it is, and then what its machines cost: those of another are not its to price."""
     return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
 
 
-def _priced(session: Session, whose: AccountScope, found: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
+def _read_prices(session: Session, whose: AccountScope, found: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
     """Return what was said of prices. Where nothing was, and not who the account is either, that is unknown, too."""
     if not isinstance(found, Silent):
         return found

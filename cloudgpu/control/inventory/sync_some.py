@@ -47,7 +47,7 @@ def refresh_or_raise(session: Session, machine: Machine) -> Machine:
 
 
 @contextmanager
-def gone_if_terminated(session: Session, machine: Machine) -> Iterator[None]:
+def explain_terminated(session: Session, machine: Machine) -> Iterator[None]:
     """Turn a provider's "no such machine" into `ended_error`, once another query has recorded that it has ended."""
     try:
         yield
@@ -87,7 +87,7 @@ def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = 
 
 def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
     """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
-    answers = list(_asked(session, machines))
+    answers = list(_query(session, machines))
     for pause in PAUSES:
         doubtful = [
             machine
@@ -97,7 +97,7 @@ def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine
         if not doubtful:
             break
         session.pause(pause)
-        again = {machine.id: found for machine, found in _asked(session, doubtful)}
+        again = {machine.id: found for machine, found in _query(session, doubtful)}
         answers = [(machine, again.get(machine.id, found)) for machine, found in answers]
     return answers
 
@@ -106,7 +106,7 @@ def _is_doubtful(session: Session, machine: Machine) -> bool:
     return not machine.terminated_at and bool(read_pauses(session.provider_of(machine)))
 
 
-def _asked(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
+def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     groups, faults = by_account(session, machines)
     ids = {one: [not_none(machine.provider_id) for machine in of_account] for one, of_account in groups.items()}
     found = (
@@ -133,10 +133,10 @@ def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
     if isinstance(provider, BulkStop):
         return provider.get_many(ids)
     with Pool(AT_ONCE, "machines") as pool:
-        return dict(zip(ids, pool.map(lambda one: _got(provider, one), ids), strict=True))
+        return dict(zip(ids, pool.map(lambda one: _get(provider, one), ids), strict=True))
 
 
-def _got(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
+def _get(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
     try:
         return provider.get(id)
     except CloudgpuError as error:

@@ -10,7 +10,7 @@ from cloudgpu.control.inventory.protection import stop_anyway
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.records.retention import resources_in_region, resources_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import Machine, command_name, may_go_on
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.errors import (
     CloudgpuError,
@@ -49,12 +49,12 @@ def terminate_without_ledger(
     provider = session.provider_of(machine)
     why = "the ledger cannot be written" if isinstance(error, LedgerUnavailable) else error.message.rstrip(".")
     session.report(f"{machine.name}: {why}; ending the machine all the same")
-    known = _known_of(session, provider, machine, error)
-    refused = {one: word for one in known if (word := _refused(provider, one)) is not None}
+    known = _provider_ids(session, provider, machine, error)
+    refused = {one: word for one in known if (word := _request_end(provider, one)) is not None}
     left = list(refused.values())
     for one in (one for one in known if one not in refused):
         try:
-            _prove(session, machine, partial(_gone, provider, one))
+            _prove(session, machine, partial(_is_gone, provider, one))
         except CloudgpuError as unproved:
             left.append(unproved)
     for other in left[1:]:
@@ -80,7 +80,7 @@ def _remedy_of(error: CloudgpuError) -> str:
     return f"{(error.next or 'Put that right').rstrip('.')}. Then run:"
 
 
-def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
+def _request_end(provider: Provider, instance: str) -> CloudgpuError | None:
     """Ask for the end of one; return why it was refused, which keeps none of the others on."""
     try:
         provider.terminate(instance)
@@ -91,7 +91,7 @@ def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
     return None
 
 
-def _known_of(session: Session, provider: Provider, machine: Machine, error: CloudgpuError) -> list[str]:
+def _provider_ids(session: Session, provider: Provider, machine: Machine, error: CloudgpuError) -> list[str]:
     """Return the provider's ids of this machine; raise `error` when a silence proves nothing."""
     if machine.provider_id:
         return [machine.provider_id]
@@ -112,7 +112,8 @@ def _prove(session: Session, machine: Machine, done: Callable[[], bool]) -> None
     while not done():
         if session.clock() >= deadline:
             raise StopUnproved(
-                f"{machine.name} {may_go_on(machine)}: its end could not be proved, and the ledger cannot be written.",
+                f"{machine.name} {may_run_text(machine)}: its end could not be proved, and the ledger "
+                "cannot be written.",
                 field="name",
                 value=machine.name,
                 next=f"Run the same again: cloudgpu down {command_name(machine)}",
@@ -120,7 +121,7 @@ def _prove(session: Session, machine: Machine, done: Callable[[], bool]) -> None
         session.pause(PAUSE_S)
 
 
-def _gone(provider: Provider, instance: str) -> bool:
+def _is_gone(provider: Provider, instance: str) -> bool:
     try:
         return provider.get(instance).state is State.TERMINATED
     except InstanceNotFound:

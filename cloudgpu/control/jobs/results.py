@@ -47,7 +47,7 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
         with out.open("ab") as to_out, err.open("ab") as to_err:
             remote.tail(to_out, to_err, out_from=to_out.tell(), err_from=to_err.tell())
         with times_file(directory, remote.attempt).open("ab") as to_times:
-            while to_times.write(remote.times(to_times.tell())) >= MORE:
+            while to_times.write(remote.output_times(to_times.tell())) >= MORE:
                 pass
     except OSError as error:
         raise InvalidRequest(

@@ -35,7 +35,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
     `there` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
     Raises the gravest of their faults where none has anything.
     """
-    ties = tied_candidates(session, candidates) if there is None else candidates
+    ties = constrain_candidates(session, candidates) if there is None else candidates
     wished = {one.account: one.request.want for one in candidates.each}
     found: dict[str, Sequence[Offer]] = {}
     less: list[Offer] = []
@@ -64,7 +64,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
     return OffersFound(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
 
 
-def tied_candidates(session: Session, candidates: Candidates) -> Candidates:
+def constrain_candidates(session: Session, candidates: Candidates) -> Candidates:
     """Return these candidates with their requests tied to the places of what they name; without those that have none.
 
     A volume that is there ties to the account that has it. Raises InvalidRequest where several have it, and the fault

@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_file
 from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
-from cloudgpu.control.launch.any_provider import tied_candidates
+from cloudgpu.control.launch.any_provider import constrain_candidates
 from cloudgpu.control.launch.attempt import record, send_all
 from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, nodes_launched
@@ -35,7 +35,7 @@ from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.attempt import launching
 from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name, launched_text
+from cloudgpu.core.model.machine import Machine, Ownership, billed_text, comes_back, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -253,7 +253,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
             if not found:
                 terminate_failed_launch(session, machine, error)
             raise
-        billed = and_billed(machine, " and billed meanwhile")
+        billed = billed_text(machine, " and billed meanwhile")
         left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {command_name(machine)}"
         error.next = f"{error.next} {left}" if error.next else left
         raise
@@ -298,7 +298,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
 
 def _tied(session: Session, prepared: Prepared) -> Prepared:
     """Return the plan with its requests tied, without the offers that lie elsewhere or cannot run its container."""
-    candidates = open_to_caller(session, tied_candidates(session, prepared.candidates))
+    candidates = open_to_caller(session, constrain_candidates(session, prepared.candidates))
     wants = {one.account: one.request.want for one in candidates.each}
     offers = (offer for offer in prepared.offers if offer.available.account in wants)
     fitting = tuple(offer for offer in offers if fits(offer.available, wants[offer.available.account]))

@@ -16,7 +16,7 @@ from cloudgpu.control.budgets.admission import append_if_admitted, sync_before_a
 from cloudgpu.control.budgets.credit import check_credit_of_hold, check_longer, credit_of
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
+from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_line, lock_machine
 from cloudgpu.control.policies.resolve import limits_of, policy_of
@@ -67,7 +67,7 @@ def _moments(session: Session, machine: Machine, policy: Policy | None, until: d
         yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; {back}"
     if end is not None and end < until:
         lost = " and deletes its disk" if at_last(machine, policy) is Do.TERMINATE else ""
-        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_moved(session, machine)}"
+        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_move_clause(session, machine)}"
 
 
 def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterato
     )
 
 
-def _moved(session: Session, machine: Machine) -> str:
+def _move_clause(session: Session, machine: Machine) -> str:
     """Return what moves a machine's renew-until, as the end of a sentence."""
     try:
         provider = session.provider_of(machine)
@@ -98,13 +98,13 @@ def _spent(session: Session, machine: Machine, policy: Policy | None) -> Iterato
     stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(machine)]
     if stops:
         names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
-        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost(machine)}"
+        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost_clause(machine)}"
     if policy is not None and policy.budget is not None and policy.budget.do is Act.STOP:
         limit = policy.budget.limit.text()
-        yield f"its policy ends it once it has cost {limit}, after {WARNINGS} warnings{_lost(machine)}"
+        yield f"its policy ends it once it has cost {limit}, after {WARNINGS} warnings{_lost_clause(machine)}"
 
 
-def _lost(machine: Machine) -> str:
+def _lost_clause(machine: Machine) -> str:
     return "; its disk is deleted then" if gentlest_ending(machine) is Do.TERMINATE else ""
 
 
@@ -230,7 +230,7 @@ def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Mac
         _read_back(session, machine)
         raise
     except CloudgpuError:
-        _put_back(session, machine)
+        _record_old_lease(session, machine)
         raise
     return timers.guard(session, session.ledger.machine(machine.id) or machine, why)
 
@@ -241,7 +241,7 @@ def _read_back(session: Session, machine: Machine) -> None:
         refresh(session, session.ledger.machine(machine.id) or machine)
 
 
-def _put_back(session: Session, machine: Machine) -> None:
+def _record_old_lease(session: Session, machine: Machine) -> None:
     """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
     session.ledger.append([lease_put_back(machine, _after_all_known(session, machine), host=platform.node())])
 
@@ -320,7 +320,7 @@ def _tag(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
     """Set what the machine's agent and timer go by; nothing where it has no tags: then it is in the ledger alone."""
     provider = session.provider_of(machine)
     if isinstance(provider, Taggable):
-        with gone_if_terminated(session, machine):
+        with explain_terminated(session, machine):
             provider.tag(not_none(machine.provider_id), tags)
 
 

@@ -25,18 +25,18 @@ def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
     """Return, in whole sentences, what ending these machines deletes and what it leaves. Asks nobody."""
     by_sentence: dict[str, list[Machine]] = {}
     for machine in machines:
-        by_sentence.setdefault(_left(session, machine), []).append(machine)
+        by_sentence.setdefault(_remaining_text(session, machine), []).append(machine)
     if len(by_sentence) == 1:
         (means,) = by_sentence
-        return " ".join((means or _deleted(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
+        return " ".join((means or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
     each = (
-        f"{_names(some)}: {means}" if means else _deleted([machine.name for machine in some])
+        f"{_names(some)}: {means}" if means else _deleted_text([machine.name for machine in some])
         for means, some in by_sentence.items()
     )
     return " ".join((*each, *_volumes(machines)))
 
 
-def _left(session: Session, machine: Machine) -> str:
+def _remaining_text(session: Session, machine: Machine) -> str:
     """Return what its provider says that an end leaves; empty where all that is on the machine goes."""
     for name in (machine.account, *session.settings.accounts, machine.provider):
         with suppress(CloudgpuError):
@@ -46,7 +46,7 @@ def _left(session: Session, machine: Machine) -> str:
     return ""
 
 
-def _deleted(names: Sequence[str]) -> str:
+def _deleted_text(names: Sequence[str]) -> str:
     return f"What is on {' and '.join(names)} is deleted."
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cloudgpu.control.inventory.sync_accounts import list_accounts
-from cloudgpu.control.outage.outage import going_on
+from cloudgpu.control.outage.outage import continue_without_ledger
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import Session, find_all_nodes
 from cloudgpu.control.team.roles import last_role
@@ -56,7 +56,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
     Raises `fault` where this home does not know the ledger's id.
     """
     session.report(f"{fault.message} Machines are looked for by their tags")
-    with going_on(session, fault) as aside:
+    with continue_without_ledger(session, fault) as aside:
         calls = _saved_calls(session, aside.id)
         accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
         listings = list_accounts(session, accounts)

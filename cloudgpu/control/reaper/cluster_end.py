@@ -39,18 +39,16 @@ def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check:
             check()
             *others, last = sorted(ends, key=lambda one: -node_of(one.machine))
             for some in (others, [last]):
-                outcome.add(_ended(session, some))
+                outcome.add(_end(session, some))
     return outcome
 
 
-def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
+def _end(session: Session, items: Sequence[EndItem]) -> Outcome:
     together = [one for one in items if one.decision.do is Do.STOP and goes_in_batches(session, one.machine)]
     apart = [one for one in items if one not in together]
     outcome = stop_locked_together(session, together) if together else Outcome()
     by_id = {one.id: one for one in apart}
-    found = each(
-        session, [one.machine for one in apart], lambda own, machine: _done_in_two_tries(own, by_id[machine.id])
-    )
+    found = each(session, [one.machine for one in apart], lambda own, machine: _end_with_retry(own, by_id[machine.id]))
     for item, result in zip(apart, found, strict=True):
         if isinstance(result, LedgerUnavailable):
             raise result
@@ -61,20 +59,20 @@ def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: EndItem) -> Machine:
+def _end_with_retry(session: Session, item: EndItem) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     try:
-        return _done(session, item)
+        return _end_once(session, item)
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as error:
         if isinstance(error, Silent):
             raise
     session.pause(AGAIN_AFTER_S)
-    return _done(session, item)
+    return _end_once(session, item)
 
 
-def _done(session: Session, item: EndItem) -> Machine:
+def _end_once(session: Session, item: EndItem) -> Machine:
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
         case Do.STOP:

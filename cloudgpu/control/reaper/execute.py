@@ -88,11 +88,11 @@ def _execute_group(session: Session, *, items: Sequence[EndItem], judge: Judge, 
         outcome.add(more)
         again = {one.id for one in late}
         ends = [one for one in ends if one.id not in again] + fresh
-    outcome.add(_ended(session, ends, judge, check))
+    outcome.add(_end(session, ends, judge, check))
     return outcome
 
 
-def _ended(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
+def _end(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
     together, apart, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:

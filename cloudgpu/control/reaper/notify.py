@@ -55,7 +55,7 @@ def renew(
                 left.append(item.left(silent[account_region]))
                 continue
             try:
-                row = _renewed(session, item)
+                row = _renew(session, item)
             except LedgerUnavailable:
                 raise
             except CloudgpuError as error:
@@ -66,7 +66,7 @@ def renew(
     return done, left
 
 
-def _renewed(session: Session, item: EndItem) -> Machine:
+def _renew(session: Session, item: EndItem) -> Machine:
     machine = latest_of(session, session.ledger.machine(item.id) or item.machine)
     end = item.decision.at
     if end is None or (machine.expires and from_iso(machine.expires) >= end):  # its agent was quicker
@@ -98,12 +98,12 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
     at_terminals = _terminal_counts(session, given, reachable)
     alerted = bool(session.settings.alerts.to or session.settings.alerts.people)
     sent = [
-        _given_warning(one, warned, alerted=alerted, terminals=count)
+        _stored_warning(one, warned, alerted=alerted, terminals=count)
         for (one, warned), count in zip(given, at_terminals, strict=True)
     ]
-    lifted = [_lifted_line(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
+    lifted = [_lifted_event(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
     if sent or lifted:
-        session.ledger.append([*(_given_line(one, _time(session, one.machine)) for one in sent), *lifted])
+        session.ledger.append([*(_warning_event(one, _time(session, one.machine)) for one in sent), *lifted])
     return sent
 
 
@@ -157,7 +157,7 @@ def sentence(name: str, warned: Warned) -> str:
     return f"{name}: {warned.why}." + (f" {way}" if way else "")
 
 
-def _given_warning(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
+def _stored_warning(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
     how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
     return GivenWarning(one.machine, one.called, warned.rule, warned.why, warned.due, tuple(how))
 
@@ -166,11 +166,11 @@ def _time(session: Session, machine: str) -> datetime:
     return not_before_last(session.ledger.machine(machine), session.clock())
 
 
-def _given_line(one: GivenWarning, now: datetime) -> Draft:
+def _warning_event(one: GivenWarning, now: datetime) -> Draft:
     return warning_sent(one.machine, str(one.rule), one.due, one.why, now, how=one.how, host=platform.node())
 
 
-def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
+def _lifted_event(machine: str, lifted: Lifted, now: datetime) -> Draft:
     return warning_cleared(machine, str(lifted.rule), lifted.why, now, host=platform.node())
 
 

@@ -78,8 +78,8 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         )
     if found.unlisted:
         found.answered |= _query_unlisted(session, found.unlisted)
-    to_judge = living_machines(session.ledger.machines()) + (_kept(session) if sweep else [])
-    answered = found.answered | (_listed_resources(session, to_judge, found.unanswered) if sweep else set())
+    to_judge = living_machines(session.ledger.machines()) + (_retained_images(session) if sweep else [])
+    answered = found.answered | (_queried_resources(session, to_judge, found.unanswered) if sweep else set())
     return Snapshot(
         tuple(to_judge),
         answered,
@@ -146,7 +146,7 @@ def _whose(session: Session, account: str, listing: Listing, machines: Sequence[
     return found.ask_of(machines)
 
 
-def _kept(session: Session) -> list[Machine]:
+def _retained_images(session: Session) -> list[Machine]:
     """Return what is kept as an image: of machines that are gone, and by name."""
     machines = [
         machine
@@ -161,7 +161,7 @@ def _kept(session: Session) -> list[Machine]:
     return machines + [machine for machine in resources if machine.state == Kind.IMAGE]
 
 
-def _listed_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
+def _queried_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
     silent = {gap.scope for gap in unanswered}
     kept = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
@@ -191,7 +191,7 @@ def _strays(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:
 ASKED_WITHIN_S = 10.0  # over SSH
 
 
-def seen_of(
+def machine_views(
     session: Session,
     machines: Sequence[Machine],
     held: Mapping[str, ChosenPolicy],

@@ -15,12 +15,12 @@ from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import budget_states, pass_budgets
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
-from cloudgpu.control.outage.outage import going_on, ledger_remedy
+from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
-from cloudgpu.control.reaper.observe import Snapshot, gather, observe_machines, rehearse, seen_of
+from cloudgpu.control.reaper.observe import Snapshot, gather, machine_views, observe_machines, rehearse
 from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_nodes
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_run
 from cloudgpu.control.session.guarding import own_run
@@ -49,7 +49,7 @@ THRESHOLDS = (200_000, 10, 10)  # objects made since the last sync; the usual 70
 
 
 @contextmanager
-def collected_seldom() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Look for cycles every 200,000 new objects inside, and as before afterwards.
 
     What no cycle holds is let go of at once all the same.
@@ -82,7 +82,7 @@ class ReapOptions:
     interval: timedelta = INTERVAL
 
 
-@collected_seldom()
+@rare_garbage_collection()
 def reap(session: Session, request: ReapOptions) -> ReaperRun:
     """Make one run and return what it found, decided and did; `busy` says that another one is at it.
 
@@ -92,11 +92,11 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
     """
     begun = session.clock()
     if request.dry_run:
-        return _judged_only(session, request, begun)
+        return _decide_only(session, request, begun)
     try:
         if request.policy is not None:
             payers_only(session, f"Ending everybody's machines by the policy {request.policy}")
-        found = _reaped(session, request, begun)
+        found = _reap(session, request, begun)
     except LedgerAway as error:
         return _without_ledger(session, request, begun, error)
     except LedgerUnavailable as error:  # one that refuses this user, say: nothing ends behind its back
@@ -107,10 +107,10 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
 
 def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> ReaperRun:
     """Make the run by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
-    with going_on(session, fault) as aside:
+    with continue_without_ledger(session, fault) as aside:
         if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
             return _report_no_ledger(session, request, fault)
-        found = _reaped(session, request, begun)
+        found = _reap(session, request, begun)
         if aside.offer():
             over(session)
             return found
@@ -128,7 +128,7 @@ def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnava
     raise error
 
 
-def _reaped(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _reap(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     with ExitStack() as held:
         held.enter_context(session.for_the_lab())
         try:
@@ -138,7 +138,7 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> ReaperRu
         except ProviderUnavailable as other:
             return ReaperRun(begun, busy=other.message)
         try:
-            return _passed(session, request, begun)
+            return _decide_and_execute(session, request, begun)
         except LedgerAway:
             raise
         except CloudgpuError as error:
@@ -176,17 +176,17 @@ class _Judged:
         )
 
 
-def _judged_only(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _decide_only(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
-    judged = _judged(session, request, rehearse(session))
+    judged = _decide(session, request, rehearse(session))
     found, now = judged.found(begun), session.clock()
     would = [f"{name_of(one)} would be stopped: {sentence(one, now)}" for one in overdue(session, judged.sight.foreign)]
     return replace(found, dry_run=True, sentences=(*found.sentences, *would), duration=session.clock() - begun)
 
 
-def _passed(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
-    judged = _judged(session, request, observe_machines(session, sweep=request.sweep))
+    judged = _decide(session, request, observe_machines(session, sweep=request.sweep))
     found = _execute_decisions(session, judged, judged.found(begun))  # before all that a full disk would refuse
     machines = session.ledger.billable_machines()
     if request.policy is None:
@@ -216,7 +216,7 @@ def _execute_decisions(session: Session, judged: _Judged, found: ReaperRun) -> R
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     warned = warn(session, judged.decisions, _reachable(judged))
-    (renewed, left), outcome = _renewed_and_ended(session, judged)
+    (renewed, left), outcome = _renew_and_end(session, judged)
     if outcome.again:
         latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
         record_decisions(session, outcome.again, latest)
@@ -236,7 +236,7 @@ def _execute_decisions(session: Session, judged: _Judged, found: ReaperRun) -> R
     )
 
 
-def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Ended], list[NotEnded]], Outcome]:
+def _renew_and_end(session: Session, judged: _Judged) -> tuple[tuple[list[Ended], list[NotEnded]], Outcome]:
     """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
     seen, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
 
@@ -273,11 +273,11 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
     pass_budgets(session)
 
 
-def _judged(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
+def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
     sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
     held = policies_of(session, sight.rows, request.policy)
     refuse_broken(held)  # those of machines, too, that were found just now
-    seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not request.dry_run)
+    seen, reports = machine_views(session, sight.rows, held, sight.answered, keep=not request.dry_run)
     counted, clashes = pass_budgets(session)
     standing = budget_states(session, counted)
     over = stops_of(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())

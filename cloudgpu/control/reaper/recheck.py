@@ -89,7 +89,7 @@ def split_still_to_end(session: Session, items: Sequence[EndItem], judge: Judge)
 def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
     """Return those that are still to be ended, by a sync of now, and what came of the others."""
     outcome, now = Outcome(), session.clock()
-    fresh = _seen_again(session, items, outcome)
+    fresh = _recheck_views(session, items, outcome)
     rows = cluster_nodes(session, fresh)
     again = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
     ends, others = split_ends(again, rows)
@@ -97,7 +97,7 @@ def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[l
     return ends, outcome
 
 
-def _seen_again(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
+def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
     """Return what is known now of those that answered again; the others are named, and left alone."""
     living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
     silent = sync_some(session, [one.machine for one in living])

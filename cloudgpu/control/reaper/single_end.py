@@ -33,12 +33,12 @@ def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Ca
     outcome = Outcome()
     if len(items) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
         for item in items:
-            outcome.add(_ended(session, item, judge, check))
+            outcome.add(_end(session, item, judge, check))
         return outcome
 
     def in_session_of_its_own(item: EndItem) -> Outcome:
         with session.for_thread() as own:
-            return _ended(own, item, judge, check)
+            return _end(own, item, judge, check)
 
     with Pool(LANES) as pool:
         for one in pool.map(in_session_of_its_own, items):
@@ -46,13 +46,13 @@ def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Ca
     return outcome
 
 
-def _ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
+def _end(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
         return Outcome(skipped=[busy(item)])
     ends, outcome = recheck(session, [item], judge) if item.is_stale(session.clock()) else ([item], Outcome())
     for one in ends:
         try:
-            machine = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
+            machine = _end_with_retry(session, one, _last_check(session, one, judge, check))
             outcome.ended.append(one.done(machine.state))
         except _NotAnyMore as kept:
             outcome.add(kept.outcome)
@@ -63,7 +63,7 @@ def _ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], No
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: EndItem, check: Check) -> Machine:
+def _end_with_retry(session: Session, item: EndItem, check: Check) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     does, machine = _DOES[item.decision.do], item.machine
     try:
@@ -73,7 +73,7 @@ def _done_in_two_tries(session: Session, item: EndItem, check: Check) -> Machine
     except InvalidRequest:
         if not _is_last_resort(item):
             raise
-        return _terminated(session, machine, item.decision.why, check)
+        return _terminate(session, machine, item.decision.why, check)
     except ProviderUnavailable as error:
         if error.field == "lock" or isinstance(error, Silent):
             raise
@@ -113,7 +113,7 @@ def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[
     return still
 
 
-def _parked(session: Session, machine: Machine, why: str, check: Check) -> Machine:
+def _park(session: Session, machine: Machine, why: str, check: Check) -> Machine:
     """End the machine and leave its disk; the looks that come make the image, so that no run waits for that."""
     with lifecycle.lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
@@ -121,25 +121,25 @@ def _parked(session: Session, machine: Machine, why: str, check: Check) -> Machi
         return park(session, machine, why=why, finish=False)
 
 
-def _stopped(session: Session, machine: Machine, why: str, check: Check) -> Machine:
+def _stop(session: Session, machine: Machine, why: str, check: Check) -> Machine:
     return lifecycle.stop(session, machine, why=why, check=check)
 
 
-def _terminated(session: Session, machine: Machine, why: str, check: Check) -> Machine:
+def _terminate(session: Session, machine: Machine, why: str, check: Check) -> Machine:
     return lifecycle.terminate_with_resources(session, machine, why=why, check=check).machine
 
 
-def _removed(session: Session, machine: Machine, why: str, check: Check) -> Machine:
+def _remove_failed(session: Session, machine: Machine, why: str, check: Check) -> Machine:
     if not machine.is_named_resource:
-        return _terminated(session, machine, why, check)
+        return _terminate(session, machine, why, check)
     check(machine)
     return remove_named(session, machine)
 
 
 _DOES: dict[Do, Callable[[Session, Machine, str, Check], Machine]] = {
-    Do.STOP: _stopped,
-    Do.PARK: _parked,
-    Do.IMAGE: _parked,
-    Do.TERMINATE: _terminated,
-    Do.REMOVE: _removed,
+    Do.STOP: _stop,
+    Do.PARK: _park,
+    Do.IMAGE: _park,
+    Do.TERMINATE: _terminate,
+    Do.REMOVE: _remove_failed,
 }

@@ -118,7 +118,7 @@ def attached(
         yield AttachedResource(f"volume {wanted.name} of {size} GB", kind, size, while_stopped=True, named=True)
 
 
-def lying_in(zone: str, there: Sequence[Raw], zone_of: Callable[[Raw], str], id: str, volume: Volume) -> Raw | None:  # noqa: A002
+def pick_in_zone(zone: str, there: Sequence[Raw], zone_of: Callable[[Raw], str], id: str, volume: Volume) -> Raw | None:  # noqa: A002
     """Return which of the disks with a volume's name lies in a machine's zone; None where there is none at all.
 
     `id` is the key under which the cloud tells its own name of a disk. Raises InvalidRequest where all lie elsewhere.

@@ -50,7 +50,7 @@ def cheaper_location(
     if attempt is None or machine.price is None or remote is None:
         return None
     try:
-        here = _here(session, machine)
+        here = _current_offer(session, machine)
         offers = _offers(session, job, attempt, machine)
         now, seen = session.clock(), history(session.ledger)
         here = next((one for one in offers if offer_location(one) == offer_location(here)), here)
@@ -58,8 +58,8 @@ def cheaper_location(
         if there.price.per_hour.nanos >= here.price.per_hour.nanos:
             return None
         running = _running(job, machine, at, margins, now)
-        running = replace(running, left=_left(session, job, offer_location(there)))
-        stays, goes = _priced(session, running.left, here, there)
+        running = replace(running, left=_last_left_at(session, job, offer_location(there)))
+        stays, goes = _with_prices(session, running.left, here, there)
     except LedgerUnavailable:
         raise
     except CloudgpuError:
@@ -69,7 +69,7 @@ def cheaper_location(
     return _why(there, here, found.saves - found.costs) if found.pays else None
 
 
-def _here(session: Session, machine: Machine) -> Offer:
+def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return what a machine was launched from, at its last known price."""
     item = replace(available(machine), account=session.account_here(machine))
     if machine.price is None:
@@ -89,7 +89,7 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
     return offers_unless_launched(session, one.provider, replace(want, instance_type=machine.instance_type), None)
 
 
-def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) -> tuple[Priced, Priced]:
+def _with_prices(session: Session, left: datetime | None, here: Offer, there: Offer) -> tuple[Priced, Priced]:
     """Return both places with their prices of the last day, and since the job left the second one.
 
     Where a provider remembers no prices, those of now. Raises what the provider raises.
@@ -143,7 +143,7 @@ def _moves(job: Job) -> Iterator[tuple[str, JobMove]]:
             yield one.machine, one.move
 
 
-def _left(session: Session, job: Job, location: SpotLocation) -> datetime | None:
+def _last_left_at(session: Session, job: Job, location: SpotLocation) -> datetime | None:
     """Return when a job last left a place for a cheaper one; None where it never did."""
     found = None
     for machine, move in _moves(job):

@@ -95,7 +95,7 @@ def plan_deadline(
         now + timedelta(hours=latest_start(*_hours(at - now, wanted.work), _net(margins))),
         None if policy == ON_DEMAND else _quote(session, wanted, at - now, margins, spot, on_demand),
         (item.provider, item.account),
-        _counted(session, prepared),
+        _budget_rate(session, prepared),
     )
     shared: UpOptions = {**launch}
     shared.pop("spot", None)
@@ -114,7 +114,7 @@ def _price(prepared: Prepared) -> Money:
     )
 
 
-def _counted(session: Session, prepared: Prepared) -> int:
+def _budget_rate(session: Session, prepared: Prepared) -> int:
     """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
     row, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
     found = commitments_of(row, now, counted_prices(session)).items

@@ -133,7 +133,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
     volume = volume_for(results_to, data, asked.get("volume"))
     if volume is not None and on is None:
         launch["volume"] = volume
-    check_exposure(parse_trust(asked.get("trust")), shown_to_its_owner(asked), expose=bool(asked.get("expose")))
+    check_exposure(parse_trust(asked.get("trust")), host_visible_options(asked), expose=bool(asked.get("expose")))
     results, checkpoint = _directories(asked, workdir)
     setup = _line(asked.get("setup"), "--setup", "pip install -r requirements.txt")
     env_file = asked.get("env_file")
@@ -171,7 +171,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
     )
 
 
-def shown_to_its_owner(options: Mapping[str, object]) -> list[str]:
+def host_visible_options(options: Mapping[str, object]) -> list[str]:
     """Return the options given whose values or files the owner of a stranger's computer could read."""
     return [option for option, word in _EXPOSED.items() if options.get(word)]
 

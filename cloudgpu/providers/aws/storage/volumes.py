@@ -16,7 +16,7 @@ from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.storage.disks import code_of, disk, tag_specifications
 from cloudgpu.providers.shared.calls import retry
-from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, used
 
 Raw = Mapping[str, Any]
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
@@ -54,7 +54,7 @@ def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, 
     asked = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
     found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
     there = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
-    return lying_in(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
+    return pick_in_zone(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
 
 def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:

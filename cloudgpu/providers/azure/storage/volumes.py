@@ -19,7 +19,7 @@ from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import resources as refs
-from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, used
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -75,7 +75,7 @@ def name_of(volume: str, ledger: str, zone: str) -> str:
 def _found(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies elsewhere alone is refused."""
     found = [one for one in named_disks(azure, "") if _is(one, volume.name, tags)]
-    return lying_in(zone, found, machine.zone_of, "name", volume)
+    return pick_in_zone(zone, found, machine.zone_of, "name", volume)
 
 
 def _is(found: Raw, name: str, tags: Mapping[str, str]) -> bool:

@@ -16,7 +16,7 @@ from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage.disks import DISKS, OURS, disk
 from cloudgpu.providers.gcp.storage.resources import aggregated, changed, machine_of, missed, our_tags
-from cloudgpu.providers.shared.named_volumes import check_volume_size, lying_in, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, used
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -64,7 +64,7 @@ def listed(gcp: Gcp, ledger: str) -> list[Raw]:
 def _found(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
     there = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
-    return lying_in(zone, there, lambda one: ids.last(one["zone"]), "name", volume)
+    return pick_in_zone(zone, there, lambda one: ids.last(one["zone"]), "name", volume)
 
 
 def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:
