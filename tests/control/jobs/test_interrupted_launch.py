@@ -180,3 +180,8 @@ def test_launches_in_a_row_that_made_no_machine_are_waited_between_and_alerted_o
         carrier.reconcile()
     assert len(lab.machines()) == 1
     assert [line.kind for line in lab.session.ledger.events("alerts")] == ["alert_raised", "alert_cleared"]
+
+
+def test_every_action_of_a_job_has_a_method():
+    missing = [one for one in JobAction if one is not JobAction.WAIT and not hasattr(JobReconciler, f"_{one}")]
+    assert missing == []
