@@ -154,6 +154,7 @@ def test_a_taken_port_of_a_machine_moves_it_and_it_is_still_found(fox):
         assert fox("exec", "amber-fox", "--", "true").code == 0
 
 
+@pytest.mark.soak
 def test_five_ups_at_once_make_one_machine(cloudgpu):
     all_ = [cloudgpu.start("up", "--yes", "--no-wait", "--key", "five", "-o", "json") for _ in range(5)]
     said = [process.communicate(timeout=100) for process in all_]

@@ -111,6 +111,7 @@ def test_it_objects_to_nothing_but_its_own_slips(objections):
     assert objections[as_it_is] == SLIPS
 
 
+@pytest.mark.soak
 def test_with_the_names_of_the_old_version_it_objects_to_nothing(objections):
     assert objections[with_old_names] == set()
 

@@ -333,6 +333,7 @@ def test_one_that_is_frozen_is_unknown_and_not_started_twice(machine):
     assert machine.lab("stop") == {"stopped": True}
 
 
+@pytest.mark.soak
 def test_one_that_died_with_an_earlier_boot_is_not_missed(machine):
     server = machine.lab("ensure")
     os.kill(server["pid"], signal.SIGKILL)
@@ -398,6 +399,7 @@ def test_a_token_that_jupyters_own_configuration_sets_past_ours_is_named(machine
         machine.lab("stop")
 
 
+@pytest.mark.soak
 def test_a_token_in_the_environment_does_not_win(machine, monkeypatch):
     monkeypatch.setenv("JUPYTER_TOKEN", "mine")
     server = machine.lab("ensure")

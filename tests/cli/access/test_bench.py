@@ -13,6 +13,7 @@ from tests.cli.documents import faults_under
 needs_iperf3 = pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 is not installed")
 
 
+@pytest.mark.soak
 @needs_iperf3
 def test_two_machines_are_measured_and_nothing_stays_running(cloudgpu):
     for name in ("fox", "owl"):

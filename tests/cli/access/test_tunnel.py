@@ -110,6 +110,7 @@ def test_the_first_free_port_is_taken(cloudgpu, machine):
     assert answers(started.json["url"])
 
 
+@pytest.mark.soak
 def test_open_shows_the_browser_a_page_and_no_token(cloudgpu, machine, tmp_path):
     """A stand-in browser writes down its arguments: they are what everybody on the machine can see."""
     seen = tmp_path / "arguments"

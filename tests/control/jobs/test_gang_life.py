@@ -37,6 +37,7 @@ def dies(*_):
     raise KeyboardInterrupt
 
 
+@pytest.mark.soak
 def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(bench, monkeypatch):
     job = bench.begun("sh", "-c", AGAIN, nodes=2, name="train", checkpoint="checkpoint", template="bare")
     with monkeypatch.context() as patched:

@@ -95,6 +95,7 @@ def test_a_failing_command_is_tried_again_as_often_as_that_was_asked(desk):
     assert (job.state, out) == (State.SUCCEEDED, b"try 0\ntry 1\ntry 2\n")
 
 
+@pytest.mark.soak
 def test_how_fast_a_job_was_copied_and_how_large_its_checkpoint_was_is_remembered(desk):
     says = (
         "mkdir -p $CLOUDGPU_CHECKPOINT $CLOUDGPU_RESULTS; head -c 3000000 /dev/urandom > $CLOUDGPU_CHECKPOINT/one; "
@@ -165,6 +166,7 @@ def test_data_that_is_on_the_machine_is_found_at_its_place(desk):
     assert (job.state, out) == (State.SUCCEEDED, b"1,2\n")
 
 
+@pytest.mark.soak
 def test_the_machine_of_a_failed_job_is_kept_for_a_look_and_held_and_nobody_waits_for_that(bench):
     job, _, _ = bench.run("sh", "-c", "exit 3", keep="2h")
     machine = bench.machine_of(job)
@@ -179,6 +181,7 @@ def test_the_machine_of_a_failed_job_is_kept_for_a_look_and_held_and_nobody_wait
     assert (bench.now(job).is_living, bench.left()) == (False, [])
 
 
+@pytest.mark.soak
 def test_setup_runs_once_on_a_machine_and_its_failure_is_a_state_of_its_own(desk):
     setup = "echo x >> $HOME/set-up"
     for _ in range(2):
@@ -202,6 +205,7 @@ def test_results_that_this_computer_has_no_place_for_stay_where_they_are_until_i
     assert (desk.work / "out" / "blocked" / "r").read_text() == "1\n"
 
 
+@pytest.mark.soak
 def test_results_of_another_job_of_that_name_are_left_alone(desk):
     says = "mkdir -p $CLOUDGPU_RESULTS; echo $CLOUDGPU_JOB > $CLOUDGPU_RESULTS/r"
     one, two = (desk.run("sh", "-c", says, on="desk", name="twice")[0] for _ in range(2))

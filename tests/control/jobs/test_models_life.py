@@ -27,6 +27,9 @@ def runs(found):
     return attempt is not None and attempt.began_at is not None
 
 
+@pytest.mark.parametrize(
+    "world", ["aws", *(pytest.param(one, marks=pytest.mark.soak) for one in ("gcp", "azure"))], indirect=True
+)
 def test_a_job_runs_to_its_end_and_leaves_nothing(world):
     world.ends(world.asked())
 

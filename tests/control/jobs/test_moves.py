@@ -156,6 +156,7 @@ def test_a_job_that_names_its_zone_stays_there(world):
     assert world.markets() == [("spot", "north-b")]
 
 
+@pytest.mark.soak
 def test_prices_are_asked_for_once_in_a_quarter_of_an_hour(world, monkeypatch):
     job = world.begins()
     asked = []

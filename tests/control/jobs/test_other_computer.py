@@ -83,6 +83,7 @@ def test_another_computer_brings_a_job_to_its_end_where_the_first_one_has_gone(a
     lab.nothing_left()
 
 
+@pytest.mark.soak
 def test_two_computers_that_follow_a_job_at_once_do_nothing_twice(ada, lab):
     job = ada.asked(pause=3)
     ada.child(job, until=runs)

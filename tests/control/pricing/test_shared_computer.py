@@ -18,6 +18,7 @@ from cloudgpu.control.pricing.shared_computer import costs_at_most
 from cloudgpu.ledger.samples.store import SampleStore
 from tests.control.conftest import Lab
 from tests.control.metered import DeskProvider
+from tests.examples import some
 
 MINUTE = timedelta(minutes=1)
 MOST = Decimal("0.2")  # an hour: (300 W by the V100's board + 100 W) x 0.5 $/kWh
@@ -225,7 +226,7 @@ LIVES = st.lists(
 )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=some(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LIVES, st.booleans())
 def test_spans_add_up_to_the_integral_of_what_the_computer_drew(tmp_path_factory, lives, two):
     with pytest.MonkeyPatch.context() as patch:

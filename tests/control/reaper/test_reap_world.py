@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests.soak.idle_lab import Lab
 
-_SMALL = {"max_examples": 4, "stateful_step_count": 10}
+_SMALL = {"max_examples": 2, "stateful_step_count": 10}
 _LARGE = {"max_examples": int(os.environ.get("CLOUDGPU_LIVES", "20")), "stateful_step_count": 40}
 _USUAL = {"suppress_health_check": list(HealthCheck), "phases": [Phase.generate, Phase.shrink]}
 
