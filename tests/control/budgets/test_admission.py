@@ -53,7 +53,7 @@ def test_a_launch_reads_no_whole_lab_under_the_ledgers_lock(lab, price, monkeypa
     budget(lab, price * 100)
     up(lab, name="quiet-owl")
     ledger, writing = lab.session.ledger, []
-    decide, kinds = ledger.decide, ("machines", "billable_machines", "present_machines", "uses")
+    decide, kinds = ledger.decide, ("machines", "billable_machines", "present_machines", "ended_usages")
 
     def watched(decision):
         writing.append(True)
