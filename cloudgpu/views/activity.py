@@ -52,13 +52,15 @@ def why_value(
     not run was asked to stop. Times are UTC text, spans seconds.
     """
     machine = view.machine
-    found = activity_evidence(view, now) if runs_on(machine) else Evidence(UNKNOWN, _rests(machine, over), asked=False)
+    evidence = (
+        activity_evidence(view, now) if runs_on(machine) else Evidence(UNKNOWN, _rests(machine, over), asked=False)
+    )
     return {
         "machine": machine.id,
         "name": machine.name,
-        "activity": found.activity,
-        "why": found.why,
-        "quiet_s": None if found.quiet is None else round(found.quiet.total_seconds()),
+        "activity": evidence.activity,
+        "why": evidence.why,
+        "quiet_s": None if evidence.quiet is None else round(evidence.quiet.total_seconds()),
         "source": {
             "how": how,
             "at": None if at is None else iso(at),
@@ -72,7 +74,7 @@ def why_value(
         "policy": _policy(view),
         "decision": decision_value(decision),
         "warnings": _warnings(machine),
-        "ends": _ends(view, now, found.activity, found.quiet),
+        "ends": _ends(view, now, evidence.activity, evidence.quiet),
     }
 
 

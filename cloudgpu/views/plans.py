@@ -110,12 +110,12 @@ def _guards(plan: LaunchPlan) -> PlannedGuards:
     return {
         "agent": str(plan.guarded.agent),
         "timer": str(plan.guarded.timer),
-        "run": None if plan.run is None else _run(plan.run),
+        "run": None if plan.run is None else _run_value(plan.run),
         "waived": plan.waived,
     }
 
 
-def _run(run: ScheduledRun) -> PlannedRun:
+def _run_value(run: ScheduledRun) -> PlannedRun:
     return {"host": run.host, "every_s": run.every.total_seconds(), "at": iso(run.at)}
 
 

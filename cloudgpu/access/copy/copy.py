@@ -79,27 +79,27 @@ def copy(
 
 
 def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
-    with sessions.session() as there:
-        source, target = _ordered(there, paths)
+    with sessions.session() as session:
+        source, target = _ordered(session, paths)
         layout = lay_out(source, paths.sources, target, paths.destination)
         failed = list(layout.failed)
         alike = case_twins(layout.items)
-        made, files = _prepared(target, layout.items, alike, failed)
+        made, files = _prepare(target, layout.items, alike, failed)
         transfer = _Transfer(sessions, paths, progress, sum(item.entry.size for item in files), alike)
     missed = transfer.run(files)
-    with sessions.session() as there:
-        _, target = _ordered(there, paths)
+    with sessions.session() as session:
+        _, target = _ordered(session, paths)
         for item in reversed(made):  # from the inside out: writing into a directory changes its time
             with about(target, item.target, "written"):
                 target.set_attributes(item.target, item.entry)
     return Copied(len(files) - len(missed), transfer.done, layout.skipped, (*failed, *missed))
 
 
-def _prepared(
+def _prepare(
     target: Endpoint, items: Sequence[Item], alike: frozenset[str], failed: list[PathFailed]
 ) -> tuple[list[Item], list[Item]]:
     """Make the directories; return those that were made, and the files that have a place now."""
-    made, files, closed = [], [], set()
+    directories, files, closed = [], [], set()
     for item in items:
         if posixpath.dirname(item.target) in closed:
             closed.add(item.target)
@@ -109,11 +109,11 @@ def _prepared(
             try:
                 if item.target in alike:
                     check_its_own(target, item.target)
-                made += [item] if _make_directory(target, item) else []
+                directories += [item] if _make_directory(target, item) else []
             except PathFailed as error:
                 failed.append(error)
                 closed.add(item.target)
-    return made, files
+    return directories, files
 
 
 def _ordered(there: MachineFiles, paths: CopyPaths) -> tuple[Endpoint, Endpoint]:

@@ -40,27 +40,29 @@ def take(
     *,
     include: Sequence[str] = (),
     exclude_dirs: Sequence[str | Path] = (),
-    at_most: int = MAX_BYTES,
+    max_bytes: int = MAX_BYTES,
     progress: Told | None = None,
     now: Callable[[], float] = time.time,
 ) -> Snapshot:
     """Copy what a job needs of `root` into `store`, by content, and return the snapshot, which is named by its hash.
 
     What is taken is what `survey` says. An unchanged directory copies nothing, and its files are not read again where
-    their times say that they are as they were. `at_most` is in bytes, `progress` gets bytes done and in all, `now`
+    their times say that they are as they were. `max_bytes` is in bytes, `progress` gets bytes done and in all, `now`
     is in seconds since the epoch. The store itself stays out if it lies in the directory.
 
     Raises InvalidRequest as `survey` does, for a file that cannot be read or does not come to rest, and for a store
     that cannot be written.
     """
     began_ns = int(now() * 1e9)
-    found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], max_bytes=at_most)
+    survey_found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], max_bytes=max_bytes)
     with store_lock(store, fcntl.LOCK_SH), files.explain_os_errors(store):
-        taking = _Taking(found, store, progress)
+        taking = _Taking(survey_found, store, progress)
         taken = taking.run()
-        made = make_snapshot((file for _, file in taken), found.links, found.directories, found.omissions)
+        made = make_snapshot(
+            (file for _, file in taken), survey_found.links, survey_found.directories, survey_found.omissions
+        )
         read = {file.path: (seen, file.sha256) for seen, file in taken}
-        save_stamps(store, found.root, read, began_ns, taking.known)
+        save_stamps(store, survey_found.root, read, began_ns, taking.known)
         _write_manifest(store, made)
     return made
 
@@ -84,15 +86,15 @@ class _Taking:
         return taken
 
     def _keep(self, some: Iterable[FileEntry]) -> list[tuple[FileStamp, SnapshotFile]]:
-        taken = []
+        stamps = []
         for number, found in enumerate(some):
             if number % BATCH == 0:
                 stop_if_abandoned()
             kept = self._recalled(found) or self._keeper.add(found)
             if kept is not None:
                 seen, sha256 = kept
-                taken.append((seen, SnapshotFile(found.path, seen[0], found.mode, sha256)))
-        return taken
+                stamps.append((seen, SnapshotFile(found.path, seen[0], found.mode, sha256)))
+        return stamps
 
     def _recalled(self, found: FileEntry) -> tuple[FileStamp, str] | None:
         known = self.known.get(found.path)
@@ -126,19 +128,19 @@ def load(store: Path, snapshot: str, *, deep: bool = False) -> Snapshot:
     Raises InvalidRequest where a part is missing or damaged.
     """
     if not is_hash(snapshot):
-        raise _lost(snapshot, "does not exist: its name is not a SHA-256 in hex")
+        raise _lost_error(snapshot, "does not exist: its name is not a SHA-256 in hex")
     manifest = store / f"{snapshot}.json"
     if not manifest.is_file():
-        raise _lost(snapshot, "is not on this computer")
+        raise _lost_error(snapshot, "is not on this computer")
     with files.explain_os_errors(manifest):
         text = manifest.read_bytes()
     found = read_manifest(text.decode("ascii", "replace"))
     if found.hash != snapshot:
-        raise _lost(snapshot, "is damaged: its list is that of another one")
+        raise _lost_error(snapshot, "is damaged: its list is that of another one")
     there = stored_sizes(store)
     bad = [one for one in found.files if there.get(one.sha256) != one.size or (deep and not _is_intact(store, one))]
     if bad:
-        raise _lost(snapshot, f"is damaged: {len(bad)} of {len(found.files)} files are missing or incomplete")
+        raise _lost_error(snapshot, f"is damaged: {len(bad)} of {len(found.files)} files are missing or incomplete")
     return found
 
 
@@ -147,7 +149,7 @@ def _is_intact(store: Path, file: SnapshotFile) -> bool:
         return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
 
 
-def _lost(snapshot: str, why: str) -> InvalidRequest:
+def _lost_error(snapshot: str, why: str) -> InvalidRequest:
     return InvalidRequest(
         f"The snapshot {snapshot[:12]} {why}.",
         field="snapshot",

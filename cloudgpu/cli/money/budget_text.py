@@ -38,11 +38,11 @@ def list_text(values: Sequence[BudgetStatus]) -> str:
         return ""
     bad = [f"{status['name']} {_BAD[state]}" for status in values if (state := _state(status)) in _BAD]
     more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
-    message = f"{'; '.join(bad[:FEW])}{more}." if bad else _all_fit(values)
+    message = f"{'; '.join(bad[:FEW])}{more}." if bad else _fit_text(values)
     return f"{paragraph(message)}\n\n{table_of(values)}"
 
 
-def _all_fit(values: Sequence[BudgetStatus]) -> str:
+def _fit_text(values: Sequence[BudgetStatus]) -> str:
     if len(values) > 1:
         return f"All {len(values)} budgets hold what is spent and what runs."
     (status,) = values

@@ -130,24 +130,24 @@ def estimate(
     )
     if request.filters.gpu_count is not None:
         estimates = whole_gpus_first(estimates)
-    whole = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in estimates]
+    with_costs = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in estimates]
     gpu = request.filters.gpu
     return {
         "as_of": iso(now),
         "request": _estimate_request(request),
         "past_run": None if past is None else past_value(past),
         "currency": None if request.currency is None else request.currency.value(),
-        "estimates": estimates_value(whole, DisplayOptions(now, request.currency, _factor(settings)), speeds),
-        "nodes": None if request.nodes is None else nodes_value(request, request.nodes, whole, machines),
+        "estimates": estimates_value(with_costs, DisplayOptions(now, request.currency, _factor(settings)), speeds),
+        "nodes": None if request.nodes is None else nodes_value(request, request.nodes, with_costs, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "matching_gpus": [] if gpu is None else [spec.name for spec in matching_gpus(gpu, catalog.gpus())],
         "without": [] if offers else obstacles_value(relaxations(request)),
-        "precisions": [] if whole or request.flops is None else precisions(offers),
-        "marketplaces": marketplace_notes(one.buy.offer for one in whole),
+        "precisions": [] if with_costs or request.flops is None else precisions(offers),
+        "marketplaces": marketplace_notes(one.buy.offer for one in with_costs),
         "withheld": discontinued_types(request, offers),
         "old_after_days": OLD_AFTER.days,
-        "free_hours": _free(request, whole),
-        "assumptions": list(assumptions(request, wished, whole, past, settings)),
+        "free_hours": _free(request, with_costs),
+        "assumptions": list(assumptions(request, wished, with_costs, past, settings)),
         "fees": settings.fees.summary,
     }
 

@@ -64,7 +64,7 @@ def disk_kinds(provider: str) -> tuple[str, ...]:
 
 def requested_disks(requested: Sequence[str]) -> dict[str, str]:
     """Return the kind of disk that was asked for at each provider; raise InvalidRequest for a kind that none has."""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     known = {kind: provider for provider in PROVIDERS for kind in disk_kinds(provider)}
     known |= {sku.lower(): "azure" for sku in AZURE.values()}
     skus = {sku.lower(): name for name, sku in AZURE.items()}
@@ -73,15 +73,15 @@ def requested_disks(requested: Sequence[str]) -> dict[str, str]:
         if kind not in known:
             raise _unknown(name, known)
         provider = known[kind]
-        if provider in found:
+        if provider in kinds:
             raise InvalidRequest(
-                f"{found[provider]} and {name} are both disks of {provider}; a machine here has one.",
+                f"{kinds[provider]} and {name} are both disks of {provider}; a machine here has one.",
                 field="--disk",
                 value=name,
                 next="Name one kind for each cloud, and their sizes together with --disk-gb.",
             )
-        found[provider] = skus.get(kind, kind)
-    return found
+        kinds[provider] = skus.get(kind, kind)
+    return kinds
 
 
 def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
@@ -172,7 +172,7 @@ def past_run(session: Session, name: str) -> PastMachine:
         Fraction(str(round(sum(getattr(hour, kind) for hour in hours), 6))) / 3600
         for kind in ("gpu", "used", "idle", "unknown")
     ]
-    found = PastMachine(
+    past = PastMachine(
         machine.id,
         machine.name,
         spec,
@@ -180,9 +180,9 @@ def past_run(session: Session, name: str) -> PastMachine:
         accelerator.memory_gib or spec.memory_gib,
         *sums,
     )
-    if not found.work.hours:
-        raise _never_used(found)
-    return found
+    if not past.work.hours:
+        raise _never_used(past)
+    return past
 
 
 def past_value(past: PastMachine) -> PastRun:
@@ -326,13 +326,13 @@ def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
     """Return, by option that yields offers if it is dropped, the number of instance types and the lowest price."""
     ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _NOTHING.items()}
     ways["type"] = replace(request, type=None)
-    found = {}
+    counts = {}
     for name, other in ways.items():
         offers = [] if other == request or (request.type and name in ("provider", "with_legacy")) else offers_of(other)
         if offers:
             types = len({offer.type.name for offer in offers})
-            found[name] = (types, by_price(offers)[0].listed.price.per_hour)
-    return found
+            counts[name] = (types, by_price(offers)[0].listed.price.per_hour)
+    return counts
 
 
 def precisions(offers: Iterable[CatalogOffer]) -> list[str]:

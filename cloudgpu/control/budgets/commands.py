@@ -169,26 +169,29 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
     }
 
 
-def _too_low(session: Session, one: BudgetState) -> str | None:
+def _too_low(session: Session, state: BudgetState) -> str | None:
     """Return what follows where a budget is set below what is spent and committed already; None where it is not."""
-    committed = one.spent + one.promised
-    if committed <= one.budget.limit:
+    committed = state.spent + state.promised
+    if committed <= state.budget.limit:
         return None
-    sums = f"{one.spent.text()} is spent and {one.promised.text()} is promised to what runs"
-    message = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
+    sums = f"{state.spent.text()} is spent and {state.promised.text()} is promised to what runs"
+    message = (
+        f"{state.budget.name} is below what is committed: {sums}, {committed.text()} of {state.budget.limit.text()}."
+    )
     follows = [
-        f"At the next run {text}." for text in stop_sentences([stop_value(at) for at in _stopped_by(session, one)])
+        f"At the next run {text}."
+        for text in stop_sentences([stop_value(at) for at in _stops_of_budget(session, state)])
     ]
-    if one.passed and not follows:
+    if state.passed and not follows:
         follows.append("The next run reports that it is exceeded.")
-    if not one.passed:
+    if not state.passed:
         follows.append("It is not exceeded yet, but will be if everything runs until renew-until.")
-    if Action.REFUSE in one.budget.actions:
+    if Action.REFUSE in state.budget.actions:
         follows.append("No launch is admitted under it meanwhile.")
     return " ".join([message, *follows])
 
 
-def _stopped_by(session: Session, state: BudgetState) -> list[Stop]:
+def _stops_of_budget(session: Session, state: BudgetState) -> list[Stop]:
     return budget_stops([state], session.ledger.machines(), {}, session.clock())
 
 

@@ -37,19 +37,19 @@ def job_spent(session: Session, job: Job, *, jobs: Mapping[str, Job] | None = No
 
 def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Job] | None = None) -> dict[str, Money]:
     """Return what each of these jobs has cost up to now, by id; reads the rows and what ended once."""
-    asked, now = list(wanted), session.clock()
-    guests = [since for one in asked if (since := guest_since(one)) is not None]
+    wanted_jobs, now = list(wanted), session.clock()
+    guests = [since for one in wanted_jobs if (since := guest_since(one)) is not None]
 
     def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
         return view.billable_machines(), list(view.ended_usages(iso(min(guests)))) if guests else ()
 
     machines, ended = session.ledger.read(read)
     known = all_jobs(session) if jobs is None else jobs
-    shares = machine_assignments({**known, **{one.id: one for one in asked}}.values())
+    shares = machine_assignments({**known, **{one.id: one for one in wanted_jobs}}.values())
     mine = [machine for machine in machines if machine.id in shares]
     gone = [one for one in ended if one[0] in shares]
-    costs = {one.id: job_cost(one.id, shares, mine, gone, now) for one in asked}
-    return costs | {one.id: asks for one in asked if (asks := tariff_cost(one, now)) is not None}
+    costs = {one.id: job_cost(one.id, shares, mine, gone, now) for one in wanted_jobs}
+    return costs | {one.id: asks for one in wanted_jobs if (asks := tariff_cost(one, now)) is not None}
 
 
 def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]:

@@ -116,12 +116,12 @@ def report_document(session: Session, request: ReportRequest | None = None) -> R
     """
     request, now = request or parse_report(session), session.clock()
     with _looking_for_no_garbage():
-        return _reported(replace(session, clock=lambda: now), request, now)  # all of it is as of one moment
+        return _report_document(replace(session, clock=lambda: now), request, now)  # all of it is as of one moment
 
 
-def _reported(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
+def _report_document(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
     period, currency = request.period, request.compare.currency
-    read = _read(session, period)
+    read = _read_inputs(session, period)
     by_machine = grouped(read.rows, read.ended, now, period)
     laid = timed_usages(read.rows, read.ended, now)
     days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
@@ -159,7 +159,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
             ),
             "spot": values.spot_value(machines),
         },
-        "idle_resources": [values.left_value(cost) for cost in left_over(read.rows, now)],
+        "idle_resources": [values.idle_resource_value(cost) for cost in left_over(read.rows, now)],
         "prices": _ages(read.rows, now),
         "unmetered": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
@@ -182,7 +182,7 @@ def _looking_for_no_garbage() -> Iterator[None]:
         gc.enable()
 
 
-def _read(session: Session, period: CostQuery) -> ReportInputs:
+def _read_inputs(session: Session, period: CostQuery) -> ReportInputs:
     since = "" if period.since is None else iso(period.since)
     machines, ended, lines = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(since)), view.summaries(KINDS))

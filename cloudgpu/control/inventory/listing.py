@@ -47,17 +47,17 @@ def _oldest(machines: list[Machine], reached: dict[str, str]) -> str | None:
 
 def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     """Return when the latest sync reached each living machine, by id: it writes none of what is as it was."""
-    looked: dict[str, list[Event]] = {}
-    found: dict[str, str] = {}
+    syncs: dict[str, list[Event]] = {}
+    times: dict[str, str] = {}
     for machine in living_machines(machines):
         scope = scope_of_row(machine)
-        if scope not in looked:
+        if scope not in syncs:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
-            looked[scope] = [line for line in lines if line is not None]
-        reached = [line.occurred_at for line in looked[scope] if machine.id not in line.body["unseen"]]
+            syncs[scope] = [line for line in lines if line is not None]
+        reached = [line.occurred_at for line in syncs[scope] if machine.id not in line.body["unseen"]]
         if reached:
-            found[machine.id] = max(reached)
-    return found
+            times[machine.id] = max(reached)
+    return times
 
 
 def _as_seen(machine: Machine, reached: dict[str, str]) -> Machine:

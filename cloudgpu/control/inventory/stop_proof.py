@@ -83,13 +83,13 @@ def request_until_confirmed(
     answer: a later sync shows whether it was done.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
-    again, patience, silence = session.clock(), ASKED_AGAIN, UnansweredRounds(session.clock)
+    ask_again_at, patience, silence = session.clock(), ASKED_AGAIN, UnansweredRounds(session.clock)
     waiting = Waiting(session.waits, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
-            if not arrived or (last == "running" and session.clock() >= again):
+            if not arrived or (last == "running" and session.clock() >= ask_again_at):
                 _request(ask, silence)
-                again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
+                ask_again_at, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
             machine, arrived = _read_state(
                 session,
                 machine,

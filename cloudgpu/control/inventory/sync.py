@@ -229,7 +229,11 @@ def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[st
 
 
 def _is_ours(
-    instance: Instance, every: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, look: SyncResult
+    instance: Instance,
+    all_machines: Mapping[str, Machine],
+    machines: Mapping[str, Machine],
+    answer: Answer,
+    look: SyncResult,
 ) -> bool:
     """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
 
@@ -240,12 +244,15 @@ def _is_ours(
     if machine in machines:
         return True
     whose = answer.whose.of(instance.region)
-    if machine in every and whose is not None:
-        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {account_text(every[machine])}"
-        look.unanswered.append(Unanswered(every[machine].name or machine, why))
-    elif whose is None and machine not in every and (error := answer.whose.fault_of(instance.region)) is not None:
+    if machine in all_machines and whose is not None:
+        other = account_text(all_machines[machine])
+        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {other}"
+        look.unanswered.append(Unanswered(all_machines[machine].name or machine, why))
+    elif (
+        whose is None and machine not in all_machines and (error := answer.whose.fault_of(instance.region)) is not None
+    ):
         look.unanswered.append(Unanswered(answer.account, error.message))
-    return machine not in every and whose is not None
+    return machine not in all_machines and whose is not None
 
 
 def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:

@@ -148,11 +148,11 @@ def _read_identity_and_prices(
     return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
 
 
-def _read_prices(session: Session, whose: AccountScope, found: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
+def _read_prices(session: Session, whose: AccountScope, prices: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
     """Return what was said of prices. Where nothing was, and not who the account is either, that is unknown, too."""
-    if not isinstance(found, Silent):
-        return found
+    if not isinstance(prices, Silent):
+        return prices
     if not whose.is_told:
-        whose.be_silent(found)
+        whose.be_silent(prices)
     may_cost = to_price.may_be_of(_kind(session, whose.account))
-    return Priced(gap=found.message) if may_cost else pricing.NOTHING_ASKED
+    return Priced(gap=prices.message) if may_cost else pricing.NOTHING_ASKED

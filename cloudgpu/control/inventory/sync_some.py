@@ -143,10 +143,10 @@ def _get(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
         return error
 
 
-def _news(session: Session, machine: Machine, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+def _news(session: Session, machine: Machine, answer: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
     machine = session.ledger.machine(machine.id) or machine
     now = not_before(machine, session.clock())
-    if not isinstance(found, Instance):
+    if not isinstance(answer, Instance):
         if machine.terminated_at or too_fresh(
             machine, session.provider_of(machine).token_rule.not_found_ends_after, now
         ):
@@ -155,5 +155,5 @@ def _news(session: Session, machine: Machine, found: Instance | CloudgpuError, *
         return [
             instance_vanished(machine.id, not_none(machine.provider_id), "the provider has no such machine", now, alive)
         ]
-    close_request(session, machine, found)
-    return change_events(session, machine, found, now, watched=watched)
+    close_request(session, machine, answer)
+    return change_events(session, machine, answer, now, watched=watched)

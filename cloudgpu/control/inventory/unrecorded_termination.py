@@ -51,16 +51,16 @@ def terminate_without_ledger(
     session.report(f"{machine.name}: {why}; ending the machine all the same")
     known = _provider_ids(session, provider, machine, error)
     refused = {one: word for one in known if (word := _request_end(provider, one)) is not None}
-    left = list(refused.values())
+    errors = list(refused.values())
     for one in (one for one in known if one not in refused):
         try:
             _prove(session, machine, partial(_is_gone, provider, one))
         except CloudgpuError as unproved:
-            left.append(unproved)
-    for other in left[1:]:
+            errors.append(unproved)
+    for other in errors[1:]:
         session.report(f"{machine.name}: {other.message}")
-    if left:
-        raise left[0] from error
+    if errors:
+        raise errors[0] from error
     if whole:
         _prove(session, machine, partial(_nothing_kept, session, provider, machine))
     return Unrecorded(

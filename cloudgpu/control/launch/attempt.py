@@ -265,10 +265,10 @@ def _send_together(
         try:
             session.ledger.append([*made, *(instance_observed(one, now) for one in instances)])
         except LedgerUnavailable as error:  # nobody could see what they cost: they are ended again
-            raise _ended_all_unrecorded(session, attempts, error) from error
+            raise _end_all_unrecorded(session, attempts, error) from error
 
 
-def _ended_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: LedgerUnavailable) -> CloudgpuError:
+def _end_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: LedgerUnavailable) -> CloudgpuError:
     """End every machine of a launch that the ledger cannot take, and return what is to be raised."""
     faults: list[CloudgpuError] = []
     found: CloudgpuError = error

@@ -120,14 +120,14 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
     if not is_any_provider(session, account=request.account, provider=request.provider):
         name = account_of(session, account=request.account, provider=request.provider)
         return Candidates((candidate(session, request, template, name),))
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     _check_of_no_account(request)
     names = cloud_accounts(session)
     once = replace(session, report=_once(session.report))
-    passed = passing(names, lambda name: found.append(candidate(once, request, template, name)))
-    if not found:
+    passed = passing(names, lambda name: candidates.append(candidate(once, request, template, name)))
+    if not candidates:
         raise passed[0].fault
-    return Candidates(tuple(found), passed, anywhere=True)
+    return Candidates(tuple(candidates), passed, anywhere=True)
 
 
 def _once(tell: Callable[[str], None]) -> Callable[[str], None]:

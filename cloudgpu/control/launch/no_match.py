@@ -35,7 +35,7 @@ def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity |
     lost = [spec for spec in catalog.gpus() if spec.name in names]
     if not lost:
         return None
-    listed = _listed(provider, want)
+    listed = _list_prices(provider, want)
     stands = "is in the catalogue"
     if listed:
         price, places = listed[0].listed.price, {offer.listed.region for offer in listed}
@@ -62,7 +62,7 @@ def _types(provider: Provider, want: Requirements) -> list[InstanceType]:
     return [one for one in fitting if one.gpu.share == 1]
 
 
-def _listed(provider: Provider, want: Requirements) -> list[CatalogOffer]:
+def _list_prices(provider: Provider, want: Requirements) -> list[CatalogOffer]:
     """Return what has a list price, the cheapest first: on the wanted market, else on demand."""
     names = {one.name for one in _types(provider, want)}
     for market in (want.market, Market.ON_DEMAND):
@@ -131,7 +131,7 @@ def explain_no_match(
     if priced:
         return _too_dear(want, priced)
     if unpriced:
-        return _unpriced(provider, want)
+        return _unpriced_error(provider, want)
     if provider.kind in PROVIDERS:
         why = _contradiction(provider, want, items) or _other_market(provider, want)
         return why or _elsewhere(provider, want) or explain_discontinued(provider, want) or _nothing(provider, want, ())
@@ -139,7 +139,7 @@ def explain_no_match(
     return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
 
 
-def _unpriced(provider: Provider, want: Requirements) -> CloudgpuError:
+def _unpriced_error(provider: Provider, want: Requirements) -> CloudgpuError:
     """Return the fault of what is there and has no price.
 
     A provider that tells the spot prices of the past and has none of now sells no spot machine there. That is what

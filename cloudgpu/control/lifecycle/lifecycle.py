@@ -299,13 +299,13 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machi
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
-    there = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
+    exists = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
     who, now = by(session, machine, "end"), not_before(machine, session.clock())
     session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         machine = request_until_confirmed(
-            session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
+            session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
         )
     except EndRefused as refusal:
         raise stop_instead(session, machine, refusal) from refusal.__cause__

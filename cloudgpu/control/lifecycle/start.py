@@ -141,7 +141,7 @@ def admit_start(
     """
     if not no_guard:
         check_start_guarded(session, machines)
-    wanted, lines = list[Machine](), withdraw_stops_events(session, awake)
+    to_start, lines = list[Machine](), withdraw_stops_events(session, awake)
     now = session.clock()
     for machine in machines:
         provider = pausable(session, machine)
@@ -149,7 +149,7 @@ def admit_start(
         for sentence in off_now(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
         prices, who = _new_price(session, machine, provider), by(session, machine, "start")
-        wanted.append(_with_price(row_until(machine, lease.renew_until), prices))
+        to_start.append(_with_price(row_until(machine, lease.renew_until), prices))
         lines += [
             lease_line(machine, lease, "start", now, who=who),
             *prices,
@@ -167,8 +167,8 @@ def admit_start(
     credit, lasts, scope = read_credit(provider), lease.expires - now, scope_of_row(machines[0])
 
     def decision(view: View) -> Sequence[Draft]:
-        check_credit(session, view, credit, wanted, scope, lasts)
-        return [*lines, *admit_all(session, view, wanted, override)]
+        check_credit(session, view, credit, to_start, scope, lasts)
+        return [*lines, *admit_all(session, view, to_start, override)]
 
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
     append_if_admitted(session, decision, Remedy(until))
@@ -197,14 +197,14 @@ def _after_its_stop(session: Session, machine: Machine) -> datetime:
     return max([not_before(machine, session.clock()), *map(from_iso, asked)])
 
 
-def _with_price(wanted: Machine, prices: Sequence[Draft]) -> Machine:
+def _with_price(machine: Machine, prices: Sequence[Draft]) -> Machine:
     for line in prices:
         price, on_demand = line.body.get("price"), line.body.get("on_demand")
-        wanted = wanted._replace(
-            price=HourlyPrice.of(price) if price else wanted.price,
-            on_demand=HourlyPrice.of(on_demand) if on_demand else wanted.on_demand,
+        machine = machine._replace(
+            price=HourlyPrice.of(price) if price else machine.price,
+            on_demand=HourlyPrice.of(on_demand) if on_demand else machine.on_demand,
         )
-    return wanted
+    return machine
 
 
 def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:

@@ -89,14 +89,12 @@ def _is_to_ask(session: Session, machine: Machine) -> bool:
 
 
 def _busy_machine(session: Session, machine: Machine) -> BusyMachine:
-    found: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
+    busy: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
     try:
         provider = session.provider_of(machine)
         processes = provider.processes(not_none(machine.provider_id)) if isinstance(provider, ReportsProcesses) else ()
     except CloudgpuError as error:
-        return found | {"error": error.message}
+        return busy | {"error": error.message}
     if processes is None:
-        return found | {"error": "its computer does not tell its processes."}
-    return found | {
-        "processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in processes]
-    }
+        return busy | {"error": "its computer does not tell its processes."}
+    return busy | {"processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in processes]}

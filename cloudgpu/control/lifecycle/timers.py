@@ -191,18 +191,18 @@ def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
 
     Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
     """
-    for _, provider, here in _by_account(session, due, done):
-        there: Mapping[str, datetime] | None = None
+    for _, provider, machines in _by_account(session, due, done):
+        timers: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
-            there = provider.timers(of=[one for machine in here if (one := machine.provider_id)])
+            timers = provider.timers(of=[one for machine in machines if (one := machine.provider_id)])
         right = [
             machine
-            for machine in here
-            if _is_right(machine, (there or {}).get(machine.provider_id or ""), session.clock())
+            for machine in machines
+            if _is_right(machine, (timers or {}).get(machine.provider_id or ""), session.clock())
         ]
         for machine in right:
             _record_timer(session, machine, from_iso(not_none(machine.renew_until)), "it is there already")
-        _for_each_machine(session, [machine for machine in here if machine not in right], _set_timer, done, there)
+        _for_each_machine(session, [machine for machine in machines if machine not in right], _set_timer, done, timers)
 
 
 def _is_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
@@ -215,28 +215,28 @@ def _for_each_machine(
     machines: list[Machine],
     ask: Callable[[SetsTimer, Machine], _Set],
     done: Repaired,
-    there: Mapping[str, datetime] | None = None,
+    timers: Mapping[str, datetime] | None = None,
 ) -> None:
     """Ask for these machines side by side, and write down what was done; of one silence one fault is enough.
 
-    `there` are the timers that were seen before; None where that is not known.
+    `timers` are the timers that were seen before; None where that is not known.
     """
     asked = [(provider, machine) for _, provider, some in _by_account(session, machines, done) for machine in some]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda one: _try(ask, *one, silent), asked))
     reported: set[tuple[str, str, str]] = set()
-    for (_, machine), found in zip(asked, outcomes, strict=True):
-        if isinstance(found, InstanceNotFound):
+    for (_, machine), outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, InstanceNotFound):
             continue  # the next sync sees that it has gone
-        if isinstance(found, CloudgpuError):
-            silence = (machine.account, machine.region, found.kind)
-            done.faults += [found] * (silence not in reported)
+        if isinstance(outcome, CloudgpuError):
+            silence = (machine.account, machine.region, outcome.kind)
+            done.faults += [outcome] * (silence not in reported)
             reported.add(silence)
             continue
-        at, changed = found
+        at, changed = outcome
         _record_timer(session, machine, at, "repaired" if at else "the machine has ended")
-        missing = there is not None and machine.provider_id not in there
+        missing = timers is not None and machine.provider_id not in timers
         into = done.dropped if at is None else done.set if missing else done.moved
         into += [machine.name] * changed
 
@@ -269,29 +269,33 @@ def _drop_timer(provider: SetsTimer, machine: Machine) -> _Set:
 
 def _sweep(session: Session, machines: list[Machine], done: Repaired) -> None:
     known = {machine.provider_id for machine in machines}
-    for account, provider, some in _by_account(session, [machine for machine in machines if machine.region], done):
-        for region in sorted({machine.region for machine in some}):
+    for account, provider, machines_there in _by_account(
+        session, [machine for machine in machines if machine.region], done
+    ):
+        for region in sorted({machine.region for machine in machines_there}):
             try:
                 found = provider.timers(region)
             except CloudgpuError as error:
                 done.faults.append(error)
                 continue
-            _repair_differences(session, [machine for machine in some if machine.region == region], found, done)
+            _repair_differences(
+                session, [machine for machine in machines_there if machine.region == region], found, done
+            )
             done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
 def _repair_differences(
-    session: Session, machines: list[Machine], found: Mapping[str, datetime], done: Repaired
+    session: Session, machines: list[Machine], timers: Mapping[str, datetime], done: Repaired
 ) -> None:
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
     for machine, wanted in _wrong_timers(machines, now):
-        there = found.get(machine.provider_id or "")
+        there = timers.get(machine.provider_id or "")
         if wanted is not None and not _is_right(machine, there, now):
             wrong.append(machine)
         elif wanted is None and there is not None and machine.terminated_at is not None:
             outlived.append(machine)
-    _for_each_machine(session, wrong, _set_timer, done, found)
+    _for_each_machine(session, wrong, _set_timer, done, timers)
     _for_each_machine(session, outlived, _drop_timer, done)
 
 

@@ -34,13 +34,13 @@ def continue_without_ledger(
     Where the ledger cannot be read either, `machines` are all that is known. Raises `fault` where this home does not
     know the ledger's id: then nobody can tell which machines are its own.
     """
-    behind = session.ledger
-    aside = StandInLedger(behind, _id_of(session, fault), fault, machines)
-    session.ledger, session.ledger_away = aside, True
+    ledger = session.ledger
+    stand_in = StandInLedger(ledger, _id_of(session, fault), fault, machines)
+    session.ledger, session.ledger_away = stand_in, True
     try:
-        yield aside
+        yield stand_in
     finally:
-        session.ledger, session.ledger_away = behind, False
+        session.ledger, session.ledger_away = ledger, False
 
 
 @contextmanager
@@ -70,12 +70,12 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
     except LedgerAway as error:
         if session.ledger_away:
             raise
-        with continue_without_ledger(session, error, [machine]) as aside:
+        with continue_without_ledger(session, error, [machine]) as stand_in:
             session.report(f"{machine.name}: {error.message} Continuing without it")
             result = act(machine)
-            if aside.offer():
+            if stand_in.offer():
                 return result
-        raise unrecorded_error(done(result), aside) from error
+        raise unrecorded_error(done(result), stand_in) from error
 
 
 def unrecorded_error(done: str, stand_in: StandInLedger) -> Unrecorded:

@@ -59,10 +59,10 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     """
     from cloudgpu.control.policies.resolve import policy_of
 
-    held, now = policy_of(session, machine), session.clock()
-    if held.broken is not None:
-        raise held.broken
-    limits = Thresholds() if held.policy is None else thresholds(held.policy)
+    policy, now = policy_of(session, machine), session.clock()
+    if policy.broken is not None:
+        raise policy.broken
+    limits = Thresholds() if policy.policy is None else thresholds(policy.policy)
     ask = ask and runs_on(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
     sources = (
@@ -72,7 +72,7 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     )
     words = ask_activity(session, nodes, keep=False) if ask else {}
     each = with_cluster_activity(
-        [_machine_view(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now
+        [_machine_view(one, policy, sources[one.id], words.get(one.id), now) for one in nodes], now
     )
     machines = cluster_nodes(session, each, at_work=False)
     decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=machines)
@@ -108,15 +108,15 @@ def _why_over(session: Session, machine: Machine) -> str | None:
     return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
 
 
-def with_source(seen: MachineView, source: Source, now: datetime) -> MachineView:
+def with_source(view: MachineView, source: Source, now: datetime) -> MachineView:
     """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
-    if tells_queue(seen.machine):
-        seen = replace(seen, engine=source.engine or EngineSaid(None, NOT_ASKED))
+    if tells_queue(view.machine):
+        view = replace(view, engine=source.engine or EngineSaid(None, NOT_ASKED))
     if source.judged is None or source.at is None:
-        return replace(seen, judged_fault=source.fault)
+        return replace(view, judged_fault=source.fault)
     if now - source.at > STALE:
-        return replace(seen, judged_fault=f"its samples were last read {duration_text(now - source.at)} ago")
-    return replace(seen, judged=source.judged, reached_at=source.at, scratch=source.scratch)
+        return replace(view, judged_fault=f"its samples were last read {duration_text(now - source.at)} ago")
+    return replace(view, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
 def _query_agents(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, Source]:

@@ -123,15 +123,15 @@ def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Call
                 with suppress(InstanceNotFound):  # then nothing was sent, and one 404 is no proof
                     ask()
                     arrived = True
-            seen = get_repeatedly(session, provider, id)
+            instance = get_repeatedly(session, provider, id)
         except InstanceNotFound:
             return "terminated"
         except ProviderUnavailable as error:
             last = silence.record(error)
         else:
-            last = f"it was last seen {seen.state}"
-            if is_stopped(seen):
-                return str(seen.state)
+            last = f"it was last seen {instance.state}"
+            if is_stopped(instance):
+                return str(instance.state)
         if session.clock() >= deadline or silence.end_round():
             raise ProviderUnavailable(f"Its stop was asked and is not proved: {last}", field="machine", value=id)
         session.pause(pause)

@@ -45,25 +45,25 @@ def renew(
     """Move the leases' ends, and return those that were moved and those that were not, with why."""
     pairs = zip(seen, decisions, strict=True)
     items = [EndItem(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
-    done, left = list[Ended](), list[NotEnded]()
+    done, not_renewed = list[Ended](), list[NotEnded]()
     silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
     with lock_each(session, items) as (mine, busy):
-        left += busy
+        not_renewed += busy
         for item in mine:
             account_region = (item.machine.account, item.machine.region)
             if account_region in silent:
-                left.append(item.left(silent[account_region]))
+                not_renewed.append(item.left(silent[account_region]))
                 continue
             try:
                 row = _renew(session, item)
             except LedgerUnavailable:
                 raise
             except CloudgpuError as error:
-                left.append(item.left(f"its lease could not be renewed: {error.message}"))
-                silent |= {account_region: left[-1].why} if isinstance(error, Silent) else {}
+                not_renewed.append(item.left(f"its lease could not be renewed: {error.message}"))
+                silent |= {account_region: not_renewed[-1].why} if isinstance(error, Silent) else {}
             else:
                 done.append(item.done(not_none(row.expires)))
-    return done, left
+    return done, not_renewed
 
 
 def _renew(session: Session, item: EndItem) -> Machine:
@@ -197,13 +197,13 @@ def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
     )
 
 
-def _decision_findings(session: Session, found: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
+def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
     """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
     owners = {machine.id: machine.owner or "" for machine in machines}
-    for one in found.decisions:
+    for one in run.decisions:
         if one.urgent and not one.warnings:
             yield _urgent(one, owners.get(one.machine, ""))
-    for fault in found.faults:
+    for fault in run.faults:
         finding = Finding(
             key=f"{TOPIC}:fault:{fault}",
             kind="reaper",
@@ -228,23 +228,23 @@ def _urgent(one: Decision, owner: str) -> Finding:
 
 
 def deliver_all(
-    session: Session, found: ReaperRun, budget_states: Sequence[BudgetState], machines: Sequence[Machine]
+    session: Session, run: ReaperRun, budget_states: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the run was made; return what was not taken.
 
     `machines` are all of the ledger as they are after the run, with the resources that have names. A receiver that
     fails keeps no machine on: it is tried again by the next run.
     """
-    credit_findings = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
+    credit_findings = [one for known in run.credits if (one := credit_finding(known, session.clock())) is not None]
     news = [
         *credit_findings,
         *budget_findings(session, budget_states),
         *warning_findings(machines),
-        *_decision_findings(session, found, machines),
+        *_decision_findings(session, run, machines),
     ]
-    judged = {one.machine for one in found.decisions}
+    judged = {one.machine for one in run.decisions}
     elsewhere = [f"{TOPIC}:{machine.id}:" for machine in present(list(machines)) if machine.id not in judged]
-    read = {f"{CREDIT}:{known.scope}" for known in found.credits}
+    read = {f"{CREDIT}:{known.scope}" for known in run.credits}
     elsewhere += [key for key in lasting_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
     refused: list[str] = []
     try:
@@ -254,5 +254,5 @@ def deliver_all(
         raise
     except CloudgpuError as error:
         refused.append(error.message)
-    why = ping(session, ok=found.exit_code == 0 and not refused)
+    why = ping(session, ok=run.exit_code == 0 and not refused)
     return (*refused, f"the dead-man's address {why}") if why else tuple(refused)

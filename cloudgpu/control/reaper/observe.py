@@ -73,21 +73,21 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     ]
     remembered = nullcontext() if sweep else session.by_remembered_regions(reachable_regions(machines))
     with remembered:
-        found = sync_accounts(
+        sync = sync_accounts(
             session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S
         )
-    if found.unlisted:
-        found.answered |= _query_unlisted(session, found.unlisted)
+    if sync.unlisted:
+        sync.answered |= _query_unlisted(session, sync.unlisted)
     to_judge = living_machines(session.ledger.machines()) + (_retained_images(session) if sweep else [])
-    answered = found.answered | (_queried_resources(session, to_judge, found.unanswered) if sweep else set())
+    answered = sync.answered | (_queried_resources(session, to_judge, sync.unanswered) if sweep else set())
     return Snapshot(
         tuple(to_judge),
         answered,
-        tuple(found.foreign),
-        tuple(found.unanswered),
-        tuple(found.sentences),
-        found.asked,
-        tuple(found.closed),
+        tuple(sync.foreign),
+        tuple(sync.unanswered),
+        tuple(sync.sentences),
+        sync.asked,
+        tuple(sync.closed),
     )
 
 
@@ -117,7 +117,7 @@ def rehearse(session: Session) -> Snapshot:
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
     reached = covered(mine, whose)
-    seen = tuple(
+    views = tuple(
         _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now)
         for machine in living_machines(known)
     )
@@ -129,7 +129,7 @@ def rehearse(session: Session) -> Snapshot:
     unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; the next run of reap records it" for one in _strays(ours, known)]
     return Snapshot(
-        rows=tuple(machine for machine in seen if machine.terminated_at is None),
+        rows=tuple(machine for machine in views if machine.terminated_at is None),
         answered=reached & ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
@@ -194,7 +194,7 @@ ASKED_WITHIN_S = 10.0  # over SSH
 def machine_views(
     session: Session,
     machines: Sequence[Machine],
-    held: Mapping[str, ChosenPolicy],
+    policies: Mapping[str, ChosenPolicy],
     answered: Collection[str],
     *,
     keep: bool = True,
@@ -205,7 +205,7 @@ def machine_views(
     whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
     machine says of itself; then, where that leaves the question, the machine over SSH.
     """
-    bare = [_bare(machine, held[machine.id], answered=machine.id in answered) for machine in machines]
+    bare = [_bare(machine, policies[machine.id], answered=machine.id in answered) for machine in machines]
     now = session.clock()
     asked = to_ask(bare, now)
     words = ask_activity(session, asked, keep=keep)

@@ -187,36 +187,36 @@ def _decide_only(session: Session, request: ReapOptions, begun: datetime) -> Rea
 def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
     judged = _decide(session, request, observe_machines(session, sweep=request.sweep))
-    found = _execute_decisions(session, judged, judged.found(begun))  # before all that a full disk would refuse
+    run = _execute_decisions(session, judged, judged.found(begun))  # before all that a full disk would refuse
     machines = session.ledger.billable_machines()
     if request.policy is None:
         session.ledger.append(list(changed_terms(session.home_terms, machines, session.clock())))
     repaired = repair(session, [machine for machine in machines if not machine.is_named_resource], sweep=request.sweep)
-    found = replace(
-        found,
-        faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
-        sentences=(*found.sentences, *_repair_lines(repaired), *(left_over(session) if request.sweep else ())),
+    run = replace(
+        run,
+        faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
+        sentences=(*run.sentences, *_repair_lines(repaired), *(left_over(session) if request.sweep else ())),
     )
-    found = replace(found, credits=tuple(read_credits(session, found.queried)))
+    run = replace(run, credits=tuple(read_credits(session, run.queried)))
     if request.cron:  # one by hand says nothing of the next
-        session.own_run = own_run(session, request.interval, found.queried, (*found.unanswered, *found.not_queried))
-    refused = deliver_all(session, found, judged.budgets, machines)
-    found = replace(found, undelivered=refused, duration=session.clock() - begun)
-    record_run(session, found, cron=request.cron, sweep=request.sweep)
+        session.own_run = own_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
+    refused = deliver_all(session, run, judged.budgets, machines)
+    run = replace(run, undelivered=refused, duration=session.clock() - begun)
+    record_run(session, run, cron=request.cron, sweep=request.sweep)
     if request.sweep:
         gather(
             session,
             [machine for machine in machines if not machine.is_named_resource and machine.id not in judged.reports],
         )
-    return found
+    return run
 
 
-def _execute_decisions(session: Session, judged: _Judged, found: ReaperRun) -> ReaperRun:
+def _execute_decisions(session: Session, judged: _Judged, run: ReaperRun) -> ReaperRun:
     """Record what was decided, warn, renew, end; return the run with what came of it."""
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     warned = warn(session, judged.decisions, _reachable(judged))
-    (renewed, left), outcome = _renew_and_end(session, judged)
+    (renewed, not_ended), outcome = _renew_and_end(session, judged)
     if outcome.again:
         latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
         record_decisions(session, outcome.again, latest)
@@ -225,30 +225,30 @@ def _execute_decisions(session: Session, judged: _Judged, found: ReaperRun) -> R
     if late:
         outcome.add(stop_overdue(session, late))
     return replace(
-        found,
-        decisions=outcome.latest(found.decisions),
+        run,
+        decisions=outcome.latest(run.decisions),
         ended=tuple(outcome.ended),
         renewed=tuple(renewed),
         warned=tuple(warned),
-        skipped=(*left, *outcome.skipped),
+        skipped=(*not_ended, *outcome.skipped),
         unconfirmed=tuple(outcome.unconfirmed),
-        unanswered=(*found.unanswered, *outcome.unanswered),
+        unanswered=(*run.unanswered, *outcome.unanswered),
     )
 
 
 def _renew_and_end(session: Session, judged: _Judged) -> tuple[tuple[list[Ended], list[NotEnded]], Outcome]:
     """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
-    seen, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
+    views, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
 
     def beside() -> tuple[list[Ended], list[NotEnded]]:
         with session.for_thread() as own:
-            return renew(own, seen, decisions)
+            return renew(own, views, decisions)
 
     if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
-        return renew(session, seen, decisions), execute_decisions(session, seen, decisions, judged.judge, apart=apart)
+        return renew(session, views, decisions), execute_decisions(session, views, decisions, judged.judge, apart=apart)
     with Pool(1) as pool:
         renewing = pool.submit(beside)
-        outcome = execute_decisions(session, seen, decisions, judged.judge, apart=apart)
+        outcome = execute_decisions(session, views, decisions, judged.judge, apart=apart)
         return renewing.result(), outcome
 
 
@@ -275,9 +275,9 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
 
 def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
     sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
-    held = policies_of(session, sight.rows, request.policy)
-    refuse_broken(held)  # those of machines, too, that were found just now
-    seen, reports = machine_views(session, sight.rows, held, sight.answered, keep=not request.dry_run)
+    policies = policies_of(session, sight.rows, request.policy)
+    refuse_broken(policies)  # those of machines, too, that were found just now
+    views, reports = machine_views(session, sight.rows, policies, sight.answered, keep=not request.dry_run)
     counted, clashes = pass_budgets(session)
     standing = budget_states(session, counted)
     over = stops_of(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
@@ -286,8 +286,8 @@ def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
         now, most = session.clock(), request.max_stops
         return decide(some, over, now, interval=request.interval, max_idle_stops=most, machines=machines)
 
-    decisions = judge(seen, cluster_nodes(session, seen, at_work=False))
-    return _Judged(sight, held, seen, reports, standing, judge, decisions, clashes)
+    decisions = judge(views, cluster_nodes(session, views, at_work=False))
+    return _Judged(sight, policies, views, reports, standing, judge, decisions, clashes)
 
 
 def _reachable(judged: _Judged) -> dict[str, Machine]:

@@ -107,15 +107,15 @@ def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome)
         asked = {machine.id for machine in again}
         silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, again)
     outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]
-    left = [one for one in items if one.id not in silent]
-    machines = {one.id: session.ledger.machine(one.id) or one.machine for one in left}
+    remaining = [one for one in items if one.id not in silent]
+    machines = {one.id: session.ledger.machine(one.id) or one.machine for one in remaining}
     running = [
         machine for machine in machines.values() if machine.state == State.RUNNING and machine.terminated_at is None
     ]
     reports = probe_twice(session, running) if running else {}
     if reports:
         _count_traffic(session, machines, reports)
-    return [with_report(with_row(one.seen, machines[one.id]), reports.get(one.id)) for one in left]
+    return [with_report(with_row(one.seen, machines[one.id]), reports.get(one.id)) for one in remaining]
 
 
 def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:

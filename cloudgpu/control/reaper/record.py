@@ -82,21 +82,21 @@ def _line(one: Decision, now: datetime) -> Draft:
     )
 
 
-def record_run(session: Session, found: ReaperRun, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
+def record_run(session: Session, run: ReaperRun, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
     """Write that the run has ended, and how."""
-    now, ok = session.clock(), found.is_complete_here
-    before = earlier(session, ok=ok, sweep=sweep, now=now, read=found.credits)
+    now, ok = session.clock(), run.is_complete_here
+    before = earlier(session, ok=ok, sweep=sweep, now=now, read=run.credits)
     line = reap_finished(
         verb,
         now,
         ok=ok,
-        machines=len(found.decisions),
-        decided=found.decided,
-        stopped=len(found.ended),
-        warned=len(found.warned),
-        unproved=len(found.unconfirmed),
-        unanswered=[one.scope for one in found.unanswered],
-        took_s=round(found.duration.total_seconds(), 3),
+        machines=len(run.decisions),
+        decided=run.decided,
+        stopped=len(run.ended),
+        warned=len(run.warned),
+        unproved=len(run.unconfirmed),
+        unanswered=[one.scope for one in run.unanswered],
+        took_s=round(run.duration.total_seconds(), 3),
         host=platform.node(),
         home=own_home(session),
         cron=cron,

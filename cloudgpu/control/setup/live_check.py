@@ -243,10 +243,10 @@ def _seconds(began: datetime, now: datetime) -> float:
     return round((now - began).total_seconds(), 3)
 
 
-def document(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> LiveCheck:
-    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `at_most` has every price in it."""
+def document(trials: Sequence[Trial], max_cost: Money, *, whole: bool) -> LiveCheck:
+    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `max_cost` has every price in it."""
     return {
-        "at_most_usd": usd(at_most),
+        "at_most_usd": usd(max_cost),
         "at_most_is_whole": whole,
         "machines": [_value(trial) for trial in trials],
         "ok": all(trial.ok for trial in trials),

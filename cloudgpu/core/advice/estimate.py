@@ -140,7 +140,7 @@ def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
     """Return what a span costs."""
     listed, shape = buy.offer.listed, buy.offer.type
     rule = rule_of(shape.provider, str(listed.market), Resource.INSTANCE)
-    billed = span.disk_us if buy.committed else _billed(rule, span)
+    billed = span.disk_us if buy.committed else _billed_cost(rule, span)
     return CostParts(
         hours=billed / HOUR,
         machine=_times(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
@@ -150,30 +150,32 @@ def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
 
 
 def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
-    found = Fraction(0)
+    nanos = Fraction(0)
     for estimate in buy.attached:
         if estimate.part == part:
             cost = _attached_cost(estimate, buy, span)
             if cost is None:
                 return None
-            found += cost
-    return _times(buy.number, found)
+            nanos += cost
+    return _times(buy.number, nanos)
 
 
-def _attached_cost(one: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
+def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
     """Return what it costs beside one machine, in nano-dollars; None where no price is known."""
-    rate = one.rate
+    rate = attached.rate
     if rate.price is None:
         return None
     rule = rule_of(buy.offer.type.provider, str(buy.offer.listed.market), rate.resource)
-    running = _billed(rule, span)
+    running = _billed_cost(rule, span)
     whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
     kept = max(whole, span.disk_us)
-    time = {PaidWhen.KEPT: kept, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), kept - running)}[one.when]
+    time = {PaidWhen.KEPT: kept, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), kept - running)}[
+        attached.when
+    ]
     return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)
 
 
-def _billed(rule: Rule, span: PricedTime) -> Fraction:
+def _billed_cost(rule: Rule, span: PricedTime) -> Fraction:
     return sum((often * rule.longest(run, interrupted=False) for run, often in span.runs), Fraction(0))
 
 

@@ -41,7 +41,7 @@ def charges_by_key(
 
     Parts of nothing are left out.
     """
-    found: dict[str, Charge] = {}
+    charges: dict[str, Charge] = {}
     first, last = billed_span(usage, now)
     for assignment in assignments:
         begin, end = _later(assignment.since, since), _earlier(assignment.until, until)
@@ -49,8 +49,8 @@ def charges_by_key(
             continue
         part = charge(usage, now, since=begin, until=end)
         if part.billed_us or part.high or part.unpriced_us:
-            found[assignment.key] = _merge(found[assignment.key], part) if assignment.key in found else part
-    return found
+            charges[assignment.key] = _merge(charges[assignment.key], part) if assignment.key in charges else part
+    return charges
 
 
 def key_at(assignments: Sequence[Assignment], usage: Usage, moment: datetime) -> str:

@@ -147,7 +147,7 @@ def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until:
     if not usage.segments:
         why = f"no price is known for {usage.what}"
         return Charge(usage, billed_us, 0, 0, 0, _list_cost(usage, billed_us, None), billed_us, (why,))
-    return _priced(usage, rule, span, period)
+    return _charge_priced(usage, rule, span, period)
 
 
 def billed_until(usage: Usage) -> str:
@@ -223,7 +223,7 @@ def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int)
     ]
 
 
-def _priced(usage: Usage, rule: Rule, span: BilledSpan, period: PeriodBounds) -> Charge:
+def _charge_priced(usage: Usage, rule: Rule, span: BilledSpan, period: PeriodBounds) -> Charge:
     amount = low = high = _sum(usage, rule, (span.begin, span.end), period, 0)
     billed_us = period.length(span.begin, span.end)
     doubts = tuple(_uncertainties(usage, rule, span))

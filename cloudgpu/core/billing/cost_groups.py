@@ -157,7 +157,7 @@ def costs(
     """
     groups: dict[str, CostTotals] = {}
     total = CostTotals()
-    for part in _parts(with_full_names(list(machines), query.by), ended, now, query, assigned):
+    for part in _cost_parts(with_full_names(list(machines), query.by), ended, now, query, assigned):
         group = groups.setdefault(part.key, CostTotals())
         if isinstance(part.charge_or_resource, str):
             group.add_ended(part.machine, part.charge_or_resource)
@@ -188,14 +188,14 @@ def with_full_names(machines: list[Machine], by: By) -> list[Machine]:
         for machine in tagged
         if len(candidates.get(_tag_of(machine, by), ())) == 1
     }
-    return [_tagged(machine, by, full[machine.id]) if machine.id in full else machine for machine in machines]
+    return [_with_name(machine, by, full[machine.id]) if machine.id in full else machine for machine in machines]
 
 
 def _tag_of(machine: Machine, by: By) -> str:
     return (machine.owner if by is By.OWNER else machine.project) or ""
 
 
-def _tagged(machine: Machine, by: By, name: str) -> Machine:
+def _with_name(machine: Machine, by: By, name: str) -> Machine:
     return machine._replace(owner=name) if by is By.OWNER else machine._replace(project=name)
 
 
@@ -217,11 +217,11 @@ class _Part:
     already_counted: bool = False
 
 
-def _parts(
+def _cost_parts(
     machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
     if query.by in CALENDAR or query.by is By.JOB:
-        yield from _in_pieces(machines, ended, now, query, assigned)
+        yield from _parts_by_period_or_job(machines, ended, now, query, assigned)
         return
     charges = period_charges(machines, ended, now, since=query.since, until=query.until)
     if query.from_totals:
@@ -247,7 +247,7 @@ def _key(by: By, machine: Machine, resource: str, usage: Usage | None = None) ->
     return str(getattr(machine, by) or "")
 
 
-def _in_pieces(
+def _parts_by_period_or_job(
     machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
     """Yield each usage in pieces; a group has one piece of a usage at most."""

@@ -86,10 +86,10 @@ def worst_window(intervals: Iterable[RateInterval], length: int, begin: int, end
     What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
     rate interval begins or ends: the most expensive is at one of these moments. The earliest of equals is returned.
     """
-    held = rate = 0
+    amount = rate = 0
     changes: list[tuple[int, int]] = []
     for first, last, each in intervals:
-        held += max(0, min(last, begin) - max(first, begin - length)) * each
+        amount += max(0, min(last, begin) - max(first, begin - length)) * each
         for enters, leaves, sign in ((first, last, each), (first + length, last + length, -each)):
             if enters <= begin < leaves:
                 rate += sign
@@ -98,15 +98,15 @@ def worst_window(intervals: Iterable[RateInterval], length: int, begin: int, end
             if begin < leaves <= end:
                 changes.append((leaves, -sign))
     changes.sort()
-    best, previous = (begin, held), begin
+    best, previous = (begin, amount), begin
     for at, change in changes:
-        held += (at - previous) * rate
+        amount += (at - previous) * rate
         rate += change
         previous = at
-        if held > best[1]:
-            best = (at, held)
-    held += (max(begin, end) - previous) * rate
-    return (end, held) if held > best[1] else best
+        if amount > best[1]:
+            best = (at, amount)
+    amount += (max(begin, end) - previous) * rate
+    return (end, amount) if amount > best[1] else best
 
 
 def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
@@ -114,22 +114,22 @@ def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, b
 
     What was paid before leaves the window in its turn. None: it never holds as much.
     """
-    held, flow, changes = 0, rate, [(begin + length, -rate)]
-    for first, last, each in intervals:
-        held += max(0, last - max(first, begin - length)) * each
+    amount, flow, changes = 0, rate, [(begin + length, -rate)]
+    for first, last, interval_rate in intervals:
+        amount += max(0, last - max(first, begin - length)) * interval_rate
         if first + length > begin:
-            changes.append((first + length, -each))
+            changes.append((first + length, -interval_rate))
         elif last + length > begin:
-            flow -= each
+            flow -= interval_rate
         if last + length > begin:
-            changes.append((last + length, each))
+            changes.append((last + length, interval_rate))
     at = begin
     for moment, change in sorted(changes):
-        if held >= limit:
+        if amount >= limit:
             return at - begin
-        if held + flow * (moment - at) >= limit:
-            return at - begin - (held - limit) // flow
-        held, flow, at = held + flow * (moment - at), flow + change, moment
+        if amount + flow * (moment - at) >= limit:
+            return at - begin - (amount - limit) // flow
+        amount, flow, at = amount + flow * (moment - at), flow + change, moment
     return None
 
 

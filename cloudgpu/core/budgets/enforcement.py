@@ -107,14 +107,14 @@ def budget_stops(
         if machine.terminated_at is None and not machine.is_named_resource and machine.launch_status == "made"
     ]
     running = [machine for machine in living if runs_on(machine)]  # one whose stop was asked and is not proved, too
-    found = []
+    stops = []
     for machine in sorted(
         running, key=lambda machine: (machine.launched_at or machine.intended_at, machine.id), reverse=True
     ):
         over = [one for one in passed if one.budget.scope.covers(machine)]
         if over:
-            found.append(_stop(machine, over[0], warned.get(machine.id, 0), now))
-    return found
+            stops.append(_stop(machine, over[0], warned.get(machine.id, 0), now))
+    return stops
 
 
 def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:

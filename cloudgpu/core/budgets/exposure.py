@@ -152,17 +152,17 @@ class Exposure(NamedTuple):
 
     def flows(self, now: int) -> list[tuple[int, int, int, int]]:
         """Return what its usages cost at most up to now, as (nano-dollars, begin, end, unit)."""
-        found = []
+        flows_found = []
         for nanos, begin, unit, granule, least in self.uses:
             run = -((begin - now) // granule) * granule
-            found.append((nanos, begin, begin + max(run, least), unit))
+            flows_found.append((nanos, begin, begin + max(run, least), unit))
         for begin, lengths, parts in self.others:
             at = max(now, begin)
             end = max([since + max(least, -((since - at) // granule) * granule) for since, granule, least in lengths])
-            found += [
+            flows_found += [
                 (nanos, first, end if last is None else min(end, last), unit) for nanos, first, last, unit in parts
             ]
-        return found
+        return flows_found
 
 
 class _NotStored(Exception):
@@ -251,19 +251,19 @@ def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
 def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, at any time."""
     whose = usage.provider, usage.market, usage.resource, usage.licence
-    (unit, at_most), begin = _terms(*whose, usage.per), parse_us(usage.begin)
+    (unit, upper_bounds), begin = _terms(*whose, usage.per), parse_us(usage.begin)
     if has_one_price(usage) and not usage.maybe_since:
         nanos = usage.quantity * usage.segments[0].nanos
-        return begin, tuple((begin, *one) for one in at_most), [(nanos, begin, None, unit)]
+        return begin, tuple((begin, *one) for one in upper_bounds), [(nanos, begin, None, unit)]
     rule, first = rule_of(*whose), begin
-    lengths = [(begin, *one) for one in at_most]
+    lengths = [(begin, *one) for one in upper_bounds]
     if usage.continues:
         origin = parse_us(usage.continues or "")
         first = origin + rule.length(begin - origin, interrupted=False)
-        lengths = [(origin, *one) for one in at_most]
+        lengths = [(origin, *one) for one in upper_bounds]
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))
-        lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
+        lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in upper_bounds)]
     found = [price_piece for price_piece in price_pieces(usage, first, _EVER, 1) if price_piece[0] < price_piece[1]]
     parts = [(usage.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
     return begin, tuple(lengths), parts

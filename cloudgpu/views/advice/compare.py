@@ -61,7 +61,7 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "work": str(story.work),
         "speeds": _speeds(story),
         "cloud": _cloud(story),
-        "owned": _owned_cases(story) if story.cases else None,
+        "owned": _owned_cases_value(story) if story.cases else None,
         "break_even": _break_even(story),
         "pace": _paces(story) if story.cases else None,
         "resale_value": {"usd": usd(story.worth), "by": str(story.worth_by)},
@@ -117,26 +117,26 @@ def _cloud(story: Story) -> CloudCost:
     machines = [] if story.history is None else story.history.machines
     sums = [story.cases[case].cloud if story.cases else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
     low, expected, high = (None if story.has_no_price else usd(amount) for amount in sums)
-    every = [machine.total for machine in machines]
+    totals = [machine.total for machine in machines]
     return {
         "low_usd": low,
         "usd": expected,
         "high_usd": high,
-        "billed_hours": hours(sum(map(sum, every))),
-        "gpu_hours": hours(sum(one.gpu for one in every)),
-        "used_hours": hours(sum(one.used for one in every)),
-        "idle_hours": hours(sum(one.idle for one in every)),
-        "unknown_hours": hours(sum(one.unknown for one in every)),
+        "billed_hours": hours(sum(map(sum, totals))),
+        "gpu_hours": hours(sum(one.gpu for one in totals)),
+        "used_hours": hours(sum(one.used for one in totals)),
+        "idle_hours": hours(sum(one.idle for one in totals)),
+        "unknown_hours": hours(sum(one.unknown for one in totals)),
         "unpriced": list(story.unpriced),
     }
 
 
-def _owned_cases(story: Story) -> OwnedCases:
-    low, expected, high = (_owned(story, story.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
+def _owned_cases_value(story: Story) -> OwnedCases:
+    low, expected, high = (_owned_cost_value(story, story.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
     return {"low": low, "expected": expected, "high": high}
 
 
-def _owned(story: Story, side: CaseCosts) -> OwnedCost:
+def _owned_cost_value(story: Story, side: CaseCosts) -> OwnedCost:
     cost, history = side.owned, story.history
     elapsed = cost.worked if history is None else max(cost.worked, history.elapsed * cost.number)
     share = Fraction(cost.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)

@@ -38,12 +38,12 @@ def assumptions(story: Story, amounts: AmountFormat) -> list[str]:
 
 def cautions(story: Story) -> list[str]:
     """Return what of these may make the sums wrong: a clock that is behind, and what has no price."""
-    return [text for text in (_behind(story), _unpriced(story)) if text]
+    return [text for text in (_behind(story), _unpriced_sentence(story)) if text]
 
 
 def _assumptions(story: Story, amounts: AmountFormat) -> Iterator[str]:
     yield _behind(story)
-    yield _unpriced(story)
+    yield _unpriced_sentence(story)
     yield _local(story)
     if story.history is not None:
         yield from _of_work(story)
@@ -62,7 +62,7 @@ def _behind(story: Story) -> str:
     )
 
 
-def _unpriced(story: Story) -> str:
+def _unpriced_sentence(story: Story) -> str:
     return f"Without a price, and in no sum: {first_few(story.unpriced)}." if story.unpriced else ""
 
 

@@ -84,7 +84,7 @@ def sentence(story: Story, amounts: AmountFormat) -> str:
     """Return what a person would say: what both cost so far, and when they meet."""
     if story.history is None:
         return _nothing(story, amounts)
-    return f"{_so_far(story, amounts)} {_meeting(story, amounts)}".strip()
+    return f"{_cost_so_far(story, amounts)} {_meeting(story, amounts)}".strip()
 
 
 def _nothing(story: Story, amounts: AmountFormat) -> str:
@@ -105,7 +105,7 @@ def _period(story: Story, before: str = "until") -> str:
     return f"since {since}" if since else f"{before} {until}" if until else ""
 
 
-def _so_far(story: Story, amounts: AmountFormat) -> str:
+def _cost_so_far(story: Story, amounts: AmountFormat) -> str:
     side, period = story.expected, _period(story)
     start = capital(period) if period else "So far"
     cost = side.owned
@@ -117,7 +117,7 @@ def _so_far(story: Story, amounts: AmountFormat) -> str:
     least = "at least " if story.unpriced else ""
     if not side.worked:
         owned = f"{desktops(story.desktop, cost.number)} would have cost {amounts(cost.total)}"
-        idle = f", for {hours_text(_billed(story))} in which no GPU is known to have worked"
+        idle = f", for {hours_text(_billed_hours(story))} in which no GPU is known to have worked"
         return f"{start} the cloud has cost {least}{amounts(side.cloud)}{idle}; {owned}{aside}."
     return f"{start} the cloud has cost {least}{amounts(side.cloud)}; {owned}{aside}."
 
@@ -127,7 +127,7 @@ def _meeting(story: Story, amounts: AmountFormat) -> str:
     if story.has_no_price:
         return ""
     if side.cloud_is_costlier:
-        return _met(story)
+        return _costlier_since_sentence(story)
     if not story.goes_on:
         return f"In that time the desktop was more expensive, by {amounts(side.owned.total - side.cloud)}."
     if side.pace is None:
@@ -153,7 +153,7 @@ def _rerun_sentence(story: Story) -> str:
     return f" Replaced on {_day(story, since)}, the desktop is more expensive again {long}."
 
 
-def _met(story: Story) -> str:
+def _costlier_since_sentence(story: Story) -> str:
     """Return since when the cloud is the dearer one; cases in which it is not yet are said."""
     side, early, late = story.expected, story.cases[Case.HIGH], story.cases[Case.LOW]
     since = _end_day(story, side.costlier_since)
@@ -208,7 +208,7 @@ def hours_text(seconds: float) -> str:
     return f"{seconds / HOUR:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
 
 
-def _billed(story: Story) -> float:
+def _billed_hours(story: Story) -> float:
     return sum(sum(machine.total) for machine in story.history.machines) if story.history else 0.0
 
 

@@ -92,7 +92,7 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "with_fees_usd": None
         if display.fee_factor is None
         else usd(estimate.ranking_cost.total.scaled(display.fee_factor)),
-        "sustained_use_usd": _sustained(buy, estimate.costs.get("month")),
+        "sustained_use_usd": _sustained_use_sentence(buy, estimate.costs.get("month")),
     }
 
 
@@ -138,7 +138,7 @@ def _ratio(ratio: SpeedRatio) -> RelativeSpeed:
     }
 
 
-def _sustained(buy: Buy, month: CostParts | None) -> str | None:
+def _sustained_use_sentence(buy: Buy, month: CostParts | None) -> str | None:
     """Return what Google takes off a month of these machines by itself: an estimate, and in no amount."""
     if month is None or buy.committed:
         return None

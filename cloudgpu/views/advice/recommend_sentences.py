@@ -33,7 +33,7 @@ def of_speed(machine: Machine) -> Source | None:
     if machine.speed is None:
         return None
     if machine.speed.basis is SpeedBasis.MEASURED:
-        return _dated(machine.spec.source.rpartition("; ")[2], SourceQuality.DERIVED)
+        return _source_value(machine.spec.source.rpartition("; ")[2], SourceQuality.DERIVED)
     return _figures(machine.spec)
 
 
@@ -60,10 +60,10 @@ def of_purchase(answer: Answer, build: Build) -> Iterator[Source]:
 
 
 def _figures(spec: GpuSpec) -> Source:
-    return _dated(f"{spec.name}: {spec.source.partition('; ')[0]}", SourceQuality.PUBLISHED)
+    return _source_value(f"{spec.name}: {spec.source.partition('; ')[0]}", SourceQuality.PUBLISHED)
 
 
-def _dated(text: str, ground: SourceQuality) -> Source:
+def _source_value(text: str, ground: SourceQuality) -> Source:
     match = _DAY.search(text)
     as_of = _UNDATED if match is None else date(int(match[1]), int(match[2]), int(match[3] or 1))
     return Source(text, as_of, ground)

@@ -84,14 +84,14 @@ def days_value(daily: Daily, last: date) -> DaysOfReport:
         projects = sums.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", {})
         for project, one in daily.days.get(day, {}).items():
             projects.setdefault(project, []).append(one)
-    return DaysOfReport("month" if by_month else "day", list(_rounded(sums)))
+    return DaysOfReport("month" if by_month else "day", list(_rounded_days(sums)))
 
 
 def _dates(first: date, last: date) -> Iterator[date]:
     return (first + timedelta(days=number) for number in range((last - first).days + 1))
 
 
-def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
+def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
     cells = [(day, project, add_sums(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
     amounts = dict(zip([cell[:2] for cell in cells], shares(cell[2] for cell in cells), strict=True))
     for day, projects in sums.items():
@@ -158,14 +158,14 @@ def machines_value(summaries: Iterable[MachineSummary], resources: Iterable[Cost
     """
     machines = sorted(summaries, key=lambda one: (-one.tally.amount, one.machine.id))
     first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
-    kept = [_sums(totals) for totals in resources]
-    exact = [*(_sums(one.tally) for one in first), add_sums(_sums(one.tally) for one in rest), add_sums(kept)]
+    resource_sums = [_sums(totals) for totals in resources]
+    exact = [*(_sums(one.tally) for one in first), add_sums(_sums(one.tally) for one in rest), add_sums(resource_sums)]
     amounts = shares(one.amount for one in exact)
     return MachinesOfReport(
         first=[_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
         left_out=len(rest),
         rest={"number": len(rest), **_cost(exact[-2], amounts[-2]), **_times(rest)},
-        named={"number": len(kept), **_cost(exact[-1], amounts[-1])},
+        named={"number": len(resource_sums), **_cost(exact[-1], amounts[-1])},
     )
 
 
@@ -274,7 +274,7 @@ def spot_value(summaries: Iterable[MachineSummary]) -> SpotSavings:
     }
 
 
-def left_value(cost: OngoingCost) -> IdleResource:
+def idle_resource_value(cost: OngoingCost) -> IdleResource:
     """Return one thing that is left over; `usd_per_month` null where no price is known."""
     return {
         "name": cost.name,

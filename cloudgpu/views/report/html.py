@@ -91,7 +91,7 @@ def _template() -> Template:
     from markupsafe import Markup
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_finalized, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, undefined=StrictUndefined, finalize=_html_value, trim_blocks=True, lstrip_blocks=True
     )
     filters: dict[str, Callable[..., Any]] = {
         "hours": hours_text,
@@ -112,7 +112,7 @@ def _is_positive(amount: str | None) -> bool:
     return amount is not None and Decimal(amount) > 0
 
 
-def _finalized(value: object) -> object:
+def _html_value(value: object) -> object:
     """Show nothing as not known, and every sign of a text; what is SVG or escaped already stays."""
     if value is None:
         return NOT_KNOWN

@@ -26,7 +26,7 @@ STALE_AFTER = timedelta(days=1)  # a sync that is older than that says little of
 def summary(document: ReportDocument) -> list[str]:
     """Return the sentences."""
     amounts, clock = Amounts(document), Clock(document["tz"])
-    found = [
+    sentences = [
         *_integrity_sentences(document),
         _spending_sentence(document, amounts, clock),
         *_missing_sentences(document),
@@ -40,7 +40,7 @@ def summary(document: ReportDocument) -> list[str]:
         *_idle_cost_sentences(document, amounts),
         *_old_price_sentences(document),
     ]
-    return [visible(one) for one in found]
+    return [visible(one) for one in sentences]
 
 
 def _integrity_sentences(document: ReportDocument) -> Iterator[str]:
@@ -150,18 +150,21 @@ def _idle_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]
         yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
 
-def _savings_sentences(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _savings_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     stops, spot = document["savings"]["stops"], document["savings"]["spot"]
     if stops["number"]:
         times = "once" if stops["number"] == 1 else f"{stops['number']} times"
         saved = "what that saved is not known"
         if stops["usd"] is not None:
             without = f" ({stops['without_price']} without a known price)" if stops["without_price"] else ""
-            saved = f"which saved up to {_prose(shown, stops['usd'])}{without}"
+            saved = f"which saved up to {_prose(amounts, stops['usd'])}{without}"
         yield f"Policies stopped machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
         word = "less" if Decimal(spot["usd"]) > 0 else "more"
-        amount, listed = _prose(shown, spot["usd"].removeprefix("-")), _prose(shown, not_none(spot["on_demand_usd"]))
+        amount, listed = (
+            _prose(amounts, spot["usd"].removeprefix("-")),
+            _prose(amounts, not_none(spot["on_demand_usd"])),
+        )
         yield f"Spot machines cost {amount} {word} than the same hours on demand ({listed})."
 
 

@@ -40,16 +40,16 @@ class Probe:
     def filled(self, found: Mapping[str, str]) -> Mapping[str, Any] | None:
         """Return the parameters with our own things in them; None where one is not there."""
         try:
-            return None if self.asks is None else _filled(self.asks, found)
+            return None if self.asks is None else _fill(self.asks, found)
         except KeyError:
             return None
 
 
-def _filled(value: Any, found: Mapping[str, str]) -> Any:
+def _fill(value: Any, found: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _filled(one, found) for key, one in value.items()}
+        return {key: _fill(one, found) for key, one in value.items()}
     if isinstance(value, list):
-        return [_filled(one, found) for one in value]
+        return [_fill(one, found) for one in value]
     if isinstance(value, str) and value.startswith("{"):
         return found[value[1:-1]]
     return value

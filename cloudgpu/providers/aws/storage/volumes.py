@@ -1,4 +1,4 @@
-"""Data disks on EC2 that outlive machines: found by name in a zone, made once, attached."""
+"""Named volumes on EC2, which outlive machines: find one by name in a zone, or make it once, and attach it."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, 
 
 Raw = Mapping[str, Any]
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
-SETTLES_S, LOOKS = 1.0, 120
-SEEN_AFTER = 30  # looks until a disk that was just made is surely shown: EC2 is eventually consistent
-_GENERATIONS = 100  # a token of a volume that was removed is remembered for a day
+POLL_S, POLLS = 1.0, 120
+SHOWN_WITHIN_POLLS = 30  # polls until EC2, which is eventually consistent, surely shows a new disk
+_MAX_TOKENS = 100  # a token of a volume that was removed is remembered for a day
 
 
 def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
-    """Find or make the volume in the machine's zone, and attach it; return it as it is then.
+    """Find or make the volume in the machine's zone, attach it, and return it.
 
-    Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.
+    Raises InvalidRequest if another machine uses it, it is in another zone, or a new one has no size.
     """
-    region, own = ids.machine(id)
-    zone = raw(aws, region, own)["Placement"]["AvailabilityZone"]
-    named = {**tags, TAG_VOLUME: volume.name}
-    found = _found(aws, region, zone, volume, named) or _made(aws, region, zone, volume, named)
-    for _ in range(LOOKS):
-        at = holder(found)
-        if at is not None and at["InstanceId"] == own and at["State"] != "detaching":
-            return disk(aws, region, found)
-        if at is not None and at["State"] != "detaching":
-            raise used(volume, ids.joined(region, at["InstanceId"]))
-        if found["State"] == "available":
-            _attach(aws, region, found["VolumeId"], own)
+    region, native_id = ids.machine(id)
+    zone = raw(aws, region, native_id)["Placement"]["AvailabilityZone"]
+    named_tags = {**tags, TAG_VOLUME: volume.name}
+    described = _find(aws, region, zone, volume, named_tags) or _make(aws, region, zone, volume, named_tags)
+    for _ in range(POLLS):
+        attachment = holder(described)
+        if attachment is not None and attachment["InstanceId"] == native_id and attachment["State"] != "detaching":
+            return disk(aws, region, described)
+        if attachment is not None and attachment["State"] != "detaching":
+            raise used(volume, ids.joined(region, attachment["InstanceId"]))
+        if described["State"] == "available":
+            _attach(aws, region, described["VolumeId"], native_id)
         else:
-            aws.pause(SETTLES_S)
-        found = _read_volume(aws, region, found["VolumeId"])
-    message = f"The volume {volume.name} is not ready after {LOOKS * SETTLES_S:.0f} seconds ({found['State']})."
+            aws.pause(POLL_S)
+        described = _read_volume(aws, region, described["VolumeId"])
+    message = f"The volume {volume.name} is not ready after {POLLS * POLL_S:.0f} seconds ({described['State']})."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
 
-def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
-    """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
-    asked = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
-    found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
-    there = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
-    return pick_in_zone(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
+def _find(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
+    """Return the ledger's volume of this name, None for none; raise InvalidRequest if it is in another zone only."""
+    filters = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
+    found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=filters)
+    existing = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
+    return pick_in_zone(zone, existing, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
 
-def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:
-    """Make the volume under a token of its name, so that a lost reply makes no second one.
+def _make(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:
+    """Make the volume with a client token from its name, so that a lost reply makes no second one.
 
-    A token stands for the volume that it made even when that was removed since: then the next one is taken.
+    AWS remembers the token of a volume that was removed: then the next token is used.
     """
     size_gb = size_to_make(volume, zone)
-    for generation in range(1, _GENERATIONS):
+    for generation in range(1, _MAX_TOKENS):
         token = digest("volume", tags.get(TAG_LEDGER, ""), volume.name, zone, str(generation))[:48]
         try:
             return _create(aws, region, zone, size_gb, tags, token)
@@ -83,25 +83,25 @@ def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, s
             ClientToken=token,
             TagSpecifications=tag_specifications(("volume",), tags, tags[TAG_VOLUME]),
         )
-    return _seen(aws, region, made["VolumeId"])
+    return _wait_until_shown(aws, region, made["VolumeId"])
 
 
-def _seen(aws: Aws, region: str, own: str) -> Raw:
-    """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
+def _wait_until_shown(aws: Aws, region: str, native_id: str) -> Raw:
+    """Return a new disk as soon as AWS shows it."""
     return retry(
-        lambda: _read_volume(aws, region, own),
-        SEEN_AFTER + 1,
+        lambda: _read_volume(aws, region, native_id),
+        SHOWN_WITHIN_POLLS + 1,
         after=lambda error: isinstance(error, InstanceNotFound),
-        pause=lambda _tries: aws.pause(SETTLES_S),
+        pause=lambda _tries: aws.pause(POLL_S),
     )
 
 
-def _read_volume(aws: Aws, region: str, own: str) -> Raw:
-    asked = [{"Name": "volume-id", "Values": [own]}]
-    found = describe(aws, "DescribeVolumes", region, Filters=asked)
+def _read_volume(aws: Aws, region: str, native_id: str) -> Raw:
+    filters = [{"Name": "volume-id", "Values": [native_id]}]
+    found = describe(aws, "DescribeVolumes", region, Filters=filters)
     if not found or found[0]["State"] in ("deleting", "deleted"):
-        message = f"The volume {own} is not there."
-        raise InstanceNotFound(message, field="--volume", value=own, next="Run the same up again.")
+        message = f"The volume {native_id} is not there."
+        raise InstanceNotFound(message, field="--volume", value=native_id, next="Run the same up again.")
     return found[0]
 
 
@@ -110,11 +110,11 @@ def holder(found: Raw) -> Raw | None:
     return next((one for one in found.get("Attachments", ()) if one["State"] != "detached"), None)
 
 
-def _attach(aws: Aws, region: str, volume: str, own: str) -> None:
-    """Ask for it; whether it is so is seen by the next look, as AWS refuses a volume that it has just attached."""
+def _attach(aws: Aws, region: str, volume: str, native_id: str) -> None:
+    """Request the attachment. VolumeInUse is no error: AWS may have attached it just now; the next poll shows it."""
     try:
         with aws.calling("AttachVolume", region, value=volume):
-            aws.ec2(region).attach_volume(VolumeId=volume, InstanceId=own, Device=DEVICE)
+            aws.ec2(region).attach_volume(VolumeId=volume, InstanceId=native_id, Device=DEVICE)
     except CloudgpuError as error:
         if code_of(error) != "VolumeInUse":
             raise

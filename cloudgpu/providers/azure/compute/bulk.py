@@ -25,21 +25,21 @@ FEW = 2  # so many are looked at one by one: two listings cost as many calls, an
 Found = dict[str, Instance | CloudgpuError]
 
 
-def stop_many(azure: Azure, many: Sequence[str]) -> dict[str, CloudgpuError]:
+def stop_many(azure: Azure, ids: Sequence[str]) -> dict[str, CloudgpuError]:
     """Ask to deallocate these machines; return why not, by id, for those that were not asked.
 
     One call each: Azure Resource Manager has none for many, so that one that is refused keeps no other one running.
     """
-    asked = by_item(many, partial(tried, power.stop, azure), AT_ONCE)
+    asked = by_item(ids, partial(tried, power.stop, azure), AT_ONCE)
     return {id_: fault for id_, fault in asked.items() if isinstance(fault, CloudgpuError)}
 
 
-def get_many(azure: Azure, many: Sequence[str]) -> Found:
+def get_many(azure: Azure, ids: Sequence[str]) -> Found:
     """Return each machine now, or why not, by id: two calls and their pages, and one for each that is not listed.
 
     That one is missing in a listing is no proof that it is gone: it is asked by itself.
     """
-    wanted = list(dict.fromkeys(many))
+    wanted = list(dict.fromkeys(ids))
     if len(wanted) <= FEW:
         return by_item(wanted, partial(tried, listing.get, azure), AT_ONCE)
     try:

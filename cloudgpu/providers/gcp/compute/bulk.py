@@ -20,12 +20,12 @@ AT_ONCE = 16
 Raw = Mapping[str, Any]
 
 
-def stop_many(gcp: Gcp, many: Sequence[str]) -> dict[str, CloudgpuError]:
+def stop_many(gcp: Gcp, ids: Sequence[str]) -> dict[str, CloudgpuError]:
     """Ask to stop these machines; return why not, by id, for those that were not asked.
 
     A look at all of them (a machine with local SSD is stopped by other words), and a call for each that runs.
     """
-    answers = _read_machines(gcp, many)
+    answers = _read_machines(gcp, ids)
     refused = {id_: found for id_, found in answers.items() if isinstance(found, CloudgpuError)}
     there = {id_: found for id_, found in answers.items() if not isinstance(found, CloudgpuError)}
     asked = by_item(there, lambda id_: _stopped(gcp, id_, there[id_]), AT_ONCE)
@@ -46,18 +46,18 @@ def _stopped(gcp: Gcp, id: str, found: Raw) -> CloudgpuError | None:  # noqa: A0
     return None
 
 
-def get_many(gcp: Gcp, many: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
+def get_many(gcp: Gcp, ids: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
     """Return each machine now, or why not, by id: from one listing, and a call for each that it does not show."""
-    answers = _read_machines(gcp, many)
+    answers = _read_machines(gcp, ids)
     found = [one for one in answers.values() if not isinstance(one, CloudgpuError)]
     seen = {one.id: one for one in instances(gcp, found)}
     return {id_: one if isinstance(one, CloudgpuError) else seen[id_] for id_, one in answers.items()}
 
 
-def _read_machines(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
+def _read_machines(gcp: Gcp, ids: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
     """Return what Google says of each, or why not. One alone is asked for itself."""
     answers: dict[str, Raw | CloudgpuError] = {}
-    wanted = list(dict.fromkeys(many))
+    wanted = list(dict.fromkeys(ids))
     if len(wanted) > 1:
         answers |= _listed(gcp, wanted)
     missing = [id_ for id_ in wanted if id_ not in answers]
