@@ -47,7 +47,7 @@ LOWEST = tests/cli/test_life.py::test_a_machine_lives_from_up_to_down \
 lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml allows, with a part of the test suite
 	@$(VENV)/lowest/bin/python tests/lowest.py
 	@$(VENV)/lowest/bin/python docs/check.py
-	@$(VENV)/lowest/bin/python -m pytest -q -n $(WORKERS) $(LOWEST)
+	@$(VENV)/lowest/bin/python -m pytest -q -m "" -n $(WORKERS) $(LOWEST)
 
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills, more examples
 	@CLOUDGPU_EXAMPLES=1 $(SHARED) -m 'soak or hypothesis' --timeout 2400 --durations 5

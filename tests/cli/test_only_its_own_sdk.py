@@ -32,9 +32,7 @@ def loaded(*words):
     return {SDKS[name] for name in modules if name in SDKS}
 
 
-@pytest.fixture(
-    params=[("gcp", GCP), pytest.param(("azure", AZURE), marks=pytest.mark.soak)], ids=lambda param: param[0]
-)
+@pytest.fixture(params=[("gcp", GCP), ("azure", AZURE)], ids=lambda param: param[0])
 def cloud(request, own_home):
     """An account of one cloud among accounts of all, as `config.toml` names them."""
     kind, config = request.param
@@ -44,6 +42,7 @@ def cloud(request, own_home):
     return kind, server
 
 
+@pytest.mark.soak
 def test_a_launch_loads_the_sdk_of_its_own_cloud_alone_and_a_list_none(cloud):
     kind, server = cloud
     assert loaded(*UP, "--provider", kind) == {kind}

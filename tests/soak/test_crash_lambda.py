@@ -62,6 +62,7 @@ def down_killed(life, *, reads):
     assert check_each(points, case) >= 0.8 * len(points)  # what a wait polls differs from run to run
 
 
+@pytest.mark.soak
 def test_up_killed_at_its_launch_leaves_one_known_machine_at_most(life):
     up_killed(life, actions=("launch",))
 

@@ -32,6 +32,7 @@ def life(runpod, tmp_path, forks):
     return lambda: RunpodLife(runpod, tmp_path / str(next(number)) / "home", forks)
 
 
+@pytest.mark.soak
 def test_up_killed_before_and_after_its_call_makes_one_known_pod_at_most(life):
     points = moments(life().counted(*HEADLINE))
     assert [(point.action, point.phase) for point in points] == [("pods.create", "before"), ("pods.create", "after")]

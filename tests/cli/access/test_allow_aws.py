@@ -137,6 +137,7 @@ def test_a_caller_who_moves_is_told_and_moves_the_rule_and_a_colleague_is_let_in
     assert ours.rules() == [(f"{CAFE}/32", "cloudgpu caller")]
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="the system's ssh is not installed")
 def test_a_machine_without_a_public_address_is_reached_through_a_jump_host(ours, tmp_path, monkeypatch):
     jump = Server(tmp_path / "bastion")

@@ -126,6 +126,7 @@ def test_pytorch_prepares_a_kernel_of_its_own(cloudgpu, site):
     assert on(cloudgpu, f"{spec['argv'][0]} -c 'import ipykernel, tiny_torch; print(42)'").out == "42\n"
 
 
+@pytest.mark.soak  # many seconds; `make lowest` runs it as well
 def test_what_a_template_installs_is_the_machines_own_and_goes_with_it(cloudgpu, site, tmp_path):
     root, address = site
     serve_package(root, "tiny-torch")
@@ -163,6 +164,7 @@ def own_template(cloudgpu, script):
     return ("up", "--yes", "--name", "first", "--template", "own")
 
 
+@pytest.mark.soak
 def test_up_says_that_on_start_still_runs_and_waits_for_its_end_where_it_is_told_to(cloudgpu):
     up = own_template(cloudgpu, ["while [ ! -e go ]; do sleep 0.1; done", "echo over"])
     assert cloudgpu(*up, "-o", "json").json["on_start"] == "running"

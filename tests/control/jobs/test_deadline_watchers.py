@@ -63,7 +63,7 @@ def is_moved_by(world, job):
     assert [market for market, _ in world.markets()] == ["spot", "on_demand"]
 
 
-@pytest.mark.parametrize("may_log_in", [True, False])
+@pytest.mark.parametrize("may_log_in", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_computer_without_the_files_leaves_a_job_where_it_runs(world, other, job, may_log_in):
     if may_log_in:
         let_in(world, other)
@@ -87,6 +87,7 @@ def test_a_computer_without_the_files_does_not_go_on_with_a_move_that_another_on
     is_moved_by(world, job)
 
 
+@pytest.mark.soak
 def test_a_computer_without_the_files_ends_what_is_left_of_a_machine_that_was_taken(world, other, job):
     world.taken(job)
     found = other.carry(job, 3)

@@ -8,11 +8,12 @@ import stat
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.ledger.samples.packing import pack, unpack
 from cloudgpu.ledger.samples.store import MAX_A_DAY, SampleStore, sweep, sweep_daily
+from tests.examples import some
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -121,6 +122,7 @@ samples_of_a_day = st.lists(
 )
 
 
+@settings(max_examples=some(30))
 @given(samples_of_a_day)
 def test_packing_changes_nothing(samples):
     assert unpack(pack(samples)) == samples

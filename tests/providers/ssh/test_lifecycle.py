@@ -340,7 +340,12 @@ LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 @pytest.mark.parametrize(
     ("request_of", "step"),
-    [("terminate", 17), ("show", 6), pytest.param("terminate", 4, marks=LONG), pytest.param("show", 2, marks=LONG)],
+    [
+        ("terminate", 17),
+        pytest.param("show", 6, marks=LONG),
+        pytest.param("terminate", 4, marks=LONG),
+        pytest.param("show", 2, marks=LONG),
+    ],
 )
 def test_an_end_or_a_move_of_files_killed_at_any_moment_leaves_the_home_as_it_was(lab, host, step, request_of):
     """What the script made is moved before the owner's eyes, and taken away again: the next call finishes either."""
