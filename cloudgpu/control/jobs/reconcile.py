@@ -30,13 +30,7 @@ from cloudgpu.control.jobs.ending import close_job, fetch, not_fetched, resume, 
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.observer import JobObserver
-from cloudgpu.control.jobs.slurm.gang import (
-    is_living,
-    machine_assigned_events,
-    nodes_of,
-    terminate_gang,
-    terminated_nodes_events,
-)
+from cloudgpu.control.jobs.slurm.gang import ended_nodes, is_living, machine_assigned_events, nodes_of, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_SAFEGUARD
@@ -190,7 +184,7 @@ class JobReconciler(JobObserver):
 
     def _terminate_gang(self, job: Job, machine: Machine) -> None:
         terminate(self.session, job, machine)
-        self.terminated_ids.update(one.id for one in nodes_of(self.session, machine))
+        self.deleted_ids.update(one.id for one in nodes_of(self.session, machine))
 
     def _launch(self, job: Job, _step: Step) -> ReconcileResult | None:
         attempt = job.attempts[-1]
@@ -200,9 +194,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
-            self._append(
-                self._ended_event(job, Step(JobAction.END, job.cancel[1] if job.cancel else "", State.CANCELLED))
-            )
+            self._append(self._end_line(job, Step(JobAction.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
         if job.waits is not None or job.deadline is not None or any(one.nothing_made for one in job.attempts):
@@ -220,11 +212,11 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         over = gives_up(job, now)
         final = not isinstance(error, ProviderUnavailable) or over
-        self._append(*terminated_nodes_events(self.session, job, attempt, now))
+        self._append(*ended_nodes(self.session, job, attempt, now))
         if made is not None:
             self._append(*machine_assigned_events(self.session, job, attempt, made, now))
             if made.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have a Slurm, either
-                self._append(self._ended_event(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
+                self._append(self._end_line(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
             note_machine(self.session, job, None)
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not over:
             return self._requeue_sold_out(job, attempt, error)
@@ -235,11 +227,11 @@ class JobReconciler(JobObserver):
                 if given_up
                 else Step(JobAction.END, error.message, State.NOT_LAUNCHED)
             )
-            self._append(self._ended_event(job, end))
+            self._append(self._end_line(job, end))
             self._append(*close_job(self.session, the_job(self.session, self.id), None, error.message))
             raise error
         elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_SAFEGUARD):
-            self._append(self._ended_event(job, no_machine(job, error.message, now)))
+            self._append(self._end_line(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
             note_machine(self.session, the_job(self.session, self.id), error.message)
@@ -360,10 +352,10 @@ class JobReconciler(JobObserver):
         recorded = None if job.progress is None else job.progress[:2]
         if remote is not None and remote.progress is not None and remote.progress != recorded:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
-        self._append(self._ended_event(job, step))
+        self._append(self._end_line(job, step))
         return None
 
-    def _ended_event(self, job: Job, step: Step) -> Draft:
+    def _end_line(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)
         remote = self.remote
         at = self.session.clock() if ended is None else remote_results.at_most_now(self.session, ended.ended)
@@ -433,9 +425,7 @@ class JobReconciler(JobObserver):
         machine, own = self._machine(job), job.spec["machine"] is None
         remote = None
         for one in self._own_machines(job):
-            if (
-                one.terminated_at is not None and one.id not in self.terminated_ids
-            ):  # its disk, or its timer, may be there
+            if one.terminated_at is not None and one.id not in self.deleted_ids:  # its disk, or its timer, may be there
                 self._terminate_gang(job, one)
         if machine is not None and not own and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
