@@ -49,7 +49,7 @@ def _text(value: ReconcileDocument) -> str:
             clipped(resource["name"] or resource["id"], WIDEST),
             "?" if resource["unpriced"] and resource["ledger_usd"] == "0" else dollars(resource["ledger_usd"]),
             dollars(resource["bill_usd"]),
-            _signed_amount(resource["discrepancy_usd"]),
+            _with_sign(resource["discrepancy_usd"]),
             resource["likely_reason"],
         ]
         for resource in value["resources"]
@@ -58,7 +58,7 @@ def _text(value: ReconcileDocument) -> str:
         "total",
         dollars(value["ledger_usd"]),
         dollars(value["bill_usd"]),
-        _signed_amount(value["discrepancy_usd"]),
+        _with_sign(value["discrepancy_usd"]),
         "",
     ]
     shown = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
@@ -81,7 +81,7 @@ def _head(value: ReconcileDocument) -> str:
 def _reasons(value: ReconcileDocument) -> list[str]:
     found = []
     for resource in value["resources"]:
-        parts = [f"{part['kind']} {_signed_amount(part['usd'])} ({part['why']})" for part in resource["reasons"]]
+        parts = [f"{part['kind']} {_with_sign(part['usd'])} ({part['why']})" for part in resource["reasons"]]
         if parts:
             found.append(f"{resource['name'] or resource['id']}: {'; '.join(parts)}.")
     return found
@@ -102,7 +102,7 @@ def _rows(value: OtherLedgers) -> str:
     return "1 row is" if value["rows"] == 1 else f"{value['rows']} rows are"
 
 
-def _signed_amount(text: str) -> str:
+def _with_sign(text: str) -> str:
     shown = dollars(text)
     return shown if text == "0" or shown.startswith("-") else f"+{shown}"
 

@@ -156,12 +156,12 @@ def _machine(
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
         memory_gib=None if gpu is None else gpu.memory_gib,
         speed=EQUAL if gpu is None else speed(gpu),
-        is_gpu_measured=gpu is None or _is_gpu_measured(session, machine, hours),
+        is_measured=gpu is None or _is_measured(session, machine, hours),
         days=by_day(hours, days),
     )
 
 
-def _is_gpu_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
+def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
     """Say whether its GPUs are measured; if the samples were deleted already, they are not."""
     if any(hour.gpu for hour in hours) or not any(hour.used for hour in hours):
         return True
@@ -175,18 +175,14 @@ def _own_work(session: Session, request: CompareRequest, costs: PeriodCosts) -> 
     own = own_machines(costs.machines, costs.hours)
     work = request.work or Work.TRAINING
 
-    def of(own_machine: OwnMachine) -> OwnMachineWork:
-        machine = by_id[own_machine.id]
+    def of(one: OwnMachine) -> OwnMachineWork:
+        machine = by_id[one.id]
         cost = _cost_of(machine, costs.ended, session.clock(), request)
         return compare_own_machine(
-            machine,
-            own_machine,
-            work,
-            cost,
-            is_gpu_measured=_is_gpu_measured(session, machine, costs.hours[own_machine.id]),
+            machine, one, work, cost, is_measured=_is_measured(session, machine, costs.hours[one.id])
         )
 
-    return [of(own_machine) for own_machine in own]
+    return [of(one) for one in own]
 
 
 def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
@@ -204,14 +200,14 @@ def _ledger_ahead(session: Session, now: datetime) -> datetime | None:
 
 
 def compare_own_machine(
-    machine: Machine, own: OwnMachine, work: Work, cost: Money | None, *, is_gpu_measured: bool
+    machine: Machine, own: OwnMachine, work: Work, cost: Money | None, *, is_measured: bool
 ) -> OwnMachineWork:
     """Return the work of one of the user's own machines; `cost` is its cost in the ledger, None: not known.
 
-    Without `is_gpu_measured`, all its use counts as work.
+    Without `is_measured`, all its use counts as work.
     """
     gpu = gpu_of(machine)
-    hours = own.gpu_hours if is_gpu_measured else own.hours
+    hours = own.gpu_hours if is_measured else own.hours
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
     offer, ratio = (None, Fraction(1)) if spec is None else cheapest_substitute(spec, work)
     return OwnMachineWork(

@@ -9,13 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Unpack
 
-from cloudgpu.control.advice.desktop_choice import (
-    DESKTOP_FIGURES,
-    command_text,
-    is_chosen,
-    rates_for,
-    requested_desktop,
-)
+from cloudgpu.control.advice.desktop_choice import FIGURES, command_text, is_chosen, rates_for, requested_desktop
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.advice.desktop import Desktop, years
@@ -132,7 +126,7 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
         else None,
         is_chosen=is_chosen(session, options),
         counts_resale=options.get("depreciation") is None,
-        typed={name: options[name] for name in DESKTOP_FIGURES if options.get(name) is not None},  # type: ignore[literal-required]
+        typed={name: options[name] for name in FIGURES if options.get(name) is not None},  # type: ignore[literal-required]
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument
 
 DEFAULT_DESKTOP = "rtx3090"  # the desktop of the settings where nobody set one
-DESKTOP_FIGURES = (
+FIGURES = (
     "depreciation",
     "purchase",
     "watts",
@@ -85,7 +85,7 @@ def requested_desktop(
 ) -> tuple[Desktop, tuple[str, ...]]:
     """Return the desktop that was asked for, and the options that gave it other figures than its file."""
     desktop = desktop_named(session, given.get("desktop"), currency)
-    typed = {name: given[name] for name in DESKTOP_FIGURES if given.get(name) is not None}
+    typed = {name: given[name] for name in FIGURES if given.get(name) is not None}
     rates = rates_for(session, currency, "compare", given)
     for name, value in typed.items():
         desktop = replace(desktop, **_fields_of(name, value, rates))

@@ -205,9 +205,7 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 
 def list_budgets(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
-    return {
-        "budgets": [status_value(standing, EVERY) for standing in budget_states(session, the_budgets(session, None))]
-    }
+    return {"budgets": [status_value(state, EVERY) for state in budget_states(session, the_budgets(session, None))]}
 
 
 def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:

@@ -229,11 +229,7 @@ def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[st
 
 
 def _is_ours(
-    instance: Instance,
-    all_machines: Mapping[str, Machine],
-    machines: Mapping[str, Machine],
-    answer: Answer,
-    look: SyncResult,
+    instance: Instance, by_id: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, look: SyncResult
 ) -> bool:
     """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
 
@@ -244,15 +240,13 @@ def _is_ours(
     if machine in machines:
         return True
     whose = answer.whose.of(instance.region)
-    if machine in all_machines and whose is not None:
-        other = account_text(all_machines[machine])
+    if machine in by_id and whose is not None:
+        other = account_text(by_id[machine])
         why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {other}"
-        look.unanswered.append(Unanswered(all_machines[machine].name or machine, why))
-    elif (
-        whose is None and machine not in all_machines and (error := answer.whose.fault_of(instance.region)) is not None
-    ):
+        look.unanswered.append(Unanswered(by_id[machine].name or machine, why))
+    elif whose is None and machine not in by_id and (error := answer.whose.fault_of(instance.region)) is not None:
         look.unanswered.append(Unanswered(answer.account, error.message))
-    return machine not in all_machines and whose is not None
+    return machine not in by_id and whose is not None
 
 
 def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:

@@ -45,7 +45,7 @@ def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | No
     """
     if attempt.key is None:  # a machine that was there
         return session.ledger.machine(attempt.machine or "")
-    there = machine_of_attempt(session, job, attempt)
+    there = launched_for(session, job, attempt)
     if there is not None and (there.terminated_at is not None or job.cancel is not None):
         return settle_launch(session, job, there)
     if there is None and job.cancel is not None:
@@ -58,11 +58,7 @@ def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
     words = launch_options_of(job, attempt, session.clock())
     named: dict[str, str] = {"name": _name(job, attempt), "key": attempt.key or ""}
     prepared = prepare(session, parse_request(**words, **named))  # type: ignore[arg-type]
-    if (
-        attempt.market != "spot"
-        or prepared.existing is not None
-        or machine_of_attempt(session, job, attempt) is not None
-    ):
+    if attempt.market != "spot" or prepared.existing is not None or launched_for(session, job, attempt) is not None:
         return prepared
     better = better_location(session, prepared)
     if better is None:
@@ -73,7 +69,7 @@ def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
     return prepared
 
 
-def machine_of_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | None:
+def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """Return the machine that was, or may have been, launched for an attempt; a launch that was refused made none.
 
     Of a gang it is node 0.
@@ -91,10 +87,10 @@ def check_files(session: Session, job: Job, attempt: Attempt) -> None:
     """
     if job.cancel is not None or attempt.key is None or has_files(session, job):
         return
-    there = machine_of_attempt(session, job, attempt)
+    there = launched_for(session, job, attempt)
     if there is not None:
         settle_launch(session, job, there)
-        there = machine_of_attempt(session, job, attempt)
+        there = launched_for(session, job, attempt)
     nodes = () if there is None else nodes_of(session, there)
     if len(nodes) < job.gang or any(one.launch_status != "made" for one in nodes):
         snapshot_of(session, job)
@@ -211,7 +207,7 @@ def launch_sent(session: Session, job: Job) -> bool:
     attempt = job.attempt
     if job.deadline is None or attempt is None or attempt.machine is not None:
         return False
-    return machine_of_attempt(session, job, attempt) is not None
+    return launched_for(session, job, attempt) is not None
 
 
 def market_of(step: Step) -> Market | None:

@@ -18,7 +18,7 @@ from cloudgpu.control.jobs.attempt import (
     ends_first,
     launch_attempt,
     launch_sent,
-    machine_of_attempt,
+    launched_for,
     market_of,
     replacement_event,
     retry_market,
@@ -207,7 +207,7 @@ class JobReconciler(JobObserver):
         What may pass is waited for, a day at most; with a deadline, until a day after that.
         """
         attempt, now = job.attempts[-1], self.session.clock()
-        made = machine_of_attempt(self.session, job, attempt)
+        made = launched_for(self.session, job, attempt)
         if made is not None and made.gang is not None and is_living(self.session, made):  # the next run settles it
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         over = gives_up(job, now)

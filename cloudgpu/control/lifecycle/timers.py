@@ -269,24 +269,18 @@ def _drop_timer(provider: SetsTimer, machine: Machine) -> _Set:
 
 def _sweep(session: Session, machines: list[Machine], done: Repaired) -> None:
     known = {machine.provider_id for machine in machines}
-    for account, provider, machines_there in _by_account(
-        session, [machine for machine in machines if machine.region], done
-    ):
-        for region in sorted({machine.region for machine in machines_there}):
+    for account, provider, group in _by_account(session, [machine for machine in machines if machine.region], done):
+        for region in sorted({machine.region for machine in group}):
             try:
                 found = provider.timers(region)
             except CloudgpuError as error:
                 done.faults.append(error)
                 continue
-            _repair_differences(
-                session, [machine for machine in machines_there if machine.region == region], found, done
-            )
+            _repair_all(session, [machine for machine in group if machine.region == region], found, done)
             done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
-def _repair_differences(
-    session: Session, machines: list[Machine], timers: Mapping[str, datetime], done: Repaired
-) -> None:
+def _repair_all(session: Session, machines: list[Machine], timers: Mapping[str, datetime], done: Repaired) -> None:
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
     for machine, wanted in _wrong_timers(machines, now):

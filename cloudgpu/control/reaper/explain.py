@@ -65,15 +65,9 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     limits = Thresholds() if policy.policy is None else thresholds(policy.policy)
     ask = ask and runs_on(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
-    sources = (
-        _query_agents(session, nodes, limits)
-        if ask
-        else {one.id: stored_samples(session, one, limits) for one in nodes}
-    )
+    sources = _query(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
     words = ask_activity(session, nodes, keep=False) if ask else {}
-    each = with_cluster_activity(
-        [_machine_view(one, policy, sources[one.id], words.get(one.id), now) for one in nodes], now
-    )
+    each = with_cluster_activity([_view(one, policy, sources[one.id], words.get(one.id), now) for one in nodes], now)
     machines = cluster_nodes(session, each, at_work=False)
     decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=machines)
     seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
@@ -95,7 +89,7 @@ def _id(machine: Machine) -> str:
     return "" if machine.cluster is None else machine.cluster.id
 
 
-def _machine_view(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now: datetime) -> MachineView:
+def _view(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now: datetime) -> MachineView:
     last = from_iso(machine.last_active) if machine.last_active else None
     bare = with_word(MachineView(machine, held.policy, held.why, last_active=last), word)
     return with_silence(with_source(bare, source, now), word)
@@ -119,7 +113,7 @@ def with_source(view: MachineView, source: Source, now: datetime) -> MachineView
     return replace(view, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
-def _query_agents(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, Source]:
+def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, Source]:
     """Ask the machines; of a cluster that one is of which a user wants to know, the others that run are asked, too."""
     running = [one for one in machines if runs_on(one)]
     reports = probe(session, running)

@@ -68,7 +68,7 @@ class RentedMachine:
 
     `gpu` names its GPUs as its launch did ("" for none), `gpus` is how many there are (a share is a part of one) and
     `memory_gib` what each has. `speed` is how many of their hours an hour of the desktop's GPU does.
-    `is_gpu_measured`: samples of its GPUs' use exist; without them, all its use counts as work.
+    `is_measured`: samples of its GPUs' use exist; without them, all its use counts as work.
     """
 
     name: str
@@ -76,7 +76,7 @@ class RentedMachine:
     gpus: float
     memory_gib: float | None
     speed: SpeedRatio
-    is_gpu_measured: bool
+    is_measured: bool
     days: Mapping[date, Seconds]
 
     @property
@@ -163,7 +163,7 @@ def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
 
 
 def _work_seconds(machine: RentedMachine, seconds: Seconds) -> float:
-    return seconds.gpu if machine.is_gpu_measured else seconds.gpu + seconds.used
+    return seconds.gpu if machine.is_measured else seconds.gpu + seconds.used
 
 
 def _work_share(machine: RentedMachine) -> float:

@@ -202,19 +202,16 @@ class _ProjectIntervals:
 def _by_day(
     projects: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, last: int
 ) -> dict[date, dict[str, Sums]]:
-    every = [interval for project_intervals in projects.values() for interval in project_intervals]
+    every = [interval for parts in projects.values() for interval in parts]
     begin = max(first, min((interval[0] for interval in every), default=0))
     end = min(last, max((interval[1] for interval in every), default=0))
     if begin >= end:
         return {}
     names, edges = _days(begin, end, zone)
     days: dict[date, dict[str, Sums]] = {}
-    for project, project_intervals in sorted(projects.items()):
-        sure = _cost_by_day(project_intervals.sure, edges, begin, end)
-        sides = [
-            _cost_by_day(intervals, edges, begin, end)
-            for intervals in (project_intervals.low, project_intervals.amount, project_intervals.high)
-        ]
+    for project, parts in sorted(projects.items()):
+        sure = _cost_by_day(parts.sure, edges, begin, end)
+        sides = [_cost_by_day(intervals, edges, begin, end) for intervals in (parts.low, parts.amount, parts.high)]
         for number, name in enumerate(names):
             sums = Sums(*(sure[number] + bound[number] for bound in sides))
             if sums.high:

@@ -31,14 +31,14 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
 
 def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
     """Return the maximal cost of a usage up to `now`, as `charges.max_cost_intervals` does, but faster."""
-    if not has_one_price(usage) or usage.maybe_since:
+    if not one_price(usage) or usage.maybe_since:
         return max_cost_intervals(usage, now)
     return rate_intervals(*_billed_span(usage, now))
 
 
 def ended_intervals(usage: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return until when an ended usage may be billed, a ledger time, and its rate intervals; None without a price."""
-    if not has_one_price(usage) or usage.maybe_since:
+    if not one_price(usage) or usage.maybe_since:
         return max_cost_to_the_end(usage)
     billed = _billed_span(usage, 0)
     return iso(moment_of(billed[1])), rate_intervals(*billed)
@@ -52,7 +52,7 @@ def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
     return begin, begin + rule.longest(max(0, run), interrupted=False), nanos, usage.per, rule
 
 
-def has_one_price(usage: Usage) -> bool:
+def one_price(usage: Usage) -> bool:
     """Say whether a usage is billed at one known price from its begin to its end, as long as its rule says."""
     plain = len(usage.segments) == 1 and not usage.reason and not usage.maybe_until and not usage.continues
     return plain and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")

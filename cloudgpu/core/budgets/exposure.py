@@ -12,14 +12,7 @@ from functools import cache
 from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.granularity import parse_us, price_pieces
-from cloudgpu.core.billing.rate_timeline import (
-    PER_NANO_HOUR,
-    RateInterval,
-    has_one_price,
-    in_months,
-    moment_of,
-    rule_of,
-)
+from cloudgpu.core.billing.rate_timeline import PER_NANO_HOUR, RateInterval, in_months, moment_of, one_price, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine
@@ -252,7 +245,7 @@ def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, at any time."""
     whose = usage.provider, usage.market, usage.resource, usage.licence
     (unit, upper_bounds), begin = _terms(*whose, usage.per), parse_us(usage.begin)
-    if has_one_price(usage) and not usage.maybe_since:
+    if one_price(usage) and not usage.maybe_since:
         nanos = usage.quantity * usage.segments[0].nanos
         return begin, tuple((begin, *one) for one in upper_bounds), [(nanos, begin, None, unit)]
     rule, first = rule_of(*whose), begin

@@ -79,9 +79,7 @@ def _local(story: Story) -> str:
 def _of_work(story: Story) -> Iterator[str]:
     machines = [] if story.history is None else [machine for machine in story.history.machines if sum(machine.total)]
     yield "Work is time in which a GPU is busy (3% or more); the desktop waits while machines are used without that."
-    blind = [
-        machine.name for machine in machines if machine.gpus and not machine.is_gpu_measured and machine.total.used
-    ]
+    blind = [machine.name for machine in machines if machine.gpus and not machine.is_measured and machine.total.used]
     if blind:
         yield f"No GPU was read on {first_few(blind)}: all use of it counts as work."
     unknown = sum(machine.total.unknown for machine in machines if machine.gpus)

@@ -34,7 +34,4 @@ def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_its
     sync_all(lab.session)
     lab.later(minutes=1)
     end(lab.session, row, why="test")
-    assert {one["state"]: one.get("pending_at") for one in seen_of(lab, row)} == {
-        "pending": None,
-        "terminated": looked,
-    }
+    assert {one["state"]: one.get("pending_at") for one in seen_of(lab, row)} == {"pending": None, "terminated": looked}

@@ -53,7 +53,7 @@ TWICE = SpeedRatio(Fraction(2), Fraction(1), Fraction(4), RatioBasis.BANDWIDTH) 
 def machine(*days, **more):
     """A machine with these (gpu, used, idle, unknown) hours from the first day on."""
     spent = {(BEGIN + n * DAY).date(): Seconds(*(part * HOUR for part in one)) for n, one in enumerate(days)}
-    usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL, "is_gpu_measured": True}
+    usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL, "is_measured": True}
     return RentedMachine(**(usual | more), days=spent)
 
 
@@ -82,7 +82,7 @@ def test_of_a_machine_of_which_nothing_is_known_all_is_expected_to_be_work():
 
 
 def test_where_no_gpu_is_read_all_use_is_work_and_without_gpus_none_is():
-    assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0), is_gpu_measured=False), Case.HIGH)) == {1: 5}
+    assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0), is_measured=False), Case.HIGH)) == {1: 5}
     assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0)), Case.HIGH)) == {1: 0}
     assert gpu_seconds_by_day(machine((0, 5, 3, 8), gpus=0.0), Case.LOW) == {}
 
@@ -210,7 +210,7 @@ def test_it_is_the_dearer_one_since_it_last_became_that():
 hours = st.floats(0, 24, allow_nan=False)
 speeds = st.sampled_from([EQUAL, TWICE, SpeedRatio(Fraction(1, 3), Fraction(1, 9), Fraction(1, 2), RatioBasis.TENSOR)])
 machines = st.builds(
-    lambda days, gpus, speed, read: machine(*days, gpus=gpus, speed=speed, is_gpu_measured=read),
+    lambda days, gpus, speed, read: machine(*days, gpus=gpus, speed=speed, is_measured=read),
     st.lists(st.tuples(hours, hours, hours, hours).map(lambda one: tuple(part / 4 for part in one)), max_size=9),
     st.sampled_from([0.0, 0.5, 1.0, 8.0]),
     speeds,
