@@ -52,7 +52,7 @@ class Book(Reader):
         return self.decide(lambda _view: drafts)
 
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
-        """Write these lines; return this machine's row as it stands then, `machine` where the ledger knows no such."""
+        """Write these lines; return this machine's record after them, `machine` itself if the ledger has none."""
         self.append(drafts)
         return self.machine(machine.id) or machine
 
@@ -130,7 +130,7 @@ class Book(Reader):
 
     @contextmanager
     def read_connection(self) -> Iterator[Connection]:
-        """Give the lines as they stand now, whoever appends meanwhile. Raises LedgerUnavailable for none."""
+        """Yield a connection with one consistent state of the lines. Raises LedgerUnavailable without a ledger."""
         with self._own, self._store.translated():
             connection = self._reader(missing_ok=False)
             if connection is None:
@@ -171,7 +171,7 @@ class Book(Reader):
 
     @contextmanager
     def leaving(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
-        """Hold off every writer; give the lines, and what writes the last one, which says where the ledger stands."""
+        """Block all writers; yield the lines, and a function that writes the last one, about the ledger's move."""
         from cloudgpu.core.events.general_lines import ledger_moved
 
         with self._writing() as (connection, _held, _record, start):

@@ -107,7 +107,7 @@ def follow(places: Places) -> None:
 
 
 def _known(source: Book) -> Head | None:
-    """Return this client's head record; what the old place says of a move stands in it, where that can be read."""
+    """Return this client's head record, with the mark of a move if the old place can be read."""
     record = source.remembered()
     if not getattr(record, "moved", ""):
         with suppress(LedgerUnavailable):
@@ -166,7 +166,7 @@ def _check_same(here: Connection, there: Connection, location: str) -> None:
 
 
 def _poured(here: Connection, there: Connection, location: str) -> None:
-    """Write what is missing there, and check every line of it by its hash as it stands there."""
+    """Write the missing lines to the new place, and check the hash of every line there."""
     pour(here, there, after=lines.end_of(there)[0])
     rebuild(there)
     _, last, faults = walk(lines.stored_lines(there))

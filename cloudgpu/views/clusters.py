@@ -80,7 +80,7 @@ def _unique(words: Iterable[str]) -> list[str]:
 
 
 def _attached(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
-    """Return what is paid beside all nodes, each named once with its sum; None where one node does not say."""
+    """Return the attached costs of all nodes, summed by kind; None if those of one node are not known."""
     by_kind: dict[tuple[object, ...], AttachedCost] = {}
     for value in values:
         if value["attached_costs"] is None:

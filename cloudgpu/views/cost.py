@@ -37,7 +37,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry ou
 def group_names(
     keys: Iterable[str], machines: Iterable[Machine], query: CostQuery, labels: Mapping[str, str] | None = None
 ) -> dict[str, GroupName]:
-    """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are.
+    """Return the texts of each group beside its sums, by key; reads the machines once.
 
     `labels` are names by key, of jobs.
     """
@@ -55,7 +55,7 @@ def _group_name(key: str, machine: Machine | None, query: CostQuery, label: str)
 
 
 def groups_value(costs: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
-    """Return the groups; `names` has what is said of each beside its sums.
+    """Return the groups; `names` has the texts of each beside its sums.
 
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
     rounded sums, and so within a nano-dollar of its own.

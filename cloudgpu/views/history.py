@@ -19,7 +19,7 @@ GB = 1e9
 
 
 def actor_text(line: HistoryLine) -> str:
-    """Return who wrote a line, and from where where it says so: `ada`, `ada on tower`."""
+    """Return the writer of a ledger line, and the computer if known: `ada`, `ada on tower`."""
     host = line["body"].get("host")
     return f"{line['actor']} on {host}" if host else str(line["actor"])
 

@@ -167,12 +167,12 @@ def _attached_value(entry: AttachedRecord) -> AttachedCost:
 
 
 def named_attached(machine: Machine) -> list[AttachedCost]:
-    """Return what beside a machine is kept by name, and so stays when it ends: volumes."""
+    """Return the attached costs of named volumes, which stay when the machine ends."""
     return [_attached_value(entry) for entry in machine.attached_costs or () if entry.named]
 
 
 def _retained_usd_per_month(machine: Machine) -> str | None:
-    """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
+    """Return the monthly cost of retained resources; right after a park that is the machine's disk."""
     if not machine.parked or machine.terminated_at is None or machine.retained:
         return _sum_of(machine.retained)
     disks = [entry for entry in machine.attached_costs or () if entry.kept]

@@ -158,7 +158,7 @@ def setup_value(setup: Setup) -> SetupPart:
 
 
 def extra_value(extra: Extra) -> ExtraPart:
-    """Return what is paid beside the machine, per month; null where no price is known, never zero."""
+    """Return an attached cost per month; null, never zero, if no price is known."""
     return {
         "what": extra.what,
         "usd_per_month": None if extra.per_month is None else usd(extra.per_month),

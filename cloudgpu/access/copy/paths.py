@@ -1,4 +1,4 @@
-"""What `cp` was asked for: which side is the machine, and which paths are meant there and here."""
+"""Parses the arguments of `cp`: which side is the machine, and the paths on both sides."""
 
 from __future__ import annotations
 

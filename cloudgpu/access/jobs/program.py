@@ -46,7 +46,7 @@ Sink = Callable[[memoryview], None]
 
 
 class Refused(Exception):
-    """What the program said it cannot do: a kind, a sentence and whatever else it told."""
+    """An error that the program reported: a kind, a sentence and further values."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__(str(answer.get("message", "")))

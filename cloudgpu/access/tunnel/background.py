@@ -41,7 +41,7 @@ def check_port(port: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTunnel:
-    """A tunnel that runs by itself: which machine, which local port, which process."""
+    """A tunnel in the background: its machine, local port and process."""
 
     id: str
     name: str

@@ -56,7 +56,7 @@ def calculated_text(
 
 
 def more_text(*, verbose: bool, sources: bool) -> str:
-    """Return which options show what was left out, on a line of its own; empty where nothing was."""
+    """Return a line with the options that show more; empty if all is shown."""
     ways = [*([] if verbose else ["-v: what this rests on."]), *([] if sources else ["--sources: where it is from."])]
     return f"\n{' '.join(ways)}" if ways else ""
 

@@ -49,7 +49,7 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
 
 
 def _answer(document: CostDocument, amounts: Amounts) -> str:
-    """Return what it has cost, this month and in all, and what an hour costs as things stand."""
+    """Return the cost of this month and in all, and the present cost per hour."""
     total, month = document["total"], document["this_month_usd"]
     usd = amounts.with_code(document["total_usd"]) if total["usd"] is None else _amount(total, amounts)
     owner_text = f" for {document['owner']}" if document["owner"] else ""
@@ -217,7 +217,7 @@ def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bo
 
 
 def _is_telling(document: CostDocument, desktop: DesktopLine) -> bool:
-    """Say whether a desktop beside what was spent says something: not beside cents, nor without an hour of work."""
+    """Say whether to show the desktop: not for cents, nor without an hour of work."""
     spent = Decimal(document["total"]["high_usd"] or 0)
     return Decimal(desktop["hours"]) > 0 and spent * NEAR >= Decimal(desktop["total_usd"])
 

@@ -1,4 +1,4 @@
-"""Reads what `compare` was asked for, typed or passed by a program: the desktop, a period, or a price and a use."""
+"""Parses the options of `compare`, typed or passed by a program: the desktop, a period, or a price and a use."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class CompareOptions(PeriodOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """What is rented, without a ledger. `model` and `price` are None where they were not said; one of them was."""
+    """The rented machine of a calculation. `model` or `price` may be None if not given, but not both."""
 
     model: str | None
     count: int
@@ -80,7 +80,7 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What `compare` was asked for. `changed` are the options that gave the desktop other figures than its file.
+    """The request of `compare`. `changed` are the options that gave the desktop other figures than its file.
 
     `is_chosen` is whether the user named the desktop, or gave it a price or watts: then no other is taken.
     `counts_resale` is False where it was typed that no sale by age counts. `work` is None where it was not said,

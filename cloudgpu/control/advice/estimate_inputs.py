@@ -1,4 +1,4 @@
-"""Gathers what an estimate needs: the offers that it is about, what stands beside a machine, and past runs as work.
+"""Gathers the inputs of an estimate: offers, attached costs, and past runs as work.
 
 Beside a machine stand its disk, by the cloud's own kinds, and its address, each with its rate. A past run is read from
 the ledger as its hours of use and its GPUs. Where no offer fits, it says which part of the request is in the way.
@@ -90,7 +90,7 @@ def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
 
 
 def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
-    """Return which kind of disk a machine gets: the requested one where its type takes it, else what `up` takes.
+    """Return a machine's kind of disk: the requested one if its type supports it, else the default of `up`.
 
     Empty where a type comes with its disk, and none is billed beside it.
     """
@@ -213,7 +213,7 @@ def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
 
 
 def _spec(gpu: MachineGpus) -> GpuSpec | None:
-    """Return what is known of a machine's GPU; its memory says which, where its name means several."""
+    """Return the spec of a machine's GPU; if the name matches several, its memory decides."""
     known = catalog.named_gpu(gpu.name)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""Reads what `estimate` was asked for, typed or passed by a program: what is bought, how long it runs, which work."""
+"""Parses the options of `estimate`, typed or passed by a program: machines, duration, work."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class BudgetOptions:
 
 
 class BudgetChoices(TypedDict, total=False):
-    """What may be said of a budget beside its name, amount and period: `BudgetOptions` has the defaults."""
+    """The optional fields of a budget; `BudgetOptions` has the defaults."""
 
     scope: str  # "all", "project=vision,owner=ada"
     currency: str | None  # of the amount, "KRW"; None: US dollars
@@ -170,7 +170,7 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
 
 
 def _too_low(session: Session, state: BudgetState) -> str | None:
-    """Return what follows where a budget is set below what is spent and committed already; None where it is not."""
+    """Return the warning about a budget below what is spent and committed already, else None."""
     committed = state.spent + state.promised
     if committed <= state.budget.limit:
         return None
@@ -214,7 +214,7 @@ def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
 
 
 def check_budgets(session: Session, name: str | None, *, every: timedelta = EVERY) -> BudgetCheckDocument:
-    """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
+    """Sync accounts that are out of date, evaluate the budgets (or one), send alerts, and return the result.
 
     `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
     such a budget would do now; nothing is stopped here. Of all budgets this is a run, at whose end the dead-man's

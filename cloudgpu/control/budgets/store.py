@@ -190,7 +190,7 @@ def budget_states(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, 
 
 
 def counted_prices(session: Session) -> Prices:
-    """Return what is counted where the ledger has no price: the dated list's, and what stands in for those."""
+    """Return the prices that count if the ledger has none: the price list's, or substitutes for those."""
     listed = cache(_list_price_nanos)
     return Prices(
         lambda subject: listed(subject.provider, subject.instance_type, subject.region),

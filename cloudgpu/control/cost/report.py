@@ -237,7 +237,7 @@ def _jobs(session: Session, read: ReportInputs, period: CostQuery, now: datetime
 
 
 def _things(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:
-    """Return what each thing that is kept by its name has cost."""
+    """Return the cost of each named resource."""
     return [
         by_machine.groups[machine.id]
         for machine in machines

@@ -1,4 +1,4 @@
-"""Takes up machines of this ledger that have no launch record: what they cost is told as far as it can be known."""
+"""Adopts machines of this ledger that have no launch record, with their costs as far as these are known."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _history(session: Session, instance: Instance) -> Sequence[Price]:
 
 
 def _beside(session: Session, instance: Instance, found: ResourceListing | None) -> tuple[list[Extra], str]:
-    """Return what is paid beside a machine by what its provider tells, and what cannot be known."""
+    """Return a machine's attached costs as its provider shows them, and those that cannot be known."""
     items, unknown = _disks(session, instance, found)
     host = instance.address.host if instance.address else ""
     kind = address_kind(instance.provider, instance.market)

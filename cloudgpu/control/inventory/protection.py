@@ -1,4 +1,4 @@
-"""What is done where an end is refused: the machine is stopped instead, and what protects it is said, with the way out.
+"""If the provider refuses an end: stop the machine instead, and report its protection and the remedy.
 
 A protection against deletion mostly lets a machine be stopped. Then at least its compute is not billed any more.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
-    """Stop a machine whose end was refused; return the refusal, which is made to say what became of the machine.
+    """Stop a machine whose end was refused; return the refusal, with the machine's state in its message.
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """

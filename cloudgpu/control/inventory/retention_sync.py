@@ -1,4 +1,4 @@
-"""What a sync of an account does about disks and images: writes what stays, goes on with what was left half done."""
+"""Syncs an account's disks and images: records retained ones, and continues unfinished deletions and parkings."""
 
 from __future__ import annotations
 

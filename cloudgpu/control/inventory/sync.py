@@ -125,7 +125,7 @@ def sync_accounts(
 def _elsewhere(
     session: Session, accounts: Sequence[str], whose: Sequence[AccountScope], look: SyncResult
 ) -> list[Unanswered]:
-    """Return what has to be said of machines of other accounts, where those have the names of accounts that were asked.
+    """Return the notices about machines of other accounts with the names of queried accounts.
 
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
     """

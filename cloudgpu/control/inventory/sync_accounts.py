@@ -97,7 +97,7 @@ def list_accounts(session: Session, accounts: Sequence[str]) -> list[Listing]:
 
 
 def list_account(session: Session, account: str, again_after: float | None = None) -> Listing | Silent:
-    """Return what the account has; what did not answer is named, and never an error. Silent where it said nothing."""
+    """Return the account's listing, with the regions that did not answer; Silent if none answered."""
     begun = time.monotonic()
     found = _once(session, account)
     spent = time.monotonic() - begun
@@ -149,7 +149,7 @@ def _read_identity_and_prices(
 
 
 def _read_prices(session: Session, whose: AccountScope, prices: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
-    """Return what was said of prices. Where nothing was, and not who the account is either, that is unknown, too."""
+    """Return the prices read. Without an answer the account's identity is unknown, too."""
     if not isinstance(prices, Silent):
         return prices
     if not whose.is_told:

@@ -148,7 +148,7 @@ class _Following:
         self._skipped = False  # whether what this attempt wrote before `since` is counted as shown
 
     def to_the_end(self) -> Job:
-        """Write what comes until the command is over; return the job as it stands then."""
+        """Write the output until the command ends; return the job's state then."""
         while True:
             job = the_job(self._session, self._id)
             found = _on_machine(self._session, job)

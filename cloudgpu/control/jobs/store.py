@@ -116,7 +116,7 @@ def read_measured(directory: Path) -> Measured:
 
 
 def note_measured(directory: Path, seen: Measured) -> None:
-    """Write down what was seen of a job's copies; where nothing is new, what is known stays."""
+    """Record the state of a job's copies, if it is new."""
     known = read_measured(directory)
     found = {name: value if value is not None else getattr(known, name) for name, value in asdict(seen).items()}
     with suppress(OSError):  # it is told in plans alone

@@ -26,7 +26,7 @@ NAMED = 4  # things that a sentence names before it ends, or says how many more
 
 
 def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity | None:
-    """Return that what is listed is launched nowhere any more, with what is nearest; None for what is not listed.
+    """Return the error for a discontinued type, with the nearest one; None for a type that is not listed.
 
     A provider whose list has no regions shows what is free now alone: there it may be again later. Asks the provider
     once what it launches there.
@@ -114,7 +114,7 @@ def counted(want: Requirements) -> str:
 
 
 def what(want: Requirements) -> str:
-    """Return what was asked for, as it stands in a sentence."""
+    """Return the requirements as part of a sentence."""
     if want.instance_type:
         return want.instance_type
     return f"{want.gpu_count}x {want.gpu}" if want.gpu else "any machine with a GPU"
@@ -156,7 +156,7 @@ def _unpriced_error(provider: Provider, want: Requirements) -> CloudgpuError:
 
 
 def _other_market(provider: Provider, want: Requirements) -> InvalidRequest | None:
-    """Return the fault of a market on which what is wanted is not sold, where it is on the other. Asks once."""
+    """Return the error for a market without the type if the other market has it. Queries once."""
     if want.or_on_demand:
         return None
     other = Market.ON_DEMAND if want.market is Market.SPOT else Market.SPOT
@@ -223,7 +223,7 @@ def _other_count(want: Requirements, has: Sequence[Available]) -> str:
 
 
 def _instead(want: Requirements, has: Sequence[Available]) -> str:
-    """Return which GPUs there are, where one was asked for and the provider has said what it has."""
+    """Return the available GPUs, if one was requested and the provider has listed its own."""
     if want.gpu is None or not has:
         return ""
     return f"; it has {_several(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
@@ -304,7 +304,7 @@ def _not_sold(provider: Provider, want: Requirements) -> NoCapacity:
 
 
 def _elsewhere(provider: Provider, want: Requirements) -> NoCapacity | None:
-    """Return where else it can be launched, where the place is what is in the way. Asks the provider once."""
+    """Return the other locations of a launch that fails only for its location. Queries the provider once."""
     if want.region is None and want.zone is None:
         return None
     free = replace(want, region=None, zone=None)

@@ -1,4 +1,4 @@
-"""Finds what satisfies a request: what providers have, priced and ranked, and what is exact enough to be launched.
+"""Finds the offers of a request: priced and ranked ones of all providers, and the first that can be launched.
 
 `Refusals` keeps the offers that were refused, and says which further ones need not be tried.
 """
@@ -243,7 +243,7 @@ def offers_in(
     existing: Machine | None,
     untrusted: list[Offer],
 ) -> list[Offer]:
-    """Return what is offered to a request that was tied; where nothing is, the way out names what tied it.
+    """Return the offers of a constrained request; if there is none, the error names the constraint.
 
     Offers that fit but are less trusted than requested go into `untrusted`.
     """

@@ -234,7 +234,7 @@ def move(session: Session, machine: Machine, *, why: str) -> Machine:
 
 
 def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
-    """Return the fault of a start without capacity, which says what moving by image would cost, where that helps."""
+    """Return the error of a start without capacity, with the cost of a move by image if that helps."""
     try:
         found = plan_move(session, machine)
     except (InvalidRequest, NoCapacity):

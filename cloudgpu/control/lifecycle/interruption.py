@@ -45,7 +45,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
 
 
 def _rehearsal_remedy(machine: Machine) -> str:
-    """Return where an interruption can be rehearsed: AWS does it in its console, which sets up what that needs."""
+    """Return the URL of AWS's console in which an interruption can be rehearsed."""
     if machine.market == "spot" and machine.provider == "aws":
         return (
             "In the EC2 console: Spot Requests, Actions, Initiate interruption. It gets its notice two minutes before."

@@ -171,7 +171,7 @@ def drop(session: Session, machine: Machine) -> Machine:
 
 
 def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> Repaired:
-    """Set what a crash left out, drop what outlived its machine; calls only where the ledger says that one is needed.
+    """Set missing timers and drop those of ended machines; calls a provider only if the ledger has such a case.
 
     `machines` may have ended ones among them. A `sweep` asks the providers which timers there are, and compares.
     """

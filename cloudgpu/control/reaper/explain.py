@@ -170,7 +170,7 @@ def _is_age(what: str, value: Any) -> bool:
 
 
 def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
-    """Return what budgets do with them; none where a budget cannot be read, which other verbs say."""
+    """Return the budgets' stops of these machines; none if a budget cannot be read."""
     from cloudgpu.control.budgets.store import budget_states, budgets
     from cloudgpu.core.budgets.enforcement import budget_stops
 

@@ -127,7 +127,7 @@ def _terminal_counts(
 
 
 def _people_at(one: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
-    """Return the machines at which people work with what is decided of, as far as they can be reached."""
+    """Return the reachable machines of decisions on which people are logged in."""
     machine = reachable.get(one.machine)
     if not one.cluster:
         return [] if machine is None else [machine]
@@ -198,7 +198,7 @@ def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
 
 
 def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
-    """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
+    """Yield the findings to alert about besides warnings: urgent decisions, and those not possible here."""
     owners = {machine.id: machine.owner or "" for machine in machines}
     for one in run.decisions:
         if one.urgent and not one.warnings:

@@ -1,4 +1,4 @@
-"""Gathers what a run decides by: each machine's row, its policy, and what its agent says where it could be idle.
+"""Gathers a run's inputs: each machine's record and policy, and the agent's answer if it could be idle.
 
 A run looks at all accounts and writes what is news; a rehearsal looks and writes nothing.
 """
@@ -140,7 +140,7 @@ def rehearse(session: Session) -> Snapshot:
 
 
 def _whose(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> AccountScope:
-    """Return which account a listing speaks for; who it is, is asked where it may have machines."""
+    """Return the account of a listing; its identity is queried if it may have machines."""
     found = AccountScope(session, account)
     found.take(listing.identities)
     return found.ask_of(machines)
@@ -162,7 +162,7 @@ def _retained_images(session: Session) -> list[Machine]:
 
 
 def _queried_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
-    """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
+    """Return the ids of retained resources in accounts and regions that answered the full run."""
     silent = {gap.scope for gap in unanswered}
     kept = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
     here, _ = by_account(session, [machine for machine in kept if machine.name not in silent])
@@ -199,7 +199,7 @@ def machine_views(
     *,
     keep: bool = True,
 ) -> tuple[list[MachineView], dict[str, Report]]:
-    """Return what is known of each machine, and what the agents said that were asked; `keep` that, too.
+    """Return the view of each machine and the agents' answers; `keep`: store these.
 
     Asked is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in use, and
     whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
@@ -219,7 +219,7 @@ def machine_views(
 
 
 def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
-    """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
+    """Query each machine's agent; again if a warned machine did not answer, as its end waits for that answer.
 
     Another machine that said nothing is asked by the next run: a dead one costs its time at every try. Both tries have
     the time of one.
@@ -240,7 +240,7 @@ def _bare(machine: Machine, held: ChosenPolicy, *, answered: bool) -> MachineVie
 
 
 def gather(session: Session, machines: Sequence[Machine]) -> int:
-    """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
+    """Fetch and store the new samples of these machines; return how many had some.
 
     A machine in use is asked by no run, and its agent forgets after a day: so a run a night gathers. Raises nothing.
     """

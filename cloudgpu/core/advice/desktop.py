@@ -1,4 +1,4 @@
-"""Says what owning a desktop costs, and what is known of prices for who commits to use a machine for years.
+"""The cost of owning a desktop, and discounts of one- and three-year commitments.
 
 Owning costs what is paid for the desktop, less what it is still worth. Little is known of committed prices, and none is
 guessed.

@@ -101,7 +101,7 @@ class AttachedCostEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Buy:
-    """What is bought: an offer, what is really paid for an hour of it, and what is beside it; `number` of them.
+    """The machines of an estimate: `number` of an offer, the price per hour after discounts, and the attached costs.
 
     `committed`: every hour is paid, used or not.
     """
@@ -161,7 +161,7 @@ def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
 
 
 def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
-    """Return what it costs beside one machine, in nano-dollars; None where no price is known."""
+    """Return the attached cost of one machine in nano-dollars; None if no price is known."""
     rate = attached.rate
     if rate.price is None:
         return None
@@ -222,7 +222,7 @@ def compute_hours(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fr
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one offer would cost: its splits by the name of what they are for, of which `ranked_by` orders.
+    """The cost of one offer, split by purpose; `ranked_by` is the split that sorts estimates.
 
     `fits` False: a GPU of it has less memory than the work had before. `uncertain` is why its price may not hold.
     """
@@ -241,7 +241,7 @@ class Estimate:
 
 
 def cheapest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the cheapest first; then what has a doubtful price, what lacks one, and last what may not fit."""
+    """Return the cheapest first; then those with a doubtful price, without one, and last those that may not fit."""
     return sorted(estimates, key=_order)
 
 
@@ -259,7 +259,7 @@ def cheapest_each(estimates: Sequence[Estimate], *, each_type: bool) -> list[Est
 
 
 def whole_gpus_first(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return what has whole GPUs before what has a share of one, each in their order: they are meant by a number."""
+    """Return estimates with whole GPUs before those with a share of one, each group in its order."""
     return sorted(estimates, key=_is_share)
 
 

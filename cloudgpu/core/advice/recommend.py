@@ -1,4 +1,4 @@
-"""Which machines of the catalogue hold a work, and in which order: by what a dollar does on them."""
+"""Selects the machines of the catalogue that hold a work, sorted by work per dollar."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SpecOf = Callable[[CatalogOffer], GpuSpec | None]
 
 @dataclass(frozen=True, slots=True)
 class WorkNeeds:
-    """What is wanted: the memory, on how many GPUs (None: as few as hold it), for which work, with which precision."""
+    """The requirements: memory, number of GPUs (None: the fewest that hold it), kind of work, precision."""
 
     memory: Memory
     work: Work

@@ -1,4 +1,4 @@
-"""What the totals of ended usages do not say, kept beside them: doubts, trust in prices, comparisons, interruptions."""
+"""Notes stored with the totals of ended usages: uncertainties, price marks, comparisons, interruptions."""
 
 from __future__ import annotations
 

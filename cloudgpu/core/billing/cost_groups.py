@@ -124,7 +124,7 @@ _FIXED_GROUPINGS = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By
 
 @dataclass(frozen=True, slots=True)
 class CostQuery:
-    """What is grouped by what, within [`since`, `until`) where they are given; calendar periods are those of `zone`."""
+    """A grouping of the costs within [`since`, `until`), if given; calendar periods are those of `zone`."""
 
     by: By
     zone: tzinfo

@@ -36,7 +36,7 @@ def after_credits(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> AfterCredits:
-    """Return what credits take off what was spent in [`since`, `until`), and what is left of each at its end.
+    """Return the use of credits for the spend in [`since`, `until`), and what is left of each at its end.
 
     What was spent before uses them up first. Days are those of UTC. `ended` gives the usages that ended since a time.
     """

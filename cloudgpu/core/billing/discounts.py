@@ -115,7 +115,7 @@ class CreditUse:
 
 @dataclass(frozen=True, slots=True)
 class AfterCredits:
-    """What was spent before credits, what is left to be paid, and what became of each credit."""
+    """The spend before and after credits, and the use of each credit."""
 
     before: Money
     after: Money

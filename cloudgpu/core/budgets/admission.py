@@ -91,7 +91,7 @@ class BudgetSums:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One period of a budget: what was spent in it, what runs already and will be billed in it, and what is wanted.
+    """One period of a budget: its spend, the committed cost of running machines, and the requested cost.
 
     `until` is its end; of a rolling budget that of its most expensive window, of a total one the end of the forecast.
     """

@@ -1,4 +1,4 @@
-"""Decides what a passed budget does with machines, and what would fit where a budget refuses.
+"""Decides which machines an exceeded budget stops, and what would fit if a budget refuses.
 
 A passed budget ends or warns machines: it is decided which, how, in which order, and nothing is done here. What would
 fit is how long the same machine may live, or what an hour may cost.

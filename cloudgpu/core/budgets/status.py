@@ -1,4 +1,4 @@
-"""How a budget stands: what is spent and committed, how fast, until when; and what somebody has to hear of it."""
+"""A budget's status: amounts spent and committed, their rate, when it is exhausted, and the alerts about it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _end(budget: Budget, period: Period | None) -> int:
 
 
 def _to_come(sums: BudgetSums, period: Period | None, now: int) -> int:
-    """Return what is still to come in a period: machines to their renew-until, what is kept to the end of it."""
+    """Return the committed cost of a period: machines to their renew-until, retained resources to its end."""
     end = to_us(period.end) if period and to_us(period.end) > now else max([now, *sums.ends()])
     return sums.committed_within(now, end, now, end)
 

@@ -125,7 +125,7 @@ def present_machines(connection: Connection) -> list[Machine]:
 
 
 def select_present(machines: Iterable[Machine]) -> list[Machine]:
-    """Return those of all machines, the oldest and those that live or of which something is kept, as they come."""
+    """Return the records of living machines, those with retained resources, and the oldest one, in any order."""
     every = list(machines)
     oldest = min(((machine.intended_at, machine.id) for machine in every), default=None)
     return [

@@ -1,4 +1,4 @@
-"""What stands in for a ledger that is away: what is known of it, and what is done meanwhile, kept in the outbox."""
+"""A stand-in for an unavailable ledger: its known records, and new lines that wait in the outbox."""
 
 from __future__ import annotations
 

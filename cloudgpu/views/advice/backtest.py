@@ -36,7 +36,7 @@ PARKED = "Some of the ends park a machine or end it: what its image would cost, 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """What was tested: the policy's name, its file, what the lab's limits changed of it, and over which period."""
+    """The tested policy: its name, its file, the changes by the lab's limits, and the period."""
 
     policy: str
     file: str

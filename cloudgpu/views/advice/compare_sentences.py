@@ -1,4 +1,4 @@
-"""What a person would say of the cloud beside a desktop: what both cost so far, and when they meet."""
+"""The comparison of the cloud with a desktop in sentences: both costs so far, and the break-even."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _rerun_sentence(story: Story) -> str:
 
 
 def _costlier_since_sentence(story: Story) -> str:
-    """Return since when the cloud is the dearer one; cases in which it is not yet are said."""
+    """Return since when the cloud is more expensive, with the cases in which it is not yet."""
     side, early, late = story.expected, story.cases[Case.HIGH], story.cases[Case.LOW]
     since = _end_day(story, side.costlier_since)
     first, last = (

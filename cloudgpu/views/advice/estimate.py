@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DisplayOptions:
-    """How amounts are shown: as of when, in which currency beside dollars, and with which fees (None: not set)."""
+    """The context of shown amounts: their time, a currency besides dollars, and fees (None: not set)."""
 
     now: datetime
     currency: Currency | None

@@ -12,7 +12,7 @@ _HOT = 300  # watts; from here on open-air cards are wide
 
 
 def power_step(supply: PowerSupply, build: Build, rules: Rules) -> tuple[str, tuple[Source, ...]]:
-    """Return what is said of a desktop's power, slots and cooling, and on what that rests."""
+    """Return the notes on a desktop's power, slots and cooling, with their sources."""
     parts = [*_supply(supply, build, rules), *_limit(supply, rules), *_space(supply, build, rules)]
     return " ".join(says for says, _ in parts), tuple(source for _, sources in parts for source in sources)
 

@@ -1,4 +1,4 @@
-"""Says which of both to take for the years that were named: what either costs, who is cheaper, and from when on.
+"""Answers rent or buy for the requested years: both costs, the cheaper one, and from when on it is.
 
 The desktop is sold at the end of these years for what a used one of its age brings; `break_even_sentence` of the same
 document counts it as it is paid.
@@ -78,7 +78,7 @@ def crossing(calculation: Calculation, made: Sequence[Choice]) -> str:
 
 
 def remarks(calculation: Calculation) -> list[str]:
-    """Return what is compared in place of what was named, what does not fit, and what money does over time."""
+    """Return the notes on substitutes for the requested GPU or desktop, memory that does not fit, interest and VAT."""
     return [*_notes(calculation), *filter(None, [terms_sentence(calculation)])]
 
 
@@ -158,7 +158,7 @@ def _beyond_bound(calculation: Calculation, choice: Choice) -> Iterator[str]:
 
 
 def _notes(calculation: Calculation) -> Iterator[str]:
-    """Yield what was compared in place of what was named, and what does not fit."""
+    """Yield the notes on substitutes for the requested GPU or desktop, and on memory that does not fit."""
     rent, gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     if rent.substitute_for is not None and rent.spec is not None:
         wanted = rent.substitute_for
@@ -206,7 +206,7 @@ def resale_sentence(calculation: Calculation, made: Sequence[Choice], currency: 
 
 
 def terms_sentence(calculation: Calculation) -> str:
-    """Return what money does over time, where that was given; empty where nothing was."""
+    """Return the notes on interest, price drift and VAT; empty if none was given."""
     terms = calculation.terms
     parts = [
         f"in today's money at a cost of capital of {_percent(terms.interest)} a year" if terms.interest else "",

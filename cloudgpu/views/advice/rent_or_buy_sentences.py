@@ -105,7 +105,7 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
 
 
 def _where_it_fits(calculation: Calculation) -> str:
-    """Return what all of the sentence holds for, where the rented GPU has more memory; empty where it does not."""
+    """Return the condition of the sentence if the rented GPU has more memory, else an empty text."""
     rent, own = calculation.rent, calculation.desktop_gpu
     if own is None or rent.memory_gib is None or own.memory_gib >= rent.memory_gib:
         return ""
@@ -235,7 +235,7 @@ def _assumptions(calculation: Calculation, currency: Currency | None) -> Iterato
 
 
 def _fitting(calculation: Calculation) -> Iterator[str]:
-    """Say what does not fit: first what one GPU holds, else what all of a machine's hold together."""
+    """Say which memory does not fit: first that of one GPU, else that of all GPUs of a machine."""
     rent, gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     if gpu is None or rent.spec is None or rent.substitute_for is not None:
         return

@@ -116,7 +116,7 @@ def _whose(item: LineItem, ledger: str) -> dict[str, str]:
 
 
 def _tags(machine: Machine, ledger: str) -> dict[str, str]:
-    """Return the tags by which a resource's bill is allocated, as they stand on it."""
+    """Return the cost allocation tags of a resource."""
     known = {TAG_ID: machine.id, TAG_NAME: machine.name, "cloudgpu-ledger": ledger, TAG_POLICY: machine.policy}
     known |= {TAG_OWNER: machine.owner, TAG_PROJECT: machine.project}
     return {key: tag_value(value) for key, value in known.items() if value}

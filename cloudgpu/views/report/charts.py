@@ -55,7 +55,7 @@ class BreakEvenDay:
 
 @dataclass(frozen=True, slots=True)
 class MachineBar:
-    """A machine's billed seconds by what was done in them, with what is said beside its bar."""
+    """A machine's billed seconds by activity, and the text beside its bar."""
 
     name: str
     label: str
@@ -153,7 +153,7 @@ def _fewer_points(points: Sequence[Point]) -> Sequence[Point]:
 
 
 def _break_even_point(points: Sequence[Point], meeting: BreakEvenDay) -> Point:
-    """Return where the curves meet: on the desktop's, which goes on as in its last month where that is to come."""
+    """Return the break-even point on the desktop's curve; a future one is extrapolated from the last month."""
     last = points[-1]
     if meeting.day <= last.day:
         after = points[bisect_left(points, meeting.day, key=lambda point: point.day)]

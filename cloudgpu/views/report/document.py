@@ -61,7 +61,7 @@ class DaysOfReport(NamedTuple):
 
 
 class MachinesOfReport(NamedTuple):
-    """What machines cost: the dearest of them, the sum of the others, and of what is kept by its own name."""
+    """The costs of machines: the most expensive ones, the sum of the others, and that of named resources."""
 
     first: list[ReportMachine]
     left_out: int
@@ -104,7 +104,7 @@ def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[
 
 
 def projects_value(daily: Daily) -> list[ProjectSum]:
-    """Return what each project has cost, the dearest first; "" is what has none."""
+    """Return the cost of each project, the highest first; "" is without project."""
     sums: dict[str, list[Sums]] = {}
     for day in daily.days.values():
         for project, one in day.items():
@@ -115,7 +115,7 @@ def projects_value(daily: Daily) -> list[ProjectSum]:
 
 
 def owners_value(machines: Iterable[Machine], tallies: Mapping[str, CostTotals]) -> list[ProjectSum]:
-    """Return what each owner's machines and kept things have cost, the dearest first; "" is what has none.
+    """Return the cost of each owner's machines and named resources, the highest first; "" is without owner.
 
     `tallies` are of each row, by its id. Amounts are rounded so that they add up to the rounded total.
     """
@@ -129,7 +129,7 @@ def owners_value(machines: Iterable[Machine], tallies: Mapping[str, CostTotals])
 
 
 def jobs_value(tallies: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
-    """Return what each job has cost, the dearest first, then what is no single job's; nothing where no job ran.
+    """Return the cost of each job, the highest first, then that of no single job; empty if no job ran.
 
     `tallies` are the groups by job of `core.billing.cost_groups`, `jobs` are by id. The amounts add up to the total.
     """

@@ -42,7 +42,7 @@ CASES = ("low", "expected", "high")
 
 
 class Legend(NamedTuple):
-    """What a colour and pattern stands for: its CSS class, its name, and the value beside the name."""
+    """An entry of a chart's legend: its CSS class, its name, and the value beside the name."""
 
     css_class: str
     name: str

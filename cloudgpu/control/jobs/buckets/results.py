@@ -1,4 +1,4 @@
-"""Results and checkpoints of a job that go to a bucket: what its machine may write, what is there, what came back."""
+"""Results and checkpoints of a job in a bucket: the machine's write access, the stored files, the fetched ones."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _copied_files(some: StoredFiles) -> tuple[CopiedFile, ...]:
 
 
 def fetch_stored_output(there: JobBucket, results: StoredResults, file_of: Callable[[str], Path]) -> None:
-    """Complete the copies here of what a command wrote, whose machine is gone; `file_of` says where a stream's is.
+    """Complete the local copies of the output of a lost machine; `file_of` returns a stream's file.
 
     Raises as every look at a bucket.
     """
@@ -172,7 +172,7 @@ def _write(there: JobBucket, file: StoredFile, path: Path) -> None:
 
 
 def clear(there: JobBucket, results: StoredResults, tell: Callable[[str], object]) -> None:
-    """Remove what is not needed beside the results; where that cannot be done, it is said, and costs a little."""
+    """Remove stored files other than the results; if that fails, report it: they cost a little."""
     try:
         there.remove_others(results)
     except CloudgpuError as error:

@@ -53,7 +53,7 @@ def parse_deadline(
     on: str | None,
     results_to: str | None = None,
 ) -> DeadlineRequest | None:
-    """Return what was asked for, None for a job without a deadline; raise InvalidRequest for what cannot be meant."""
+    """Return the requested deadline, None for a job without one; raise InvalidRequest."""
     if at is None:
         _check_unused(work, policy)
         return None

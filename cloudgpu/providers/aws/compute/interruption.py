@@ -107,7 +107,7 @@ def _describe_requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> 
 
 
 def by_request(found: Raw, known: Instance, request: Raw | None, now: datetime) -> Instance:
-    """Return a machine with what the request that launched it says of its end; as it is where that says nothing.
+    """Return a machine with the cause of its end from its spot request; unchanged if that has none.
 
     `found` is what AWS says of the machine itself, `known` what that comes to.
     """

@@ -45,7 +45,7 @@ class _Found:
 
 
 def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
-    """Return the exact call of an offer, with what it costs beside and what has to be said of it. Reads only.
+    """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
     """

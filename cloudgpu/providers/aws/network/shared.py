@@ -42,7 +42,7 @@ def shared_name(first: Attempt) -> str:
 
 
 def make_shared(aws: Aws, first: Attempt, call: Call) -> Shared:
-    """Make sure of what the nodes of this launch share; what a replay finds is taken as it is.
+    """Find or make the resources that the nodes of this launch share.
 
     Raises InvalidRequest where a name is taken by something that is not this cluster's.
     """
