@@ -223,7 +223,7 @@ def _other_count(want: Requirements, has: Sequence[Available]) -> str:
 
 
 def _instead(want: Requirements, has: Sequence[Available]) -> str:
-    """Return the available GPUs, if one was requested and the provider has listed its own."""
+    """Return a clause with the provider's GPUs, if one was requested and it has any."""
     if want.gpu is None or not has:
         return ""
     return f"; it has {_several(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
@@ -304,7 +304,7 @@ def _not_sold(provider: Provider, want: Requirements) -> NoCapacity:
 
 
 def _elsewhere(provider: Provider, want: Requirements) -> NoCapacity | None:
-    """Return the other locations of a launch that fails only for its location. Queries the provider once."""
+    """Return the error that names other locations, if only the location is the obstacle. Queries once."""
     if want.region is None and want.zone is None:
         return None
     free = replace(want, region=None, zone=None)

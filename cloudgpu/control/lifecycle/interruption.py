@@ -45,7 +45,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
 
 
 def _rehearsal_remedy(machine: Machine) -> str:
-    """Return the URL of AWS's console in which an interruption can be rehearsed."""
+    """Return how to rehearse an interruption: in AWS's console, or on a local spot machine."""
     if machine.market == "spot" and machine.provider == "aws":
         return (
             "In the EC2 console: Spot Requests, Actions, Initiate interruption. It gets its notice two minutes before."

@@ -127,7 +127,7 @@ def _terminal_counts(
 
 
 def _people_at(one: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
-    """Return the reachable machines of decisions on which people are logged in."""
+    """Return the machine of a decision, or all nodes of its cluster, if reachable."""
     machine = reachable.get(one.machine)
     if not one.cluster:
         return [] if machine is None else [machine]
