@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAMES = {"busy kernel": "kernels", "running job": "jobs"}  # the signals whose values are names, and their units
 _UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", **NAMES}
-_OF_ITSELF = {  # why an agent ends its machine
+_AGENT_REASONS = {  # why an agent ends its machine
     "idle": "idle time ended it",
     "lease": "its lease was over and nobody used it",
     "renew-until": "its renew-until had come",
@@ -53,7 +53,9 @@ def why_value(
     """
     machine = view.machine
     evidence = (
-        activity_evidence(view, now) if runs_on(machine) else Evidence(UNKNOWN, _rests(machine, over), asked=False)
+        activity_evidence(view, now)
+        if runs_on(machine)
+        else Evidence(UNKNOWN, _stopped_text(machine, over), asked=False)
     )
     return {
         "machine": machine.id,
@@ -78,10 +80,10 @@ def why_value(
     }
 
 
-def _rests(machine: Machine, over: str | None) -> str:
+def _stopped_text(machine: Machine, over: str | None) -> str:
     """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
     reason = reason_of(machine)
-    why = over if reason in (None, "asked") else _OF_ITSELF.get(reason, reason)
+    why = over if reason in (None, "asked") else _AGENT_REASONS.get(reason, reason)
     return f"it is {machine.state}" + (f": {why}" if why else "")
 
 

@@ -168,7 +168,7 @@ def _send(
     made = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
         price = own_price(session, session.ledger.machine(attempt.machine), instance, now)
-        session.ledger.append([made, *price, *_as_seen(attempt.machine, instance, now)])
+        session.ledger.append([made, *price, *_observed_events(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else terminate_without_ledger(session, machine, error) from error
@@ -177,7 +177,7 @@ def _send(
     return instance
 
 
-def _as_seen(machine: str, instance: Instance, now: datetime) -> list[Draft]:
+def _observed_events(machine: str, instance: Instance, now: datetime) -> list[Draft]:
     """Return the lines of a machine that a launch has made: one; two for one that a refusal left and that never ran.
 
     Such a machine says so by `since`: it has stood still since it was made, and what is kept of it costs until now.

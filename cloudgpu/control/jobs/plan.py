@@ -307,7 +307,7 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
         )
     price = None
     if prepared is not None:
-        price = Money(prepared.plan.dearest.nanos * prepared.plan.nodes)
+        price = Money(prepared.plan.highest_price.nanos * prepared.plan.nodes)
     elif machine is not None and machine.price is not None and not is_owned(machine.provider):
         price = Money(machine.price.nanos_per_hour)
     if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:

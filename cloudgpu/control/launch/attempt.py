@@ -27,7 +27,7 @@ from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled
 from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.launch.attempt import attempt_of, launch_name, next_number
-from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.launch.plan import stop_effect
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model.cluster import node_keys, request_of_node
 from cloudgpu.core.model.launch import Attempt, Boot, Part
@@ -95,7 +95,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
             launch_intended(
                 attempt,
                 prepared.fingerprint,
-                stop_means(attempt.request, attempt.offer),
+                stop_effect(attempt.request, attempt.offer),
                 session.clock(),
                 costs=each[attempt.offer].beside,
                 on_demand=each[attempt.offer].on_demand,

@@ -208,7 +208,7 @@ def _is_covered(session: Session, prepared: Prepared, machine: Machine) -> bool:
         return False
     if not prepared.plan.request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
         return False
-    return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.dearest.nanos
+    return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.highest_price.nanos
 
 
 def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:

@@ -271,7 +271,7 @@ def _offer_of(machine: Machine) -> Offer:
         market=Market(machine.market),
         accelerators=tuple(Accelerator(*gpu) for gpu in machine.accelerators or ()),
         stoppable=machine.stoppable is not False,
-        stop_means=machine.stop_effect or "",
+        stop_effect=machine.stop_effect or "",
         parkable=machine.parkable is not False,
         trust=Trust(machine.trust or Trust.CLOUD),
         traffic=machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices)),

@@ -27,11 +27,11 @@ def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
     for machine in machines:
         by_sentence.setdefault(_remaining_text(session, machine), []).append(machine)
     if len(by_sentence) == 1:
-        (means,) = by_sentence
-        return " ".join((means or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
+        (remaining,) = by_sentence
+        return " ".join((remaining or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
     each = (
-        f"{_names(some)}: {means}" if means else _deleted_text([machine.name for machine in some])
-        for means, some in by_sentence.items()
+        f"{_names(some)}: {remaining}" if remaining else _deleted_text([machine.name for machine in some])
+        for remaining, some in by_sentence.items()
     )
     return " ".join((*each, *_volumes(machines)))
 
@@ -71,15 +71,15 @@ def still_running(session: Session, machines: Sequence[Machine]) -> list[BusyMac
     Left out are machines that have a computer of their own, which ends with all that is on it, and those on which
     nothing runs. Raises nothing.
     """
-    asked = [machine for machine in machines if _is_to_ask(session, machine)]
-    if not asked:
+    to_query = [machine for machine in machines if _can_query(session, machine)]
+    if not to_query:
         return []
-    with Pool(min(AT_ONCE, len(asked))) as pool:
-        found = list(pool.map(lambda machine: _busy_machine(session, machine), asked))
+    with Pool(min(AT_ONCE, len(to_query))) as pool:
+        found = list(pool.map(lambda machine: _busy_machine(session, machine), to_query))
     return [one for one in found if one["processes"] != []]
 
 
-def _is_to_ask(session: Session, machine: Machine) -> bool:
+def _can_query(session: Session, machine: Machine) -> bool:
     if machine.terminated_at or machine.provider_id is None or machine.state != State.RUNNING:
         return False
     try:

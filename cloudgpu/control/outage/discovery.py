@@ -18,7 +18,7 @@ from cloudgpu.core.events.log import Draft, EventSummary
 from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.launch.attempt import attempt_from_json
-from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.launch.plan import stop_effect
 from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.launch import Attempt
@@ -189,7 +189,7 @@ def _intent(session: Session, call: Attempt) -> Draft:
     item = call.offer.available
     identity = call.identity or session.provider(item.account).identity(item.region)
     return launch_intended(
-        call, call.request.key, stop_means(call.request, call.offer), call.made_at, identity=identity
+        call, call.request.key, stop_effect(call.request, call.offer), call.made_at, identity=identity
     )
 
 

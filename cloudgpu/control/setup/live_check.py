@@ -356,7 +356,7 @@ def ceiling(plans: Sequence[Prepared]) -> tuple[Money, bool]:
     """
     total, whole = ZERO, True
     for prepared in plans:
-        total += run_cost(prepared.plan.dearest, 2 * LEASE)
+        total += run_cost(prepared.plan.highest_price, 2 * LEASE)
         for extra in prepared.plan.extras:
             whole = whole and extra.per_month is not None
             total += (extra.per_month or ZERO).scaled(Fraction(2 * LEASE / HOUR) / MONTH_H)

@@ -138,9 +138,9 @@ class CostParts:
 
 def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
     """Return what a span costs."""
-    listed, shape = buy.offer.listed, buy.offer.type
-    rule = rule_of(shape.provider, str(listed.market), Resource.INSTANCE)
-    billed = span.disk_us if buy.committed else _billed_cost(rule, span)
+    listed, machine_type = buy.offer.listed, buy.offer.type
+    rule = rule_of(machine_type.provider, str(listed.market), Resource.INSTANCE)
+    billed = span.disk_us if buy.committed else _billed_us(rule, span)
     return CostParts(
         hours=billed / HOUR,
         machine=_times(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
@@ -166,16 +166,16 @@ def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -
     if rate.price is None:
         return None
     rule = rule_of(buy.offer.type.provider, str(buy.offer.listed.market), rate.resource)
-    running = _billed_cost(rule, span)
+    running = _billed_us(rule, span)
     whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
-    kept = max(whole, span.disk_us)
-    time = {PaidWhen.KEPT: kept, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), kept - running)}[
+    disk_time = max(whole, span.disk_us)
+    time = {PaidWhen.KEPT: disk_time, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), disk_time - running)}[
         attached.when
     ]
     return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)
 
 
-def _billed_cost(rule: Rule, span: PricedTime) -> Fraction:
+def _billed_us(rule: Rule, span: PricedTime) -> Fraction:
     return sum((often * rule.longest(run, interrupted=False) for run, often in span.runs), Fraction(0))
 
 
@@ -252,8 +252,12 @@ def cheapest_each(estimates: Sequence[Estimate], *, each_type: bool) -> list[Est
     """
     chosen: dict[tuple[str, str, float], Estimate] = {}
     for estimate in sorted(estimates, key=lambda one: (not one.buy.committed, _order(one))):
-        shape = estimate.buy.offer.type
-        key = (shape.provider, shape.name, 0) if each_type else (shape.provider, shape.gpu.name, shape.gpu.share)
+        machine_type = estimate.buy.offer.type
+        key = (
+            (machine_type.provider, machine_type.name, 0)
+            if each_type
+            else (machine_type.provider, machine_type.gpu.name, machine_type.gpu.share)
+        )
         chosen.setdefault(key, estimate)
     return cheapest_first(list(chosen.values()))
 

@@ -71,14 +71,14 @@ def cuts_of(assignments: Iterable[Assignment]) -> list[datetime]:
 
 
 def _merge(old: Charge, new: Charge) -> Charge:
-    on_demand = None if old.list_cost is None or new.list_cost is None else old.list_cost + new.list_cost
+    list_cost = None if old.list_cost is None or new.list_cost is None else old.list_cost + new.list_cost
     return replace(
         old,
         billed_us=old.billed_us + new.billed_us,
         low=old.low + new.low,
         amount=old.amount + new.amount,
         high=old.high + new.high,
-        list_cost=on_demand,
+        list_cost=list_cost,
         unpriced_us=old.unpriced_us + new.unpriced_us,
         reasons=tuple(dict.fromkeys((*old.reasons, *new.reasons))),
     )

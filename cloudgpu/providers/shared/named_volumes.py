@@ -73,7 +73,9 @@ def volume_named(
         return requested_volume(found, wanted, requirements, region, region_of)
     if silent or wanted.size_gb is None:
         known = {one.name for one in there}
-        raise nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
+        raise not_found_error(
+            "volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB"
+        )
     check_size(wanted)
     return None
 
@@ -140,7 +142,7 @@ def size_to_make(volume: Volume, zone: str) -> int:
     return volume.size_gb
 
 
-def used(volume: Volume, machine: str) -> InvalidRequest:
+def volume_in_use_error(volume: Volume, machine: str) -> InvalidRequest:
     """Return the error for a volume that another machine (our id of it) uses."""
     message = f"The volume {volume.name} is used by the machine {machine}."
     remedy = "End that machine first (cloudgpu ls --refresh names it), or use another volume."
@@ -159,7 +161,7 @@ def check_location(what: str, name: str, location: str, requested: str | None, o
     )
 
 
-def nowhere(
+def not_found_error(
     what: str, field: str, name: str, known: Collection[str], silent: Sequence[Unanswered], remedy: str
 ) -> InvalidRequest | ProviderUnavailable:
     """Return the error for something that was not found, with the near one; a silent part may have it."""

@@ -22,8 +22,8 @@ from cloudgpu.providers.shared.named_volumes import (
     ambiguous_name,
     check_location,
     check_volume_size,
-    nowhere,
-    used,
+    not_found_error,
+    volume_in_use_error,
     volume_named,
 )
 
@@ -40,7 +40,7 @@ def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementC
     region = _image_region(aws, setup.image, requirements) if setup.image is not None else None
     volume = _volume(aws, setup.volume, requirements) if setup.volume is not None else None
     if volume is not None:
-        _one_region(setup.image, region, volume)
+        _check_one_region(setup.image, region, volume)
         return PlacementConstraint(
             ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} is in {volume.zone}"
         )
@@ -51,7 +51,7 @@ def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementC
     return PlacementConstraint(region=region, why=f"the image {setup.image} is in {region}" if region else "")
 
 
-def _one_region(image: str | None, region: str | None, volume: Data) -> None:
+def _check_one_region(image: str | None, region: str | None, volume: Data) -> None:
     if region not in (None, ids.region_of(volume.zone)):
         raise InvalidRequest(
             f"The image {image} is in {region}, and the volume {volume.name} is in {volume.zone}.",
@@ -71,7 +71,7 @@ def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None
     volumes = _volumes(aws, item.region)
     found = next((one for one in volumes if one.name == wanted.name and one.zone == item.zone), None)
     if found is not None and found.holder is not None:
-        raise used(wanted, ids.joined(item.region, found.holder))
+        raise volume_in_use_error(wanted, ids.joined(item.region, found.holder))
     return found
 
 
@@ -80,20 +80,24 @@ def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None
 
 def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | None:
     """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
-    wished, by_id = named_region(aws, requirements), AMI.fullmatch(named)
+    requested_region, by_id = named_region(aws, requirements), AMI.fullmatch(named)
     if by_id and by_id["region"]:
-        return check_location("image", named, by_id["region"], wished, "--region")
-    if by_id and wished:
-        return wished
+        return check_location("image", named, by_id["region"], requested_region, "--region")
+    if by_id and requested_region:
+        return requested_region
     answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
     wanted = by_id["id"] if by_id else named
     places = [region for region, names in answers.items() if wanted in names]
     if not places:
         known = {name for names in answers.values() for name in names}
-        raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
-    if wished is None and len(places) > 1:
+        raise not_found_error("image", "--image", named, known, silent, "See them: cloudgpu image ls")
+    if requested_region is None and len(places) > 1:
         raise ambiguous_name(f"Images called {named!r}", sorted(places), "--region")
-    return wished if wished in places else check_location("image", named, places[0], wished, "--region")
+    return (
+        requested_region
+        if requested_region in places
+        else check_location("image", named, places[0], requested_region, "--region")
+    )
 
 
 def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
@@ -108,11 +112,11 @@ def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
 
 
 def _volume(aws: Aws, wanted: Volume, requirements: Requirements) -> Data | None:
-    wished = named_region(aws, requirements)
+    requested_region = named_region(aws, requirements)
     answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
-    there = [one for region in sorted(answers) for one in answers[region]]
+    volumes = [one for region in sorted(answers) for one in answers[region]]
     return volume_named(
-        wanted, there, requirements, wished, region_of=ids.region_of, check_size=_check_size, silent=silent
+        wanted, volumes, requirements, requested_region, region_of=ids.region_of, check_size=_check_size, silent=silent
     )
 
 
@@ -127,9 +131,12 @@ def _volumes(aws: Aws, region: str) -> list[Data]:
 
 
 def _data(found: Mapping[str, Any]) -> Data:
-    at = holder(found)
-    name, holds = tags_of(found)[TAG_VOLUME], at["InstanceId"] if at and at["State"] != "detaching" else None
-    return Data(name, found["VolumeId"], found["AvailabilityZone"], found["Size"], holds)
+    attachment = holder(found)
+    name, machine = (
+        tags_of(found)[TAG_VOLUME],
+        attachment["InstanceId"] if attachment and attachment["State"] != "detaching" else None,
+    )
+    return Data(name, found["VolumeId"], found["AvailabilityZone"], found["Size"], machine)
 
 
 # Subnets
@@ -144,7 +151,7 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
     zones = [zone for zone in answers.values() if zone is not None]
     if not zones:
         way = "See what there is: aws ec2 describe-subnets --region REGION"
-        raise nowhere("subnet", "--subnet", id_, set(), silent, way)
+        raise not_found_error("subnet", "--subnet", id_, set(), silent, way)
     return zones[0]
 
 

@@ -84,7 +84,7 @@ def _of_machine(
     if others:
         parameters["BlockDeviceMappings"] = [{"DeviceName": device, "NoDevice": ""} for device in others]
     _make(aws, region, "CreateImage", name, lambda client: client.create_image(**parameters))
-    return _now(aws, region, name, tags)
+    return _read_image(aws, region, name, tags)
 
 
 def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
@@ -97,7 +97,7 @@ def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
             raise
 
 
-def _now(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
+def _read_image(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
     found = _image_named(aws, region, name)
     if found is None:  # AWS shows what it has just made a moment later
         message = f"The image {name} in {region} is being made and cannot be seen yet."
@@ -124,7 +124,7 @@ def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str
     if split is None:
         raise _unknown(source)
     disk = _disk(aws, region, split[1])
-    boots = {TAG_BOOT: _boots(aws, region, disk)}
+    boots = {TAG_BOOT: _boot_tag(aws, region, disk)}
     with aws.calling("CreateSnapshot", region, value=source):
         made: Raw = aws.client("ec2", region, sends=1).create_snapshot(
             VolumeId=split[1],
@@ -135,8 +135,8 @@ def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str
 
 
 def _disk(aws: Aws, region: str, native_id: str) -> Raw:
-    asked = [{"Name": "volume-id", "Values": [native_id]}]
-    found = describe(aws, "DescribeVolumes", region, Filters=asked)
+    filters = [{"Name": "volume-id", "Values": [native_id]}]
+    found = describe(aws, "DescribeVolumes", region, Filters=filters)
     if not found:
         raise _unknown(ids.joined(region, native_id))
     if TAG_VOLUME in tags_of(found[0]):
@@ -145,13 +145,13 @@ def _disk(aws: Aws, region: str, native_id: str) -> Raw:
     return found[0]
 
 
-def _boots(aws: Aws, region: str, disk: Raw) -> str:
+def _boot_tag(aws: Aws, region: str, disk: Raw) -> str:
     """Return how the disk boots: its tag says so, else the image that it was made from, while that is there."""
     tag = tags_of(disk).get(TAG_BOOT, "")
     if register_as(tag) is not None:
         return tag
-    asked = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
-    found = describe(aws, "DescribeImages", region, Filters=asked)
+    filters = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
+    found = describe(aws, "DescribeImages", region, Filters=filters)
     if found:
         return boot_tag(found[0])
     native_id = disk["VolumeId"]
@@ -163,20 +163,20 @@ def _boots(aws: Aws, region: str, disk: Raw) -> str:
 def _register(aws: Aws, region: str, begun: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Make the image of a completed snapshot."""
     boots = tags_of(begun).get(TAG_BOOT, "")
-    like = register_as(boots)
-    if like is None:
+    registration = register_as(boots)
+    if registration is None:
         message = f"The snapshot {begun['SnapshotId']} does not say how it boots (its tag {TAG_BOOT} is {boots!r})."
         remedy = f"Correct that tag, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
         raise InvalidRequest(message, field=TAG_BOOT, value=boots, next=remedy)
-    of = {"SnapshotId": begun["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
+    disk = {"SnapshotId": begun["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
     parameters = {
         "Name": name,
-        "BlockDeviceMappings": [{"DeviceName": like["RootDeviceName"], "Ebs": of}],
+        "BlockDeviceMappings": [{"DeviceName": registration["RootDeviceName"], "Ebs": disk}],
         "TagSpecifications": tag_specifications(("image",), {**tags, TAG_BOOT: boots}, name),
-        **like,
+        **registration,
     }
     _make(aws, region, "RegisterImage", name, lambda client: client.register_image(**parameters))
-    return _now(aws, region, name, tags)
+    return _read_image(aws, region, name, tags)
 
 
 def _name_taken_error(name: str, region: str) -> InvalidRequest:

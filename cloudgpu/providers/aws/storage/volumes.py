@@ -16,7 +16,7 @@ from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.storage.disks import code_of, disk, tag_specifications
 from cloudgpu.providers.shared.calls import retry
-from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
@@ -39,7 +39,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
         if attachment is not None and attachment["InstanceId"] == native_id and attachment["State"] != "detaching":
             return disk(aws, region, described)
         if attachment is not None and attachment["State"] != "detaching":
-            raise used(volume, ids.joined(region, attachment["InstanceId"]))
+            raise volume_in_use_error(volume, ids.joined(region, attachment["InstanceId"]))
         if described["State"] == "available":
             _attach(aws, region, described["VolumeId"], native_id)
         else:

@@ -23,8 +23,8 @@ from cloudgpu.providers.shared.named_volumes import (
     ambiguous_name,
     check_location,
     check_volume_size,
-    nowhere,
-    used,
+    not_found_error,
+    volume_in_use_error,
     volume_named,
 )
 
@@ -68,7 +68,7 @@ def data_volume(azure: Azure, item: Available, wanted: Volume | None) -> Data | 
     at = (wanted.name, item.zone or item.region)
     found = next((one for one in _volumes(azure) if (one.name, one.zone) == at), None)
     if found is not None and found.holder is not None:
-        raise used(wanted, found.holder)
+        raise volume_in_use_error(wanted, found.holder)
     return found
 
 
@@ -127,7 +127,7 @@ def own_image(azure: Azure, named: str) -> Raw | None:
         raise ambiguous_name(f"Images called {named!r}", places, "--region")
     if not found:
         known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in there} - {""}
-        raise nowhere("image", "--image", named, known, (), "See them: cloudgpu image ls")
+        raise not_found_error("image", "--image", named, known, (), "See them: cloudgpu image ls")
     return found[0]
 
 
@@ -181,5 +181,5 @@ def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
     networks = azure.network.virtual_networks
     found = find(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
     if found is None:
-        raise nowhere("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")
+        raise not_found_error("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")
     yield str(found.as_dict()["location"])

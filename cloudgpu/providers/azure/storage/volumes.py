@@ -19,7 +19,7 @@ from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import resources as refs
-from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -47,7 +47,7 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
         if at == id:
             return storage.disk(azure, disk, disk.get("tags") or {})
         if at is not None:
-            raise used(volume, at)
+            raise volume_in_use_error(volume, at)
         if storage.state(disk) == "succeeded" and not send:
             _hang(azure, id, str(disk["id"]))
             send = True

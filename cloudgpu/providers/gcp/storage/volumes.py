@@ -16,7 +16,7 @@ from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage.disks import DISKS, OURS, disk
 from cloudgpu.providers.gcp.storage.resources import aggregated, changed, machine_of, missed, our_tags
-from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, volume_in_use_error
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -40,7 +40,7 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     )
     user = machine_of(found.get("users", ()))
     if user not in (None, id):
-        raise used(volume, str(user))
+        raise volume_in_use_error(volume, str(user))
     if user is None:
         _attach(gcp, id, found, volume)
         found = _read_disk(gcp, zone, found["name"])
