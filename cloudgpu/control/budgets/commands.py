@@ -165,16 +165,16 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
         "budget": status_value(state, EVERY),
         "replaced": None if before is None else budget_value(before),
         "terminates": _terminates(session, budget),
-        "warning": _too_low(session, state),
+        "warning": _below_committed_warning(session, state),
     }
 
 
-def _too_low(session: Session, state: BudgetState) -> str | None:
+def _below_committed_warning(session: Session, state: BudgetState) -> str | None:
     """Return the warning about a budget below what is spent and committed already, else None."""
-    committed = state.spent + state.promised
+    committed = state.spent + state.committed
     if committed <= state.budget.limit:
         return None
-    sums = f"{state.spent.text()} is spent and {state.promised.text()} is promised to what runs"
+    sums = f"{state.spent.text()} is spent and {state.committed.text()} is promised to what runs"
     message = (
         f"{state.budget.name} is below what is committed: {sums}, {committed.text()} of {state.budget.limit.text()}."
     )
@@ -182,9 +182,9 @@ def _too_low(session: Session, state: BudgetState) -> str | None:
         f"At the next run {text}."
         for text in stop_sentences([stop_value(at) for at in _stops_of_budget(session, state)])
     ]
-    if state.passed and not follows:
+    if state.is_exceeded and not follows:
         follows.append("The next run reports that it is exceeded.")
-    if not state.passed:
+    if not state.is_exceeded:
         follows.append("It is not exceeded yet, but will be if everything runs until renew-until.")
     if Action.REFUSE in state.budget.actions:
         follows.append("No launch is admitted under it meanwhile.")
@@ -249,7 +249,7 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJud
         "budgets": [status_value(one, every) for one in judged],
         "stops": [stop_value(one) for one in doing],
         "alerts": delivery,
-        "exhausted": [one.budget.name for one in judged if one.passed],
+        "exhausted": [one.budget.name for one in judged if one.is_exceeded],
     }
 
 

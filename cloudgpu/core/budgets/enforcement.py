@@ -100,7 +100,7 @@ def budget_stops(
     first, and stopped only after it was warned `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose
     launch is not settled is left to whoever settles it. What stops decide carries nothing out.
     """
-    passed = [state for state in budget_states if Action.STOP in state.budget.actions and state.passed]
+    passed = [state for state in budget_states if Action.STOP in state.budget.actions and state.is_exceeded]
     living = [
         machine
         for machine in machines

@@ -22,7 +22,7 @@ _EVER = 2**62
 class BudgetState:
     """How a budget stands now.
 
-    `spent` is at most, in `period` (None: since ever). `promised` is what runs to its renew-until, and what is kept to
+    `spent` is at most, in `period` (None: since ever). `committed` is what runs to its renew-until, and what is kept to
     the period's end, at the prices that are counted; in the most expensive period. `forecast` is the sum at the
     period's end at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in`
     is how long the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever.
@@ -32,7 +32,7 @@ class BudgetState:
     budget: Budget
     period: Period | None
     spent: Money
-    promised: Money
+    committed: Money
     forecast: Money
     burn: Money
     counted_burn: Money
@@ -46,7 +46,7 @@ class BudgetState:
         return self.budget.limit - self.spent
 
     @property
-    def passed(self) -> bool:
+    def is_exceeded(self) -> bool:
         """Whether all of it is spent."""
         return self.spent >= self.budget.limit
 
@@ -70,7 +70,7 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
         budget=budget,
         period=period,
         spent=money(spent),
-        promised=max((share.running for share in shares(counted, (), now)), default=Money(0)),
+        committed=max((share.running for share in shares(counted, (), now)), default=Money(0)),
         forecast=money(spent + _to_come(today, period, micros)),
         burn=money(burn),
         counted_burn=money(counted.burn(micros)),
@@ -161,6 +161,6 @@ def _facts(state: BudgetState) -> dict[str, str]:
         "period": budget.span.text,
         "scope": budget.scope.text,
         "spent": state.spent.text(),
-        "promised": state.promised.text(),
+        "promised": state.committed.text(),
         "burn": f"{state.burn.text(4)} an hour",
     }

@@ -229,7 +229,7 @@ def test_a_start_without_capacity_gives_its_reservation_back(lab, price):
     with pytest.raises(NoCapacity):
         start_machine(lab.session, row, None, wait=False)
     (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
-    assert one.promised.dollars < price
+    assert one.committed.dollars < price
 
 
 def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, price):
@@ -239,10 +239,10 @@ def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, 
     with pytest.raises(ProviderUnavailable, match="network"):
         start_machine(lab.session, row, None, wait=False)
     (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
-    assert one.promised.dollars > price
+    assert one.committed.dollars > price
     assert stop(lab.session, row, why="test").pending_action is None
     (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
-    assert one.promised.dollars < price
+    assert one.committed.dollars < price
 
 
 @pytest.mark.parametrize("killed_after", ["the record", "the cloud has taken it"])
@@ -260,7 +260,7 @@ def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_no
 
     def counted():
         (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
-        return one.promised.dollars
+        return one.committed.dollars
 
     lab.later(minutes=59)
     sync_all(lab.session)

@@ -52,7 +52,7 @@ def launch_for(lab, job, market):
 
 def promised(lab):
     (found,) = budget_states(lab.opened(), the_budgets(lab.session, None))
-    return found.promised.nanos / 1e9
+    return found.committed.nanos / 1e9
 
 
 def waits(lab, job):

@@ -184,7 +184,7 @@ def test_how_a_budget_stands(lab):
     lab.later(hours=2)
     (one,) = budget_states(lab.session, the_budgets(lab.session, None))
     assert 6 < one.spent.dollars < Decimal("6.3")
-    assert one.promised.dollars > 6
+    assert one.committed.dollars > 6
     assert 3 < one.burn.dollars < Decimal("3.15")
     left_h = (40 - one.spent.dollars) / one.burn.dollars
     assert one.empty_in.total_seconds() == pytest.approx(float(left_h) * 3600, abs=2)
@@ -338,7 +338,7 @@ def room_for(lab, number):
     up(lab, name="first")
     put(lab, amount="1000", period="total")
     (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
-    each = one.promised.dollars
+    each = one.committed.dollars
     put(lab, amount=str(round(each * (number + 1) + each / 2, 6)), period="total", anew=True)
 
 

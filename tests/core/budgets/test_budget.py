@@ -127,10 +127,10 @@ def test_how_it_stands():
     assert one.left == Money.usd(6)
     assert one.percent(one.spent) == 40
     assert one.burn == Money.usd(1)
-    assert float(one.promised.dollars) == pytest.approx(8, abs=0.001)
+    assert float(one.committed.dollars) == pytest.approx(8, abs=0.001)
     assert float(one.forecast.dollars) == pytest.approx(12, abs=0.001)
     assert one.empty_in == 6 * HOUR
-    assert not one.passed
+    assert not one.is_exceeded
 
 
 def test_what_lasts_to_the_end_of_its_period_does_not_run_empty():
@@ -163,7 +163,7 @@ def test_a_forecast_takes_todays_spot_price_and_an_admission_never_does():
     spot = machine(market="spot", on_demand=hourly(3 * DOLLAR))
     one = stands(lab(100), spot)
     assert float(one.forecast.dollars) == pytest.approx(12, abs=0.001)
-    assert float(one.promised.dollars) == pytest.approx(24, abs=0.001)
+    assert float(one.committed.dollars) == pytest.approx(24, abs=0.001)
     assert (one.burn, one.counted_burn) == (Money.usd(1), Money.usd(3))
 
 
@@ -232,7 +232,7 @@ def test_the_newest_goes_first_what_cannot_stop_is_parked_and_a_held_one_is_warn
 )
 def test_what_does_not_run_or_is_not_covered_is_left_alone(facts):
     over = stands(lab(1, actions=STOP, scope=Scope(project="vision")), machine())
-    assert over.passed
+    assert over.is_exceeded
     assert stopping(over, machine(**facts)) == []
 
 
