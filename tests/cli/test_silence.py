@@ -29,7 +29,10 @@ SHOWN = {  # what the last line says meanwhile
 }
 
 
-@pytest.mark.parametrize("verb", SHOWN)
+QUICK = [verb if verb in ("orphans", "ls --refresh") else pytest.param(verb, marks=pytest.mark.soak) for verb in SHOWN]
+
+
+@pytest.mark.parametrize("verb", QUICK)
 def test_a_verb_that_waits_for_a_cloud_shows_its_step_and_how_far_it_is(verb, own_home, aws):
     (own_home / "config.toml").write_text(CONFIG)
     aws.faults.latency_s = LATENCY_S

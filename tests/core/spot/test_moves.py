@@ -169,7 +169,7 @@ def test_more_to_lose_never_makes_a_move_out_of_none(running, one, two, seen, mo
 
 
 @pytest.mark.parametrize("period", [0.5, 1, 3, 5, 6, 7, 9, 12, 16, 24, 36, 60])
-@pytest.mark.parametrize("low", [100, 300, 700])
+@pytest.mark.parametrize("low", [300, *(pytest.param(low, marks=pytest.mark.soak) for low in (100, 700))])
 def test_prices_that_alternate_are_followed_only_where_each_move_earns_itself(period, low):
     """Two places are cheap in turns, for `period` hours each, over ten days: little more is paid than for staying."""
     begin = ago(0)
