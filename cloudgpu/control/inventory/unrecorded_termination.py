@@ -54,7 +54,7 @@ def terminate_without_ledger(
     errors = list(refused.values())
     for one in (one for one in known if one not in refused):
         try:
-            _prove(session, machine, partial(_is_gone, provider, one))
+            _wait_until(session, machine, partial(_is_gone, provider, one))
         except CloudgpuError as unproved:
             errors.append(unproved)
     for other in errors[1:]:
@@ -62,7 +62,7 @@ def terminate_without_ledger(
     if errors:
         raise errors[0] from error
     if whole:
-        _prove(session, machine, partial(_nothing_kept, session, provider, machine))
+        _wait_until(session, machine, partial(_remove_all, session, provider, machine))
     return Unrecorded(
         f"{machine.name} was ended and nothing of it is left, but the ledger does not know it yet: {error.message}",
         field=error.field,
@@ -107,7 +107,7 @@ def _provider_ids(session: Session, provider: Provider, machine: Machine, error:
     return found
 
 
-def _prove(session: Session, machine: Machine, done: Callable[[], bool]) -> None:
+def _wait_until(session: Session, machine: Machine, done: Callable[[], bool]) -> None:
     deadline = session.clock() + PROVED_WITHIN
     while not done():
         if session.clock() >= deadline:
@@ -130,7 +130,7 @@ def _is_gone(provider: Provider, instance: str) -> bool:
         return False
 
 
-def _nothing_kept(session: Session, provider: Provider, machine: Machine) -> bool:
+def _remove_all(session: Session, provider: Provider, machine: Machine) -> bool:
     """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
     if not isinstance(provider, HasResources):
         return True
