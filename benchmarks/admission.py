@@ -33,7 +33,7 @@ HOUR = timedelta(hours=1)
 PAST = timedelta(days=730)
 AIM = 25  # ms CPU, however many runs have ended
 PRICE = {"nanos_per_hour": 3_060_000_000, "source": "AWS price list", "as_of": iso(NOW), "basis": "listed"}
-OF_LIST = {"source": "AWS price list", "as_of": iso(NOW), "basis": "listed", "why_at_most": "", "by_size": True}
+OF_LIST = {"source": "AWS price list", "as_of": iso(NOW), "basis": "listed", "why_maybe_less": "", "by_size": True}
 NETWORK = {"ssh_from": ["203.0.113.7/32"], "subnet": None, "security_group": None, "public_ip": True, "jump": None}
 SETUP = {"image": None, "disk_gb": 100, "volume": None, "persistent": False, "network": NETWORK, "keep_disk": True}
 _BUDGETS = (
@@ -70,10 +70,10 @@ def _admission(place: Path, budget: Budget) -> float:
         prices = counted_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
 
         def ended(since: datetime | None) -> Billed:
-            return ledger.billed("" if since is None else iso(since))
+            return ledger.billed_costs("" if since is None else iso(since))
 
         def unpriced(_since: datetime | None) -> Billed:
-            return ledger.uses(unpriced=True)
+            return ledger.ended_usages(unpriced=True)
 
         return _cpu(
             lambda: admission_request([budget], wanted, ledger.exposures(), ended, prices, NOW, unpriced).admission()

@@ -104,7 +104,7 @@ def intended(machine: int) -> dict[str, Any]:
     """Return what the intent of a machine's launch says."""
     beside = {"what": "disk", "nanos_per_month": 8_000_000_000, "at_most": False, "running": True, "kept": True}
     beside |= {"resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month", "nanos": 80_000_000}
-    beside |= {"source": "a list", "as_of": iso(START), "basis": "listed", "why_at_most": "", "named": False}
+    beside |= {"source": "a list", "as_of": iso(START), "basis": "listed", "why_maybe_less": "", "named": False}
     return {
         "attempt": 1,
         "seq": 1,

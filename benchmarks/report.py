@@ -71,7 +71,7 @@ def in_turns(home: str, turns: int) -> tuple[list[float], list[float], int, int]
     ours, against, size, number = [], [], 0, 0
     for turn in range(turns + 1):
         read, seconds = timed(
-            lambda: opened(home).ledger.read(lambda view: (view.billable_machines(), list(view.uses(""))))
+            lambda: opened(home).ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(""))))
         )
         page, took = timed(lambda: to_html(report_document(opened(home))))
         size, number = len(page.encode()), len(read[1]) + sum(len(row.open_usage) for row in read[0])
@@ -175,7 +175,7 @@ def _intended(number: int, at: datetime) -> dict[str, Any]:
         "market": "spot" if number % 3 == 0 else "on_demand",
         "price": price,
         "on_demand": price,
-        "attached_costs": [{**one, **rate, "why_at_most": "", "named": False} for one in (disk, address)],
+        "attached_costs": [{**one, **rate, "why_maybe_less": "", "named": False} for one in (disk, address)],
     }
 
 

@@ -51,7 +51,7 @@ class Book(Reader):
         return self.decide(lambda _view: drafts)
 
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
-        """Write these lines; return this machine's row as it stands then, `machine` where the ledger knows no such."""
+        """Write these lines; return this machine's record after them, `machine` itself if the ledger has none."""
         self.append(drafts)
         return self.machine(machine.id) or machine
 
@@ -128,8 +128,8 @@ class Book(Reader):
         return aside
 
     @contextmanager
-    def looked_at(self) -> Iterator[Connection]:
-        """Give the lines as they stand now, whoever appends meanwhile. Raises LedgerUnavailable for none."""
+    def read_connection(self) -> Iterator[Connection]:
+        """Yield a connection with one consistent state of the lines. Raises LedgerUnavailable without a ledger."""
         with self._own, self._store.translated():
             connection = self._reader(missing_ok=False)
             if connection is None:
@@ -165,12 +165,12 @@ class Book(Reader):
                 held.let_go()
                 self._parsed.forget()
         if not filled:  # another client has made it meanwhile
-            raise faults.vanished(self.location)
+            raise faults.vanished_error(self.location)
         return filled[0]
 
     @contextmanager
     def leaving(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
-        """Hold off every writer; give the lines, and what writes the last one, which says where the ledger stands."""
+        """Block all writers; yield the lines, and a function that writes the last one, about the ledger's move."""
         from cloudgpu.core.events.general_lines import ledger_moved
 
         with self._writing() as (connection, _held, _record, start):
@@ -250,7 +250,7 @@ class Book(Reader):
 
         with self._own:
             if self._store.is_writing or self._is_looking:
-                raise faults.nested(self.location)
+                raise faults.nested_append_error(self.location)
             with self._store.translated():
                 self._store.reader()  # the place is judged before a file is made
                 held = self._hold_head()
@@ -276,7 +276,7 @@ class Book(Reader):
             connection = self._store.begin()
         if connection is None:
             self._miss(record)
-            raise faults.vanished(self.location)
+            raise faults.vanished_error(self.location)
         return connection
 
     def _make(self, record: Record, *, anew: bool) -> None:

@@ -65,7 +65,7 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
         closing: list[Callable[[str, str], None]] = []
 
         def poured(there: Connection, unmark: Callable[[], None]) -> Draft:
-            with source.looked_at() as here:
+            with source.read_connection() as here:
                 _check_same(here, there, target.location)
                 if marks.end_and_mark(there)[1] is not None:
                     unmark()
@@ -94,7 +94,7 @@ def follow(places: Places) -> None:
         raise _never_seen(source.location, target.location)
     if target.head()[0] == 0:  # nothing is made there by looking
         raise _not_there(source.location, target.location)
-    with target.looked_at() as there:
+    with target.read_connection() as there:
         mark = _proved(there, record, places)
     if not places.is_one:
         source.retire(record.ledger, mark)
@@ -107,7 +107,7 @@ def follow(places: Places) -> None:
 
 
 def _known(source: Book) -> Head | None:
-    """Return this client's head record; what the old place says of a move stands in it, where that can be read."""
+    """Return this client's head record, with the mark of a move if the old place can be read."""
     record = source.remembered()
     if not getattr(record, "moved", ""):
         with suppress(LedgerUnavailable):
@@ -166,7 +166,7 @@ def _check_same(here: Connection, there: Connection, location: str) -> None:
 
 
 def _poured(here: Connection, there: Connection, location: str) -> None:
-    """Write what is missing there, and check every line of it by its hash as it stands there."""
+    """Write the missing lines to the new place, and check the hash of every line there."""
     pour(here, there, after=lines.end_of(there)[0])
     rebuild(there)
     _, last, faults = walk(lines.stored_lines(there))

@@ -127,7 +127,7 @@ class Reader:
         """Return the row of everything that costs or has cost, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.billable_machines(connection))
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
+    def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
 
         def look(found: Connection | None) -> list[tuple[str, Usage]]:
@@ -139,9 +139,9 @@ class Reader:
         """Return what budgets count of everything that costs or has cost, or its row; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.exposures(connection))
 
-    def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
+    def billed_costs(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
         """Return what has ended and was billed after `since`, as rate intervals, or as a use where it has no price."""
-        return self._read(lambda connection: [] if connection is None else projection.billed(connection, since))
+        return self._read(lambda connection: [] if connection is None else projection.billed_costs(connection, since))
 
     def read(self, look: Callable[[View], T]) -> T:
         """Return what `look` finds, all of it as of the same line, whoever appends meanwhile."""
@@ -175,7 +175,7 @@ class Reader:
             yield from page
             after = page[-1].seq
 
-    def said(self, kinds: Collection[str]) -> list[EventSummary]:
+    def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says, by seq."""
         return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
 

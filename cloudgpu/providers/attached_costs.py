@@ -80,7 +80,7 @@ def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
         source=listed.source,
         as_of=listed.as_of,
         basis=listed.basis,
-        why_at_most=_why_at_most(listed, region),
+        why_maybe_less=_why_at_most(listed, region),
         by_size=not whole,
         low=listed.low,
     )
@@ -129,7 +129,7 @@ def extra(provider: str, region: str, item: AttachedResource) -> Extra:
         per_month=found.per_month,
         kept=item.while_stopped,
         source=f"{found.source}{dated}",
-        upper_bound=bool(found.why_at_most),
+        upper_bound=bool(found.why_maybe_less),
         running=item.while_running,
         rate=found,
         named=item.named,

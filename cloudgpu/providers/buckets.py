@@ -44,7 +44,7 @@ class Bucket(Protocol):
 class ResultsBucket(Bucket, Protocol):
     """A bucket to which a machine may be allowed to write."""
 
-    def presigned_post(self, prefix: str, seconds: int, at_most: int) -> PresignedPost:
+    def presigned_post(self, prefix: str, seconds: int, max_bytes: int) -> PresignedPost:
         """Return what allows objects of at most so many bytes to be made whose keys begin with the prefix."""
 
     def read(self, key: str) -> bytes | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAMES = {"busy kernel": "kernels", "running job": "jobs"}  # the signals whose values are names, and their units
 _UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", **NAMES}
-_OF_ITSELF = {  # why an agent ends its machine
+_AGENT_REASONS = {  # why an agent ends its machine
     "idle": "idle time ended it",
     "lease": "its lease was over and nobody used it",
     "renew-until": "its renew-until had come",
@@ -52,13 +52,17 @@ def why_value(
     not run was asked to stop. Times are UTC text, spans seconds.
     """
     machine = view.machine
-    found = activity_evidence(view, now) if runs_on(machine) else Evidence(UNKNOWN, _rests(machine, over), asked=False)
+    evidence = (
+        activity_evidence(view, now)
+        if runs_on(machine)
+        else Evidence(UNKNOWN, _stopped_text(machine, over), asked=False)
+    )
     return {
         "machine": machine.id,
         "name": machine.name,
-        "activity": found.activity,
-        "why": found.why,
-        "quiet_s": None if found.quiet is None else round(found.quiet.total_seconds()),
+        "activity": evidence.activity,
+        "why": evidence.why,
+        "quiet_s": None if evidence.quiet is None else round(evidence.quiet.total_seconds()),
         "source": {
             "how": how,
             "at": None if at is None else iso(at),
@@ -72,14 +76,14 @@ def why_value(
         "policy": _policy(view),
         "decision": decision_value(decision),
         "warnings": _warnings(machine),
-        "ends": _ends(view, now, found.activity, found.quiet),
+        "ends": _ends(view, now, evidence.activity, evidence.quiet),
     }
 
 
-def _rests(machine: Machine, over: str | None) -> str:
+def _stopped_text(machine: Machine, over: str | None) -> str:
     """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
     reason = reason_of(machine)
-    why = over if reason in (None, "asked") else _OF_ITSELF.get(reason, reason)
+    why = over if reason in (None, "asked") else _AGENT_REASONS.get(reason, reason)
     return f"it is {machine.state}" + (f": {why}" if why else "")
 
 

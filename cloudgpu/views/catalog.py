@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 NOW, EARLIER, HISTORIC = "current", "superseded", "historic"
 
 
-def machine_price(one: ListedPrice, state: str, now: datetime) -> CatalogPrice:
+def machine_price(listed: ListedPrice, state: str, now: datetime) -> CatalogPrice:
     """Return what an hour of a machine costs; `state` is one of `NOW`, `EARLIER` and `HISTORIC`."""
-    price = one.price
+    price = listed.price
     return {
-        "region": one.region,
-        "market": str(one.market),
+        "region": listed.region,
+        "market": str(listed.market),
         "unit": PER_HOUR,
-        "dated": one.dated,
+        "dated": listed.dated,
         "basis": str(price.basis),
         "source": price.source,
-        "check": one.check,
+        "check": listed.check,
         "usd": usd(price.per_hour),
         "low_usd": None,
         "as_of": iso(price.as_of),

@@ -80,14 +80,14 @@ def _unique(words: Iterable[str]) -> list[str]:
 
 
 def _attached(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
-    """Return what is paid beside all nodes, each named once with its sum; None where one node does not say."""
-    found: dict[tuple[object, ...], AttachedCost] = {}
+    """Return the attached costs of all nodes, summed by kind; None if those of one node are not known."""
+    by_kind: dict[tuple[object, ...], AttachedCost] = {}
     for value in values:
         if value["attached_costs"] is None:
             return None
         for one in value["attached_costs"]:
             kind = (one["what"], one["at_most"], one["while_running"], one["while_stopped"])
-            cost = found.get(kind)
+            cost = by_kind.get(kind)
             costs = one["usd_per_month"] if cost is None else sum_of((cost["usd_per_month"], one["usd_per_month"]))
-            found[kind] = {**one, "usd_per_month": costs}
-    return list(found.values())
+            by_kind[kind] = {**one, "usd_per_month": costs}
+    return list(by_kind.values())

@@ -44,7 +44,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry ou
 def group_names(
     keys: Iterable[str], machines: Iterable[Machine], query: CostQuery, labels: Mapping[str, str] | None = None
 ) -> dict[str, GroupName]:
-    """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are.
+    """Return the texts of each group beside its sums, by key; reads the machines once.
 
     `labels` are names by key, of jobs.
     """
@@ -62,27 +62,27 @@ def _group_name(key: str, machine: Machine | None, query: CostQuery, label: str)
 
 
 def groups_value(costs: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
-    """Return the groups; `names` has what is said of each beside its sums.
+    """Return the groups; `names` has the texts of each beside its sums.
 
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
     rounded sums, and so within a nano-dollar of its own.
     """
     amounts = shares(tally.amount for tally in costs.groups.values())
     on_demand = shares(tally.list_cost for tally in costs.groups.values())
-    saved = shares(tally.list_cost - tally.compared for tally in costs.groups.values())
+    saved = shares(tally.list_cost - tally.compared_cost for tally in costs.groups.values())
     parts = zip(costs.groups.items(), amounts, on_demand, saved, strict=True)
     return [{"group": key, **names[key], **_sums(tally, sums, by, currency)} for (key, tally), *sums in parts]
 
 
 def total_value(tally: CostTotals, by: By, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
-    sums = [money(tally.amount), money(tally.list_cost), money(tally.list_cost - tally.compared)]
+    sums = [money(tally.amount), money(tally.list_cost), money(tally.list_cost - tally.compared_cost)]
     return _sums(tally, sums, by, currency)
 
 
 def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
     amount, on_demand, saved = sums
-    known = tally.list_cost > 0 or tally.compared > 0
+    known = tally.list_cost > 0 or tally.compared_cost > 0
     nothing_known = bool(tally.without_price) and not tally.high
     return {
         "hours": hours_text(tally.all_billed_us if by is By.RESOURCE else tally.billed_us),
@@ -92,7 +92,7 @@ def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency |
         "amount": None if currency is None or nothing_known else f"{currency.exact(amount):f}",
         "on_demand_usd": usd(on_demand) if known else None,
         "savings_usd": usd(saved) if known else None,
-        "without_on_demand": tally.uncompared,
+        "without_on_demand": tally.uncompared_runs,
         "without_price": tally.without_price,
         "marks": tally.marks,
         "reasons": list(tally.reasons),

@@ -1,4 +1,4 @@
-"""What is said of a machine that is gone: when it ended, what it cost, and what can be done now."""
+"""The error about a machine that has ended: when, its cost, and what can be done now."""
 
 from __future__ import annotations
 

@@ -18,21 +18,21 @@ _NO_LEASE = {"expires": None, "renew_until": None}
 GB = 1e9
 
 
-def who(line: HistoryLine) -> str:
-    """Return who wrote a line, and from where where it says so: `ada`, `ada on tower`."""
+def actor_text(line: HistoryLine) -> str:
+    """Return the writer of a ledger line, and the computer if known: `ada`, `ada on tower`."""
     host = line["body"].get("host")
     return f"{line['actor']} on {host}" if host else str(line["actor"])
 
 
 def history_lines(lines: Iterable[HistoryLine]) -> list[str]:
     """Return what each of a machine's lines says; a lease that a sync observes is named where it has changed."""
-    found, known = [], list[str]()
+    history, known = [], list[str]()
     for line in lines:
         lease = _lease(line["body"])
         same = line["kind"] == "instance_observed" and lease == known
-        found.append(event_text(line if not same else {**line, "body": {**line["body"], **_NO_LEASE}}))
+        history.append(event_text(line if not same else {**line, "body": {**line["body"], **_NO_LEASE}}))
         known = lease or known
-    return found
+    return history
 
 
 def event_text(line: HistoryLine) -> str:
@@ -47,7 +47,7 @@ def _other_text(body: Body) -> str:
     return f"{str(body['kind']).replace('_', ' ')}{': ' * bool(why)}{why}"
 
 
-def _launched(body: Body) -> str:
+def _launched_text(body: Body) -> str:
     where = body.get("zone") or body.get("region")
     market = "on spot" if body.get("market") == "spot" else "on demand"
     by = f" ({body['policy_by']})" if body.get("policy_by") else ""
@@ -72,11 +72,11 @@ def _resolved_text(body: Body) -> str:
     return f"{words.get(body['outcome'], body['outcome'])}: {body['why']}"
 
 
-def _adopted(body: Body) -> str:
+def _adopted_text(body: Body) -> str:
     return f"found by its tags and added: {body.get('why') or 'no launch of it is known here'}"
 
 
-def _observed(body: Body) -> str:
+def _observed_text(body: Body) -> str:
     billed = "billed" if body["billed"] else "not billed"
     reason = f": {body['reason']}" if body.get("reason") else ""
     return ", ".join([f"seen {body['state']} ({billed}){reason}", *_lease(body)])
@@ -105,25 +105,25 @@ def _retained_text(body: Body) -> str:
     return f"retained: {resources}" if resources else "nothing of it is retained"
 
 
-def _priced(body: Body) -> str:
+def _price_text(body: Body) -> str:
     source = body["price"] and body["price"].get("source")
     return f"it costs {_price(body['price'])}" + (f": {source}" if source else "")
 
 
-def _sent(body: Body) -> str:
+def _sent_text(body: Body) -> str:
     received = f", {body['received']['bytes_in'] / GB:.3g} GB received" if body.get("received") else ""
     return f"{body['bytes_out'] / GB:.3g} GB sent{received} since {minute(body['since'])}"
 
 
-def _leased(body: Body) -> str:
+def _lease_text(body: Body) -> str:
     return ", ".join(_lease(body) or ["no lease"]) + f": {body['why']}{_by_right(body)}"
 
 
-def _held(body: Body) -> str:
+def _hold_text(body: Body) -> str:
     return (f"held until {minute(body['until'])}" if body["until"] else "hold released") + _by_right(body)
 
 
-def _decided(body: Body) -> str:
+def _decision_text(body: Body) -> str:
     do = _DONE.get(body["do"], f"decided to {body['do']} it")
     rule = "" if body["rule"] == "none" else f" ({body['rule']})"
     so = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
@@ -132,7 +132,7 @@ def _decided(body: Body) -> str:
     return f"{do}{rule}: {body['why']}{at}"
 
 
-def _warned(body: Body) -> str:
+def _warning_text(body: Body) -> str:
     due = f", ends {minute(body['due'])}" if body["due"] else ""
     how = body.get("how") or ()
     by = f" ({', '.join(how) if not isinstance(how, str) else how})" if how else ""
@@ -140,14 +140,14 @@ def _warned(body: Body) -> str:
     return f"warning given ({rule}{due}){by}: {body['why']}"
 
 
-def _interrupted(body: Body) -> str:
+def _interruption_text(body: Body) -> str:
     known = {"notice": "by its notice", "provider": "as its provider says", "vanished": "as it is gone unasked"}
     free = f"; {body['free']}" if body["free"] else ""
     cost = f"after {body['ran_s'] / 60:.0f} min, it has cost {Money(body['nanos']).text()}{free}"
     return f"taken by its provider, {known[body['how']]}: {cost}"
 
 
-def _timed(body: Body) -> str:
+def _timer_text(body: Body) -> str:
     what = f"timer of its cloud set to {minute(body['at'])}" if body["at"] else "timer of its cloud dropped"
     return f"{what}: {body['why']}" if body.get("why") else what
 
@@ -167,10 +167,10 @@ def _label_text(label: str | None) -> str:
 
 
 _WORDS: dict[str, Callable[[Body], str]] = {
-    "launch_intended": _launched,
+    "launch_intended": _launched_text,
     "launch_settled": _resolved_text,
-    "machine_adopted": _adopted,
-    "instance_observed": _observed,
+    "machine_adopted": _adopted_text,
+    "instance_observed": _observed_text,
     "instance_vanished": lambda body: f"gone: {body['proof']}",
     "stop_requested": _request_text("stop"),
     "start_requested": _request_text("start"),
@@ -181,21 +181,21 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     ),
     "start_refused": lambda body: f"the start has not begun: {body['why']}",
     "resources_retained": _retained_text,
-    "price_observed": _priced,
-    "traffic_observed": _sent,
+    "price_observed": _price_text,
+    "traffic_observed": _sent_text,
     "resource_observed": _thing,
     "resource_vanished": lambda body: f"gone: {body['proof']}{_by_right(body)}",
     "terms_set": lambda _: "the reaper has read its policy's file, or limits, again",
-    "lease_set": _leased,
-    "hold_set": _held,
+    "lease_set": _lease_text,
+    "hold_set": _hold_text,
     "interruption_simulated": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
-    "spot_interrupted": _interrupted,
+    "spot_interrupted": _interruption_text,
     "machine_shared": lambda body: f"{body['key']}{_label_text(body['label'])} was let in{_by_right(body)}",
     "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was removed{_by_right(body)}",
-    "decision_made": _decided,
-    "warning_sent": _warned,
+    "decision_made": _decision_text,
+    "warning_sent": _warning_text,
     "warning_cleared": lambda body: f"warning lifted ({body['rule']}): {body['why']}",
-    "timer_set": _timed,
+    "timer_set": _timer_text,
     "orphan_removed": lambda body: f"orphaned {body['what']} {body['id']} removed: {body['why']}",
     "budget_overridden": _overridden,
 }

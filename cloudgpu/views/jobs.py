@@ -107,7 +107,7 @@ def job_value(
         "name": job.name,
         "key": job.key,
         "state": str(job.state),
-        "why": _why(job),
+        "why": _why_text(job),
         "living": job.is_living,
         "command": list(job.spec["argv"]),
         "machine": None if machine is None else machine_value(machine, own=job.spec["machine"] is None),
@@ -177,7 +177,7 @@ def machine_value(machine: Machine, *, own: bool) -> JobMachine:
     }
 
 
-def _why(job: Job) -> str:
+def _why_text(job: Job) -> str:
     if job.outcome is None and job.cancel is not None:
         return job.cancel[1]
     return job.why or job.queued
@@ -260,17 +260,17 @@ def _ended_itself(job: Job) -> bool:
 
 
 def _results(job: Job) -> JobResults | None:
-    found = job.fetched
-    if found is None:
+    fetched = job.fetched
+    if fetched is None:
         return None
     return {
-        "directory": found.directory,
-        "host": found.host,
-        "files": found.files,
-        "bytes": found.bytes,
-        "whole": found.whole,
-        "why": found.why,
-        "at": iso(found.at),
+        "directory": fetched.directory,
+        "host": fetched.host,
+        "files": fetched.files,
+        "bytes": fetched.bytes,
+        "whole": fetched.whole,
+        "why": fetched.why,
+        "at": iso(fetched.at),
     }
 
 

@@ -125,10 +125,10 @@ def machine_value(
         ],
         "parked": machine.parked,
         "retained": [retained_value(entry) for entry in machine.retained],
-        "retained_usd_per_month": _retained_a_month(machine),
+        "retained_usd_per_month": _retained_usd_per_month(machine),
         "attached_costs": None
         if machine.attached_costs is None
-        else [_attached(entry) for entry in machine.attached_costs],
+        else [_attached_value(entry) for entry in machine.attached_costs],
         "stopped_usd_per_month": _while_stopped(machine),
         "guards": guards_value(machine),
         "identity": _identity(machine.identity),
@@ -160,7 +160,7 @@ def retained_value(entry: Retained) -> RetainedPart:
     }
 
 
-def _attached(entry: AttachedRecord) -> AttachedCost:
+def _attached_value(entry: AttachedRecord) -> AttachedCost:
     return {
         "what": entry.what,
         "at_most": entry.at_most,
@@ -171,12 +171,12 @@ def _attached(entry: AttachedRecord) -> AttachedCost:
 
 
 def named_attached(machine: Machine) -> list[AttachedCost]:
-    """Return what beside a machine is kept by name, and so stays when it ends: volumes."""
-    return [_attached(entry) for entry in machine.attached_costs or () if entry.named]
+    """Return the attached costs of named volumes, which stay when the machine ends."""
+    return [_attached_value(entry) for entry in machine.attached_costs or () if entry.named]
 
 
-def _retained_a_month(machine: Machine) -> str | None:
-    """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
+def _retained_usd_per_month(machine: Machine) -> str | None:
+    """Return the monthly cost of retained resources; right after a park that is the machine's disk."""
     if not machine.parked or machine.terminated_at is None or machine.retained:
         return _sum_of(machine.retained)
     disks = [entry for entry in machine.attached_costs or () if entry.kept]

@@ -73,15 +73,15 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "machine_to_renew_until_usd": usd(plan.to_renew_until.machine),
         "cost_reasons": list(plan.to_renew_until.reasons),
         "unpriced": list(plan.to_renew_until.unpriced),
-        "stop_effect": plan.stop_means,
+        "stop_effect": plan.stop_effect,
         "ends": _ends(plan),
         "idle": None if plan.idle is None else _idle(plan.idle),
         "guards": list(plan.guards),
         "guarded": _guards(plan),
         "lease_ends": plan.lease_ends,
         "further_offers": plan.further_offers,
-        "highest_usd_per_hour": usd(plan.dearest),
-        "by_account": [_share(one) for one in plan.of_accounts],
+        "highest_usd_per_hour": usd(plan.highest_price),
+        "by_account": [_share(one) for one in plan.by_account],
         "on_demand_fallback": request.want.or_on_demand,
         "setup": setup_value(request.setup),
         "attached_costs": [extra_value(extra) for extra in plan.extras],
@@ -109,12 +109,12 @@ def _guards(plan: LaunchPlan) -> PlannedGuards:
     return {
         "agent": str(plan.guarded.agent),
         "timer": str(plan.guarded.timer),
-        "run": None if plan.run is None else _run(plan.run),
+        "run": None if plan.run is None else _run_value(plan.run),
         "waived": plan.waived,
     }
 
 
-def _run(run: ScheduledRun) -> PlannedRun:
+def _run_value(run: ScheduledRun) -> PlannedRun:
     return {"host": run.host, "every_s": run.every.total_seconds(), "at": iso(run.at)}
 
 
@@ -157,7 +157,7 @@ def setup_value(setup: Setup) -> SetupPart:
 
 
 def extra_value(extra: Extra) -> ExtraPart:
-    """Return what is paid beside the machine, per month; null where no price is known, never zero."""
+    """Return an attached cost per month; null, never zero, if no price is known."""
     return {
         "what": extra.what,
         "usd_per_month": None if extra.per_month is None else usd(extra.per_month),

@@ -52,7 +52,7 @@ def policy_value(
         "idle": _idle(policy.idle),
         "schedules": [_schedule(schedule) for schedule in policy.schedules],
         "budget": None if policy.budget is None else _budget(policy.budget),
-        "unlabelled": None if policy.unlabelled is None else _unlabelled(policy.unlabelled),
+        "unlabelled": None if policy.unlabelled is None else _unlabelled_value(policy.unlabelled),
         "stopped": None if policy.stopped is None else _retention(policy.stopped),
         "images": None if policy.images is None else _retention(policy.images),
         "source": source,
@@ -150,7 +150,7 @@ def _budget(budget: MachineBudget) -> BudgetPart:
     return {"amount_usd": usd(budget.limit), "do": str(budget.do)}
 
 
-def _unlabelled(rule: Unlabelled) -> UnlabelledRule:
+def _unlabelled_value(rule: Unlabelled) -> UnlabelledRule:
     return {"require": list(rule.require), "after_s": rule.after.total_seconds(), "do": str(rule.do)}
 
 

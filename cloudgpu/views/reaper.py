@@ -32,8 +32,8 @@ def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
         "exit_code": run.exit_code,
         "decided": run.decided,
         "decisions": [_decision(seen, one) for seen, one in zip(run.seen, run.decisions, strict=True)],
-        "ended": [_done(one) for one in run.ended],
-        "renewed": [_renewed(one) for one in run.renewed],
+        "ended": [_ended_value(one) for one in run.ended],
+        "renewed": [_renewal_value(one) for one in run.renewed],
         "warned": [_warning_value(one) for one in run.warned],
         "skipped": [_unfinished_value(one) for one in run.skipped],
         "unconfirmed": [_unfinished_value(one) for one in run.unconfirmed],
@@ -68,25 +68,25 @@ def _decision(view: MachineView, decision: Decision) -> MachineDecision:
     }
 
 
-def _done(one: Ended) -> DoneEnd:
+def _ended_value(ended: Ended) -> DoneEnd:
     return {
-        "machine": one.machine,
-        "name": one.name,
-        "do": str(one.do),
-        "rule": str(one.rule),
-        "why": one.why,
-        "state": one.now,
+        "machine": ended.machine,
+        "name": ended.name,
+        "do": str(ended.do),
+        "rule": str(ended.rule),
+        "why": ended.why,
+        "state": ended.now,
     }
 
 
-def _renewed(one: Ended) -> Renewal:
+def _renewal_value(renewed: Ended) -> Renewal:
     return {
-        "machine": one.machine,
-        "name": one.name,
-        "do": str(one.do),
-        "rule": str(one.rule),
-        "why": one.why,
-        "expires": one.now,
+        "machine": renewed.machine,
+        "name": renewed.name,
+        "do": str(renewed.do),
+        "rule": str(renewed.rule),
+        "why": renewed.why,
+        "expires": renewed.now,
     }
 
 

@@ -21,7 +21,7 @@ def reconciled_value(
     machines: Mapping[str, Machine],
     ours: Mapping[str, LedgerTotal],
     theirs: Mapping[str, ResourceTotal],
-    found: Mapping[str, list[GapReason]],
+    reasons_by_id: Mapping[str, list[GapReason]],
     others: tuple[ResourceTotal, ResourceTotal],
 ) -> ReconcileDocument:
     """Return the document: money as decimal text in USD; resources by the size of their gap.
@@ -31,7 +31,7 @@ def reconciled_value(
     """
     values = [
         _resource(one, machines.get(one), ours.get(one, LedgerTotal()), theirs.get(one, ResourceTotal()), reasons)
-        for one, reasons in found.items()
+        for one, reasons in reasons_by_id.items()
     ]
     values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
     mine, other = sum((one.total for one in ours.values()), Fraction(0)), _sum(theirs.values())

@@ -150,7 +150,7 @@ def test_ls_reads_the_projection_however_long_the_history_is(home, tmp_path):
 def test_cost_by_project_reads_rows_and_no_history(home):
     out, told = seen(home, "cost", "--by", "project")
     assert "total" in out
-    read = [asked for asked in told["statements"] if re.search(r"\bFROM used\b", asked)]
+    read = [asked for asked in told["statements"] if re.search(r"\bFROM ended_usage\b", asked)]
     assert read == []
     of_lines = [asked for asked in told["statements"] if re.search(r"\bFROM line\b", asked)]
     assert all(re.search(r"LIMIT 1$|seq = \d+$|^SELECT max|subject = 'budgets'", one.strip()) for one in of_lines), (

@@ -23,7 +23,7 @@ def of_its_stop(line):
     """What the ledger says of the machine's state, and of its run that has ended."""
     session = sessions.open_session(os.environ)
     row = session.find("fox")
-    uses = [use.end for one, use in session.ledger.uses() if one == row.id and use.resource == "instance"]
+    uses = [use.end for one, use in session.ledger.ended_usages() if one == row.id and use.resource == "instance"]
     session.ledger.close()
     return {name: getattr(row, name) for name in ("state", "billed", "since", "pending_action")}, uses
 

@@ -79,7 +79,7 @@ def uses(draw: st.DrawFn) -> Usage:
         first=draw(st.booleans()),
         reason=draw(st.sampled_from([None, "interrupted"])),
         maybe_until=at(end + draw(st.integers(0, 10**5))) if ended and draw(st.booleans()) else None,
-        at_most=draw(st.sampled_from(["", "it may have changed less"])),
+        why_maybe_less=draw(st.sampled_from(["", "it may have changed less"])),
     )
 
 

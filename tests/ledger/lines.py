@@ -9,7 +9,7 @@ from cloudgpu.core.events.log import Draft
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PRICE = {"nanos_per_hour": 526_000_000, "source": "a list", "as_of": "2026-11-20T00:00:00.000000Z", "basis": "listed"}
 DISK = {"what": "disk", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month", "nanos": 80_000_000}
-DISK |= {"running": True, "source": "a list", "as_of": None, "basis": "listed", "why_at_most": ""}
+DISK |= {"running": True, "source": "a list", "as_of": None, "basis": "listed", "why_maybe_less": ""}
 DISK |= {"named": False, "at_most": False, "nanos_per_month": 8_000_000_000}
 # a first line of another format, what is said of it, and how the way out begins
 OTHER_FORMATS = [

@@ -154,15 +154,15 @@ class LedgerSuite:
 
     def test_lines_of_some_kinds_come_in_order_and_say_what_they_say(self, store: Store) -> None:
         ledger = store()
-        assert ledger.said(["account_synced"]) == []
+        assert ledger.summaries(["account_synced"]) == []
         ledger.append([note(1, "scope:a"), note(2, "scope:b")])
-        found = ledger.said(["account_synced", "no_such_kind"])
+        found = ledger.summaries(["account_synced", "no_such_kind"])
         assert [(line.kind, line.subject, line.body["machines"]) for line in found] == [
             ("account_synced", "scope:a", 1),
             ("account_synced", "scope:b", 2),
         ]
         assert [line.seq for line in found] == [2, 3]
-        assert ledger.read(lambda view: view.said(["ledger_opened"]))[0].seq == 1
+        assert ledger.read(lambda view: view.summaries(["ledger_opened"]))[0].seq == 1
 
     def test_more_lines_than_a_page_come_in_order(self, store: Store) -> None:
         ledger = store()
@@ -357,7 +357,7 @@ class LedgerSuite:
         assert ledger.append([note(2)])
 
     def test_an_empty_ledger_is_read_together_too(self, store: Store) -> None:
-        assert store().read(lambda view: (view.billable_machines(), list(view.uses()))) == ([], [])
+        assert store().read(lambda view: (view.billable_machines(), list(view.ended_usages()))) == ([], [])
 
     def test_verify_counts_the_lines_and_names_the_end(self, store: Store) -> None:
         ledger = store()

@@ -400,7 +400,7 @@ class Lab:
         """Yield which bills, and which sums by owner, by account and in all, are not what the machines have cost."""
         now, taken_up = (
             self.clock.now(),
-            {one.subject for one in self.read(lambda book: book.said({"machine_adopted"}))},
+            {one.subject for one in self.read(lambda book: book.summaries({"machine_adopted"}))},
         )
         costs = [
             (cloud.number, one, cost)

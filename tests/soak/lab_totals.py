@@ -53,7 +53,7 @@ def shown_harm(by: str, document: Mapping[str, Any], now: datetime, ledger: Any)
 def _of_ledger(ledger: Any, now: datetime, key: Callable[[Machine], str | None]) -> Sums:
     """Return what the ledger bills by what `key` says of a machine's row; without those of which it says nothing."""
     found: Sums = {}
-    for item in period_charges(ledger.billable_machines(), ledger.uses(""), now):
+    for item in period_charges(ledger.billable_machines(), ledger.ended_usages(""), now):
         group = key(item.machine)
         if group is not None:
             sums = found.setdefault(group, [Fraction(0), Fraction(0)])

@@ -55,7 +55,7 @@ def words_harm(rows: Sequence[Machine], machines: Sequence[Mapping[str, Any]]) -
 def sums(ledger: Any, now: datetime) -> dict[str, list[Fraction]]:
     """Return by machine what the ledger bills it: the amount, at least and at most, in nano-dollars."""
     found: dict[str, list[Fraction]] = {}
-    for item in period_charges(ledger.billable_machines(), ledger.uses(""), now):
+    for item in period_charges(ledger.billable_machines(), ledger.ended_usages(""), now):
         sides = found.setdefault(item.machine.id, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
             sides[place] += Fraction(exact, PER_NANO)

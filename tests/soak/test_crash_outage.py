@@ -103,7 +103,7 @@ class Outage(AwsLife):
         try:
             lines = list(ledger.events(self.machine["id"]))
             (row,) = ledger.machines()
-            uses = [use.end for _, use in ledger.uses() if use.resource == "instance"]
+            uses = [use.end for _, use in ledger.ended_usages() if use.resource == "instance"]
             assert ledger.verify().faults == ()
         finally:
             ledger.close()

@@ -192,7 +192,7 @@ def through(year):
 def charges(year, since=None, until=None):
     """Return what the ledger says each machine cost in a period, exact USD: (amount, lowest, highest) by kind."""
     ledger, found = year.session.ledger, {}
-    uses = ledger.uses(iso(since) if since else "")
+    uses = ledger.ended_usages(iso(since) if since else "")
     for item in period_charges(ledger.billable_machines(), uses, year.now, since=since, until=until):
         key = item.machine.id, item.charge.usage.resource in ("image", "snapshot")
         sums = found.setdefault(key, [Fraction(0)] * 3)
@@ -259,9 +259,9 @@ def test_nothing_lives_that_the_ledger_does_not_know(year):
 
 
 def test_rollups_are_what_the_lines_say(year):
-    before = year.session.ledger.billable_machines(), sorted(map(str, year.session.ledger.uses()))
+    before = year.session.ledger.billable_machines(), sorted(map(str, year.session.ledger.ended_usages()))
     year.session.ledger.rebuild()
-    assert (year.session.ledger.billable_machines(), sorted(map(str, year.session.ledger.uses()))) == before
+    assert (year.session.ledger.billable_machines(), sorted(map(str, year.session.ledger.ended_usages()))) == before
     assert year.session.ledger.verify().faults == ()
 
 

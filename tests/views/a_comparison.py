@@ -76,7 +76,7 @@ def a_story(**more) -> Story:
         "desktop_memory": 24.0,
         "work": Work.TRAINING,
         "history": history,
-        "sides": comparisons(history, DESKTOP, goes_on=True),
+        "cases": comparisons(history, DESKTOP, goes_on=True),
         "own": [_own()],
         "unpriced": ["fox (disk)"],
         "since": None,

@@ -30,7 +30,7 @@ def looked(machine, at, state="running", own="i-0123456789abcdef0", **more):
 
 def beside(what, resource, stored_as, quantity, per, nanos, **more):
     entry = {"what": what, "resource": resource, "stored_as": stored_as, "quantity": quantity, "per": per}
-    entry |= {"nanos": nanos, "nanos_per_month": nanos, "at_most": False, "why_at_most": "", "running": True}
+    entry |= {"nanos": nanos, "nanos_per_month": nanos, "at_most": False, "why_maybe_less": "", "running": True}
     return entry | {"kept": True, "named": False, "source": "a list", "as_of": AS_OF, "basis": "listed"} | more
 
 
@@ -66,7 +66,7 @@ def others():
     volume |= {"account": "lab", "region": "us-east-1", "zone": "us-east-1a", "size_gb": 50, "stored_as": "gp3"}
     volume |= {"made_at": "2026-11-30T00:00:00.000000Z", "ready": True, "owner": "ada", "project": ""}
     volume |= {"attached_to": None, "nanos_per_month": 4_000_000_000, "per": "month", "nanos": 80_000_000}
-    volume |= {"why_at_most": "", "source": "a list", "as_of": AS_OF, "basis": "derived", "by_size": True}
+    volume |= {"why_maybe_less": "", "source": "a list", "as_of": AS_OF, "basis": "derived", "by_size": True}
     azure = {"provider": "azure", "account": "uni", "region": "koreacentral", "zone": None}
     azure |= {"attached_costs": [beside("disk P10", "disk", "P10", 1, "month", 19_710_000_000)]}
     gcp = {"provider": "gcp", "account": "cloud", "region": "asia-northeast3", "zone": "asia-northeast3-b"}

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
-from cloudgpu.views.history import _WORDS, event_text, history_lines, who
+from cloudgpu.views.history import _WORDS, actor_text, event_text, history_lines
 
 AT = "2026-11-20T10:00:00.000000Z"
 LATER = "2026-11-20T18:00:00.000000Z"
@@ -100,8 +100,8 @@ def test_each_kind_of_line_is_said_in_words(kind, body, words):
 
 def test_who_and_from_where_and_by_whose_clock():
     made = line("decision_made", do="stop", rule="idle", why="idle", at=None, host="tower")
-    assert who(made) == "ada on tower"
-    assert who(line("hold_set", until=None)) == "ada"
+    assert actor_text(made) == "ada on tower"
+    assert actor_text(line("hold_set", until=None)) == "ada"
     assert event_text(line("instance_vanished", "provider", proof="gone")).endswith(", by its provider's clock")
 
 

@@ -115,7 +115,7 @@ def _mixed(sources: Sequence[str]) -> InvalidRequest:
 
 SESSIONS = 4  # files under way at once: each costs a handful of round trips whatever its size
 CHUNK = 256 * 1024
-TIDY_S = 0.5  # after Ctrl-C
+CLEANUP_S = 0.5  # after Ctrl-C
 OTHERS = 0o077  # permission bits of everybody but the owner
 
 Progress = Callable[[int, int], None]
@@ -170,27 +170,27 @@ def copy(
 
 
 def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
-    with sessions.session() as there:
-        source, target = _ordered(there, paths)
+    with sessions.session() as session:
+        source, target = _source_and_target(session, paths)
         layout = lay_out(source, paths.sources, target, paths.destination)
         failed = list(layout.failed)
-        alike = case_twins(layout.items)
-        made, files = _prepared(target, layout.items, alike, failed)
-        transfer = _Transfer(sessions, paths, progress, sum(item.entry.size for item in files), alike)
+        case_clashes = case_twins(layout.items)
+        directories, files = _prepare(target, layout.items, case_clashes, failed)
+        transfer = _Transfer(sessions, paths, progress, sum(item.entry.size for item in files), case_clashes)
     missed = transfer.run(files)
-    with sessions.session() as there:
-        _, target = _ordered(there, paths)
-        for item in reversed(made):  # from the inside out: writing into a directory changes its time
+    with sessions.session() as session:
+        _, target = _source_and_target(session, paths)
+        for item in reversed(directories):  # from the inside out: writing into a directory changes its time
             with about(target, item.target, "written"):
                 target.set_attributes(item.target, item.entry)
     return Copied(len(files) - len(missed), transfer.done, layout.skipped, (*failed, *missed))
 
 
-def _prepared(
-    target: Endpoint, items: Sequence[Item], alike: frozenset[str], failed: list[PathFailed]
+def _prepare(
+    target: Endpoint, items: Sequence[Item], case_clashes: frozenset[str], failed: list[PathFailed]
 ) -> tuple[list[Item], list[Item]]:
     """Make the directories; return those that were made, and the files that have a place now."""
-    made, files, closed = [], [], set()
+    directories, files, closed = [], [], set()
     for item in items:
         if posixpath.dirname(item.target) in closed:
             closed.add(item.target)
@@ -198,18 +198,18 @@ def _prepared(
             files.append(item)
         else:
             try:
-                if item.target in alike:
+                if item.target in case_clashes:
                     check_its_own(target, item.target)
-                made += [item] if _make_directory(target, item) else []
+                directories += [item] if _make_directory(target, item) else []
             except PathFailed as error:
                 failed.append(error)
                 closed.add(item.target)
-    return made, files
+    return directories, files
 
 
-def _ordered(there: MachineFiles, paths: CopyPaths) -> tuple[Endpoint, Endpoint]:
-    """Return source and target."""
-    return (LocalFiles(), there) if paths.upload else (there, LocalFiles())
+def _source_and_target(machine_files: MachineFiles, paths: CopyPaths) -> tuple[Endpoint, Endpoint]:
+    """Return source and target: this computer and the machine, in the direction of the copy."""
+    return (LocalFiles(), machine_files) if paths.upload else (machine_files, LocalFiles())
 
 
 def _make_directory(target: Endpoint, item: Item) -> bool:
@@ -257,7 +257,7 @@ class _Transfer:
                     move.wait()
             except BaseException:
                 self._stopped.set()
-                tidied = monotonic() + TIDY_S
+                tidied = monotonic() + CLEANUP_S
                 for move in moves:  # what has begun removes its unfinished file
                     move.wait(max(0, tidied - monotonic()))
                 raise
@@ -283,16 +283,16 @@ class _Transfer:
     def _precise_error(self, item: Item, error: Exception) -> Exception:
         """Return the fault; PathFailed for a directory in the place of a file, of which SFTP 3 says nothing."""
         if isinstance(error, InvalidRequest) and not isinstance(error, PathFailed):
-            with contextlib.suppress(Exception), self._sessions.session() as there:  # the first fault counts
-                _, target = _ordered(there, self._paths)
+            with contextlib.suppress(Exception), self._sessions.session() as machine_files:  # the first fault counts
+                _, target = _source_and_target(machine_files, self._paths)
                 found = target.stat(item.target)
                 if found is not None and found.directory:
                     return already_exists(target, item.target, by="directory")
         return error
 
     def _copy_file(self, item: Item) -> None:
-        with self._sessions.session() as there:
-            source, target = _ordered(there, self._paths)
+        with self._sessions.session() as machine_files:
+            source, target = _source_and_target(machine_files, self._paths)
             part = _part(item.target)
             try:
                 count = self._copy_content(source, target, item, part)
@@ -368,13 +368,13 @@ class _Sessions:
     def session(self) -> Iterator[MachineFiles]:
         """Yield a session that nobody else uses."""
         try:
-            there = self._idle.get_nowait()
+            machine_files = self._idle.get_nowait()
         except Empty:
-            there = self._open()
+            machine_files = self._open()
         try:
-            yield there
+            yield machine_files
         finally:
-            self._idle.put(there)
+            self._idle.put(machine_files)
 
     def _open(self) -> MachineFiles:
         there = MachineFiles(self._connection.target.name, self._connection.sftp())

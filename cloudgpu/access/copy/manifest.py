@@ -27,7 +27,7 @@ class PathFailed(InvalidRequest):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One file or directory: where it is, where it goes, what it is."""
+    """One file or directory to copy: its source, its destination, its kind."""
 
     source: str
     target: str
@@ -91,7 +91,7 @@ def about(side: Endpoint, path: str, done: str) -> Iterator[None]:
 
 
 def already_exists(target: Endpoint, path: str, *, by: str) -> PathFailed:
-    """Return the error for a directory that stands where a file is to go, or the other way round: `by` is what does."""
+    """Return the error for a directory in place of a file, or the reverse; `by` is the existing one."""
     label, other = target.label(path), "file" if by == "directory" else "directory"
     return PathFailed(
         f"{label} is a {by}, and a {other} is to go there.",

@@ -37,7 +37,7 @@ class CopiedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a directory on a machine holds. `skipped` has what cannot be copied, and why; `changed` what was written."""
+    """The content of a directory on a machine. `skipped` are entries that cannot be copied; `changed` were written."""
 
     files: tuple[CopiedFile, ...]
     links: tuple[tuple[str, str], ...]

@@ -1,6 +1,6 @@
-"""A copy of a job's ledger lines beside its output: what a ledger from a backup lacks is known here.
+"""A copy of a job's ledger events next to its output, from which a ledger restored from a backup is completed.
 
-One JSON text a line, each with the ledger that it is of. A line that a full disk or a kill cut short is left out.
+Each line is a JSON text with its ledger's id. A line that a full disk or a kill cut short is ignored.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from cloudgpu.core.values.times import from_iso, iso
 
 
 def note(path: Path, ledger: str, drafts: Iterable[Draft]) -> None:
-    """Add lines to a journal (0600). It is a copy: where it cannot be written, nothing is raised."""
+    """Append events to a journal (mode 0600); it is only a copy, so write errors are ignored."""
     text = "".join(f"{json.dumps(_record(ledger, one))}\n" for one in drafts)
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(number, f"{_start(path)}{text}".encode())
+            os.write(descriptor, f"{_line_start(path)}{text}".encode())
         finally:
-            os.close(number)
+            os.close(descriptor)
 
 
 def noted(path: Path, ledger: str) -> list[Draft]:
-    """Return the lines of a journal that are of this ledger, in order; none where it cannot be read."""
-    found = []
+    """Return the events of this ledger in a journal, in order; none if it cannot be read."""
+    drafts = []
     with suppress(OSError):
         for text in path.read_bytes().splitlines():
             with suppress(ValueError, KeyError, TypeError):
                 record = json.loads(text)
                 if record["ledger"] == ledger:
-                    found.append(_draft(record))
-    return found
+                    drafts.append(_draft(record))
+    return drafts
 
 
-def _start(path: Path) -> str:
-    """Return what the next line begins with: a line that was cut short is ended first."""
+def _line_start(path: Path) -> str:
+    """Return a newline if the last line was cut short, else nothing."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         if not size:
@@ -50,15 +50,15 @@ def _start(path: Path) -> str:
         return "" if file.read(1) == b"\n" else "\n"
 
 
-def _record(ledger: str, one: Draft) -> dict[str, Any]:
+def _record(ledger: str, draft: Draft) -> dict[str, Any]:
     return {
         "ledger": ledger,
-        "kind": one.kind,
-        "subject": one.subject,
-        "body": dict(one.body),
-        "occurred_at": iso(one.occurred_at),
-        "dedupe": one.dedupe,
-        "clock": one.clock,
+        "kind": draft.kind,
+        "subject": draft.subject,
+        "body": dict(draft.body),
+        "occurred_at": iso(draft.occurred_at),
+        "dedupe": draft.dedupe,
+        "clock": draft.clock,
     }
 
 

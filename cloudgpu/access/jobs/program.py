@@ -44,7 +44,7 @@ Sink = Callable[[memoryview], None]
 
 
 class Refused(Exception):
-    """What the program said it cannot do: a kind, a sentence and whatever else it told."""
+    """An error that the program reported: a kind, a sentence and further values."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__(str(answer.get("message", "")))
@@ -67,13 +67,13 @@ def slurm_program() -> dict[str, str]:
     return {**texts, "begin.py": _BEGIN_SLURM}
 
 
-def _measured(text: bytes) -> bytes:
+def _with_length(text: bytes) -> bytes:
     return b"%08d%s" % (len(text), text)
 
 
 def request_of(verb: str, **values: Any) -> bytes:
     """Return a request behind its length; files may follow it."""
-    return _measured(json.dumps({"verb": verb, **values}).encode())
+    return _with_length(json.dumps({"verb": verb, **values}).encode())
 
 
 class _Incoming:
@@ -143,8 +143,8 @@ def ask(
         raise served.read_error
     if incoming.head is not None and "error" in incoming.head:
         if pieces == ():
-            _spare(connection, served, whole=whole)
-        raise _refused(connection, incoming.head)
+            _keep_channel(connection, served, whole=whole)
+        raise _error_of(connection, incoming.head)
     if not whole and served.is_late:
         raise _no_answer(connection, f"it was not done after {timeout:g} seconds".encode())
     errors = b"" if whole else served.last_errors()
@@ -152,16 +152,16 @@ def ask(
         raise alive.error or connection.lost()
     if incoming.head is None or not whole:
         raise _no_answer(connection, errors)
-    _spare(connection, served, whole=whole)
+    _keep_channel(connection, served, whole=whole)
     return incoming.head
 
 
-def _spare(connection: Connection, served: ProgramChannel, *, whole: bool) -> None:
+def _keep_channel(connection: Connection, served: ProgramChannel, *, whole: bool) -> None:
     if whole and served.is_open:
         connection.idle_channels.append(served)
 
 
-def _refused(connection: Connection, head: Mapping[str, Any]) -> Exception:
+def _error_of(connection: Connection, head: Mapping[str, Any]) -> Exception:
     if head["error"] != "disk_full":
         return Refused(head)
     name = connection.target.name

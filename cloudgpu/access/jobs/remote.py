@@ -208,16 +208,16 @@ class RemoteJob:
                 self._send_missing(error.answer.get("hashes", ()), ours, progress)
         raise AssertionError
 
-    def look(self, *, timeout_s: float = ANSWER_S) -> RemoteState:
+    def state(self, *, timeout_s: float = ANSWER_S) -> RemoteState:
         """Return how far the attempt is. A supervisor that was killed is replaced."""
-        return _state(self._asked("look", timeout=timeout_s))
+        return _state(self._request("look", timeout=timeout_s))
 
     def cancel(self, reason: str, *, grace_s: float = GRACE_S) -> RemoteState:
         """Have the attempt ended: SIGTERM to its process group, SIGKILL after the grace; return what it looks like.
 
         It may still run then. Its exit has this `reason`, a word; the first one counts, and the shortest grace.
         """
-        return _state(self._asked("cancel", timeout=ANSWER_S, reason=reason, grace=grace_s))
+        return _state(self._request("cancel", timeout=ANSWER_S, reason=reason, grace=grace_s))
 
     def tail(
         self,
@@ -235,23 +235,23 @@ class RemoteJob:
         has ended. Memory is bounded: a slow file slows the machine's sending. Raises what writing raises.
         """
         frames = StreamFrames(out, err)
-        self._asked("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
+        self._request("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
         if frames.end is None:
             raise cut_short(self.connection.target.name)
         return Tailed(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
 
-    def written_by(self, since: float) -> tuple[int, int]:
+    def offsets_at(self, since: float) -> tuple[int, int]:
         """Return how many bytes of stdout and stderr were written by then (epoch seconds by the machine's clock)."""
-        positions = self._asked("written", timeout=ANSWER_S, since=since)
+        positions = self._request("written", timeout=ANSWER_S, since=since)
         return int(positions["out"]), int(positions["err"])
 
-    def times(self, place: int) -> bytes:
+    def output_times(self, place: int) -> bytes:
         """Return what is new of the index of when output was written, from this byte of it on; empty for nothing."""
-        return str(self._asked("times", timeout=ANSWER_S, place=place)["times"]).encode()
+        return str(self._request("times", timeout=ANSWER_S, place=place)["times"]).encode()
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
-        data = self._asked("manifest", which=which, names=None if names is None else list(names))
+        data = self._request("manifest", which=which, names=None if names is None else list(names))
         try:
             return read_manifest(data)
         except ValueError as error:
@@ -291,7 +291,7 @@ class RemoteJob:
             return Copied(0, ())
         copying = FileReceiver(into, needed)
         try:
-            self._asked("fetch", sink=copying.write, which=which, files=[[one.path, one.size] for one in needed])
+            self._request("fetch", sink=copying.write, which=which, files=[[one.path, one.size] for one in needed])
         finally:
             whole = copying.close()
         if not whole:
@@ -305,7 +305,7 @@ class RemoteJob:
         One that changes while it is copied is left out, and the older copies stay. Raises InvalidRequest where this
         computer's disk is full.
         """
-        for name in reversed(self.look().checkpoints[:keep]):
+        for name in reversed(self.state().checkpoints[:keep]):
             copies_of_checkpoints.take(self, name, into)
         copies_of_checkpoints.prune(into, keep)
         return copies_of_checkpoints.stored(into)
@@ -330,18 +330,18 @@ class RemoteJob:
 
     def call(self, verb: str, **values: Any) -> dict[str, Any]:
         """Have a verb of the program carried out that moves no files over this connection; return its answer."""
-        return self._asked(verb, timeout=ANSWER_S, **values)
+        return self._request(verb, timeout=ANSWER_S, **values)
 
     def clean(self) -> int:
         """Remove the job's attempts from the machine, and the files that no other job needs; return bytes freed.
 
         Raises InvalidRequest while one of them runs.
         """
-        return int(self._asked("clean", timeout=ANSWER_S)["freed"])
+        return int(self._request("clean", timeout=ANSWER_S)["freed"])
 
     def _send(self, files: Mapping[str, tuple[int, Path]], progress: Progress | None) -> int:
         rows = [[digest, size] for digest, (size, _) in files.items()]
-        missing = self._asked("missing", timeout=ANSWER_S, files=rows)["missing"] if rows else []
+        missing = self._request("missing", timeout=ANSWER_S, files=rows)["missing"] if rows else []
         return self._send_missing(missing, files, progress)
 
     def _send_missing(
@@ -352,9 +352,9 @@ class RemoteJob:
             return 0
         rows = [[digest, size] for digest, size, _ in wanted]
         pieces = read_files([(size, path) for _, size, path in wanted], progress)
-        return int(self._asked("receive", pieces=pieces, files=rows)["bytes"])
+        return int(self._request("receive", pieces=pieces, files=rows)["bytes"])
 
-    def _asked(self, verb: str, **values: Any) -> dict[str, Any]:
+    def _request(self, verb: str, **values: Any) -> dict[str, Any]:
         try:
             return self._ask(verb, **values)
         except Refused as error:

@@ -28,7 +28,7 @@ from cloudgpu.core.jobs.snapshot import Snapshot, SnapshotFile, make_snapshot, r
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool, stop_if_abandoned
 
-Told = Callable[[int, int], None]  # bytes that are done, and in all
+Progress = Callable[[int, int], None]  # bytes that are done, and in all
 AT_ONCE = 4  # large files
 BATCH = 512  # small files
 
@@ -39,36 +39,38 @@ def take(
     *,
     include: Sequence[str] = (),
     exclude_dirs: Sequence[str | Path] = (),
-    at_most: int = MAX_BYTES,
-    progress: Told | None = None,
+    max_bytes: int = MAX_BYTES,
+    progress: Progress | None = None,
     now: Callable[[], float] = time.time,
 ) -> Snapshot:
     """Copy what a job needs of `root` into `store`, by content, and return the snapshot, which is named by its hash.
 
     What is taken is what `survey` says. An unchanged directory copies nothing, and its files are not read again where
-    their times say that they are as they were. `at_most` is in bytes, `progress` gets bytes done and in all, `now`
+    their times say that they are as they were. `max_bytes` is in bytes, `progress` gets bytes done and in all, `now`
     is in seconds since the epoch. The store itself stays out if it lies in the directory.
 
     Raises InvalidRequest as `survey` does, for a file that cannot be read or does not come to rest, and for a store
     that cannot be written.
     """
     began_ns = int(now() * 1e9)
-    found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], max_bytes=at_most)
+    survey_found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], max_bytes=max_bytes)
     with store_lock(store, fcntl.LOCK_SH), files.explain_os_errors(store):
-        taking = _Taking(found, store, progress)
-        taken = taking.run()
-        made = make_snapshot((file for _, file in taken), found.links, found.directories, found.omissions)
-        read = {file.path: (seen, file.sha256) for seen, file in taken}
-        save_stamps(store, found.root, read, began_ns, taking.known)
-        _write_manifest(store, made)
-    return made
+        taking = _SnapshotTaker(survey_found, store, progress)
+        stored_files = taking.run()
+        snapshot = make_snapshot(
+            (file for _, file in stored_files), survey_found.links, survey_found.directories, survey_found.omissions
+        )
+        read = {file.path: (seen, file.sha256) for seen, file in stored_files}
+        save_stamps(store, survey_found.root, read, began_ns, taking.known)
+        _write_manifest(store, snapshot)
+    return snapshot
 
 
-class _Taking:
-    def __init__(self, found: Survey, store: Path, told: Told | None) -> None:
+class _SnapshotTaker:
+    def __init__(self, found: Survey, store: Path, told: Progress | None) -> None:
         self._found, self._told = found, told
         self._done, self._counting = 0, threading.Lock()
-        self._keeper = StoreWriter(found.root, store, self._copied)
+        self._keeper = StoreWriter(found.root, store, self._advance)
         self.known = load_stamps(store, found.root)  # what the files were when they were last read
 
     def run(self) -> list[tuple[FileStamp, SnapshotFile]]:
@@ -76,31 +78,31 @@ class _Taking:
         small = [one for one in self._found.files if one.size <= SMALL]
         large = [one for one in self._found.files if one.size > SMALL]
         with Pool(min(AT_ONCE, os.cpu_count() or 1)) as pool:
-            parts = [pool.submit(self._keep, [one]) for one in sorted(large, key=lambda one: -one.size)]
-            taken = self._keep(small)
+            parts = [pool.submit(self._store_files, [one]) for one in sorted(large, key=lambda one: -one.size)]
+            taken = self._store_files(small)
             for part in parts:
                 taken += part.result()
         return taken
 
-    def _keep(self, some: Iterable[FileEntry]) -> list[tuple[FileStamp, SnapshotFile]]:
-        taken = []
+    def _store_files(self, some: Iterable[FileEntry]) -> list[tuple[FileStamp, SnapshotFile]]:
+        stamps = []
         for number, found in enumerate(some):
             if number % BATCH == 0:
                 stop_if_abandoned()
-            kept = self._recalled(found) or self._keeper.add(found)
+            kept = self._unchanged(found) or self._keeper.add(found)
             if kept is not None:
                 seen, sha256 = kept
-                taken.append((seen, SnapshotFile(found.path, seen[0], found.mode, sha256)))
-        return taken
+                stamps.append((seen, SnapshotFile(found.path, seen[0], found.mode, sha256)))
+        return stamps
 
-    def _recalled(self, found: FileEntry) -> tuple[FileStamp, str] | None:
+    def _unchanged(self, found: FileEntry) -> tuple[FileStamp, str] | None:
         known = self.known.get(found.path)
         if known is None or known[0] != stamp_of(found) or not self._keeper.has(known[1], found.size):
             return None
-        self._copied(found.size)
+        self._advance(found.size)
         return known
 
-    def _copied(self, count: int) -> None:
+    def _advance(self, count: int) -> None:
         if self._told is not None:
             with self._counting:
                 self._done += count
@@ -125,19 +127,19 @@ def load(store: Path, snapshot: str, *, deep: bool = False) -> Snapshot:
     Raises InvalidRequest where a part is missing or damaged.
     """
     if not is_hash(snapshot):
-        raise _lost(snapshot, "does not exist: its name is not a SHA-256 in hex")
+        raise _lost_error(snapshot, "does not exist: its name is not a SHA-256 in hex")
     manifest = store / f"{snapshot}.json"
     if not manifest.is_file():
-        raise _lost(snapshot, "is not on this computer")
+        raise _lost_error(snapshot, "is not on this computer")
     with files.explain_os_errors(manifest):
         text = manifest.read_bytes()
     found = read_manifest(text.decode("ascii", "replace"))
     if found.hash != snapshot:
-        raise _lost(snapshot, "is damaged: its list is that of another one")
-    there = stored_sizes(store)
-    bad = [one for one in found.files if there.get(one.sha256) != one.size or (deep and not _is_intact(store, one))]
+        raise _lost_error(snapshot, "is damaged: its list is that of another one")
+    sizes = stored_sizes(store)
+    bad = [one for one in found.files if sizes.get(one.sha256) != one.size or (deep and not _is_intact(store, one))]
     if bad:
-        raise _lost(snapshot, f"is damaged: {len(bad)} of {len(found.files)} files are missing or incomplete")
+        raise _lost_error(snapshot, f"is damaged: {len(bad)} of {len(found.files)} files are missing or incomplete")
     return found
 
 
@@ -146,7 +148,7 @@ def _is_intact(store: Path, file: SnapshotFile) -> bool:
         return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
 
 
-def _lost(snapshot: str, why: str) -> InvalidRequest:
+def _lost_error(snapshot: str, why: str) -> InvalidRequest:
     return InvalidRequest(
         f"The snapshot {snapshot[:12]} {why}.",
         field="snapshot",
@@ -165,16 +167,16 @@ def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = 
     """
     if not store.is_dir():
         return 0
-    with store_lock(store, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
-        if not alone:
+    with store_lock(store, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_locked:
+        if not is_locked:
             return 0
         listed = [file for file in store.glob("*.json") if is_hash(file.stem)]
         stay = [file for file in listed if file.stem in keep or _is_young(file, taken_before)]
         needed = _needed(stay, keep)
         with files.explain_os_errors(store):
-            freed = sum(_unlinked(file) for file in listed if file not in stay)  # a list goes before its files
-            freed += sum(_unlinked(store / name) for name in stored_sizes(store) if name not in needed)
-            freed += sum(_unlinked(part) for part in store.glob(".*.part"))
+            freed = sum(_unlink(file) for file in listed if file not in stay)  # a list goes before its files
+            freed += sum(_unlink(store / name) for name in stored_sizes(store) if name not in needed)
+            freed += sum(_unlink(part) for part in store.glob(".*.part"))
             delete_old_stamps(store)
     return freed
 
@@ -194,7 +196,7 @@ def _needed(stay: Iterable[Path], keep: AbstractSet[str]) -> set[str]:
     return needed
 
 
-def _unlinked(file: Path) -> int:
+def _unlink(file: Path) -> int:
     size = file.stat().st_size
     file.unlink()
     return size

@@ -193,7 +193,7 @@ class StoreWriter:
         with Pool(1) as pool:
             hashing = pool.submit(_hash_behind, copy, copied)
             try:
-                while count := _copy_chunk(source, target, path, at_most=before[0] - done):
+                while count := _copy_chunk(source, target, path, max_bytes=before[0] - done):
                     copied.put(count)
                     done += count
                     stop_if_abandoned()
@@ -232,12 +232,12 @@ def _hash_behind(copy: FileIO, copied: SimpleQueue[int]) -> str:
     return digest.hexdigest()
 
 
-def _copy_chunk(source: int, target: int, path: str, at_most: int) -> int:
+def _copy_chunk(source: int, target: int, path: str, max_bytes: int) -> int:
     """Copy the next chunk, at most `limit` bytes, inside the kernel where it can: then file systems may share blocks.
 
     Returns 0 at the end.
     """
-    size, count = min(CHUNK, at_most), 0
+    size, count = min(CHUNK, max_bytes), 0
     if size and hasattr(os, "copy_file_range"):
         with contextlib.suppress(OSError):  # two file systems, or one that cannot; what else is wrong shows below
             count = os.copy_file_range(source, target, size)

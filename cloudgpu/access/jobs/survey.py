@@ -360,10 +360,10 @@ def _unreadable(path: str, error: OSError, ignore_file: str) -> InvalidRequest:
     )
 
 
-def _too_large(files: Sequence[FileEntry], total: int, at_most: int, ignore_file: str) -> InvalidRequest:
+def _too_large(files: Sequence[FileEntry], total: int, max_bytes: int, ignore_file: str) -> InvalidRequest:
     largest = ", ".join(f"{printable(path)} ({in_units(size)})" for path, size in largest_parts(files))
     return InvalidRequest(
-        f"The directory of the job has {in_units(total)} to take along, more than {in_units(at_most)}: {largest}.",
+        f"The directory of the job has {in_units(total)} to take along, more than {in_units(max_bytes)}: {largest}.",
         field="workdir",
         value=str(total),
         next=f"Name what the job does not need in {ignore_file}, and large data with --data SRC:DEST.",

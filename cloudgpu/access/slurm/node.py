@@ -78,8 +78,8 @@ class EngineNode:
         answer = self._request("look", FACTS_S, directory=self.files.directory, people=list(people))
         after = time.time()
         try:
-            ahead = float(answer["now"]) - (before + after) / 2
-            return node_facts(self.name, answer, 0.0 if abs(ahead) <= after - before else ahead)
+            clock_ahead = float(answer["now"]) - (before + after) / 2
+            return node_facts(self.name, answer, 0.0 if abs(clock_ahead) <= after - before else clock_ahead)
         except (ValueError, KeyError, TypeError) as error:
             raise self._fault(str(error)) from None
 
@@ -94,33 +94,33 @@ class EngineNode:
         For `many_users`, copies of all but the key are written where they can read them.
         """
         text = base64.b64encode(key).decode()
-        at = self.files
+        files_here = self.files
         values = {"texts": dict(files.texts), "programs": list(files.programs), "key": text, "several": many_users}
-        self._request("write", REQUEST_S, directory=at.directory, short=at.short, **values)
+        self._request("write", REQUEST_S, directory=files_here.directory, short=files_here.short, **values)
 
     def record_plan(self, digest: str, ports: Ports) -> None:
         """Record on the node from which plan its files were written."""
         self._request("planned", REQUEST_S, directory=self.files.directory, digest=digest, ports=list(ports))
 
     def start(self, ports: Ports, *, at: str = ALL_ADDRESSES, many_users: bool = False) -> tuple[str, ...]:
-        """Start the daemons that do not run; return which those were. Raises Unreachable with a daemon's last words.
+        """Start the daemons that do not run; return which those were. Raises Unreachable with a daemon's last output.
 
         `at` is the address at which they listen; ALL_ADDRESSES: at every one that the node has. For `many_users` slurmd
         is started as root, by `sudo -n`.
         """
-        reached = "127.0.0.1" if at == ALL_ADDRESSES else at
+        address = "127.0.0.1" if at == ALL_ADDRESSES else at
         values = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "several": many_users}
         files = {"directory": self.files.directory, "short": self.files.short}
-        answer = self._request("start", START_S, **files, mark=self._mark, at=reached, **values)
+        answer = self._request("start", START_S, **files, mark=self._mark, at=address, **values)
         return tuple(answer["began"])
 
     def stop(self) -> None:
-        """End everything that runs for the engine here, jobs too; the files stay."""
+        """End all processes of the engine on this node, jobs too; keep its files."""
         at = self.files
         self._request("stop", STOP_S, directory=at.directory, short=at.short, mark=self._mark, text=cleanup_program())
 
     def remove(self) -> None:
-        """End everything that runs for the engine here, and remove its files."""
+        """End all processes of the engine on this node, and remove its files."""
         at = self.files
         self._request("remove", STOP_S, directory=at.directory, short=at.short, mark=self._mark, text=cleanup_program())
 
@@ -137,16 +137,16 @@ class EngineNode:
 
     def _request(self, verb: str, timeout: float, **values: Any) -> dict[str, Any]:
         body = json.dumps({"verb": verb, **values}).encode()
-        taken = bytearray()
+        answer_bytes = bytearray()
 
         def take(data: memoryview) -> None:
-            taken.extend(data)
-            if len(taken) > MAX_ANSWER_BYTES:
+            answer_bytes.extend(data)
+            if len(answer_bytes) > MAX_ANSWER_BYTES:
                 raise ValueError("it says too much")
 
         try:
-            whole = self._served.request(b"%08d%s" % (len(body), body), (), take, timeout)
-            answer = json.loads(taken) if whole else None
+            is_complete = self._served.request(b"%08d%s" % (len(body), body), (), take, timeout)
+            answer = json.loads(answer_bytes) if is_complete else None
         except (ValueError, TypeError):
             raise self._fault("it is not an answer of cloudgpu's program") from None
         if answer is None:

@@ -35,8 +35,8 @@ class Completed:
     stderr: bytes
 
 
-class _Bounded(BytesIO):
-    """What a command writes, up to a size; more raises `fault(size)`, or is dropped where `fault` is None."""
+class _LimitedBuffer(BytesIO):
+    """A buffer for a command's output up to a size; more raises `fault(size)`, or is dropped if `fault` is None."""
 
     def __init__(self, fault: Callable[[int], Exception] | None, size: int | None) -> None:
         super().__init__()
@@ -93,14 +93,14 @@ class Connection:
         Raises Unreachable when the connection is lost or the command takes longer, or prints more (its channel
         is then closed).
         """
-        from cloudgpu.access.ssh.streams import converse
+        from cloudgpu.access.ssh.streams import exchange
 
-        stdout, stderr = _Bounded(self._overlong, max_bytes), _Bounded(None, max_bytes)
-        with self.session(timeout) as channel, self._deadline(channel, timeout) as passed, self.explain_errors():
+        stdout, stderr = _LimitedBuffer(self._overlong, max_bytes), _LimitedBuffer(None, max_bytes)
+        with self.session(timeout) as channel, self._deadline(channel, timeout) as timed_out, self.explain_errors():
             channel.exec_command(command)
-            status = converse(channel, BytesIO(input), stdout, stderr)
+            status = exchange(channel, BytesIO(input), stdout, stderr)
         if status is None:
-            raise self._timed_out(timeout) if passed.is_set() else self.lost()
+            raise self._timed_out(timeout) if timed_out.is_set() else self.lost()
         return Completed(status, stdout.getvalue(), stderr.getvalue())
 
     @contextlib.contextmanager
@@ -160,17 +160,17 @@ class Connection:
     def _deadline(self, channel: Channel, timeout: float) -> Iterator[threading.Event]:
         from cloudgpu.access.ssh.transport import hang_up
 
-        passed = threading.Event()
+        timed_out = threading.Event()
 
         def give_up() -> None:
-            passed.set()
+            timed_out.set()
             hang_up(channel)
 
         timer = threading.Timer(timeout, give_up)
         timer.daemon = True
         timer.start()
         try:
-            yield passed
+            yield timed_out
         finally:
             timer.cancel()
 
@@ -191,13 +191,13 @@ def connect(target: Target, *, timeout: float, wait: float = 0) -> Connection:
     `timeout` is seconds for one attempt; for `wait` seconds, temporary errors (refused, no answer, no banner) are
     retried. Raises WrongHostKey, LoginRefused (both at once, never retried), Unreachable, InvalidRequest (our key).
     """
-    give_up = time.monotonic() + wait
+    deadline = time.monotonic() + wait
     pause = FIRST_PAUSE_S
     while True:
         try:
             return _connect_once(target, timeout)
         except Unreachable as error:
-            left = give_up - time.monotonic()
+            left = deadline - time.monotonic()
             if left <= 0 or not retryable(error):
                 raise
         time.sleep(min(pause, left))

@@ -67,7 +67,7 @@ def _run(
     *,
     tty: bool,
 ) -> int | None:
-    from cloudgpu.access.ssh.streams import converse
+    from cloudgpu.access.ssh.streams import exchange
 
     with connection.session() as channel:
         with connection.explain_errors():
@@ -76,7 +76,7 @@ def _run(
             channel.exec_command(command)
         try:
             with _as_terminal(channel, stdin, stdout) if tty else contextlib.nullcontext():
-                return converse(channel, stdin, stdout, stderr)
+                return exchange(channel, stdin, stdout, stderr)
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:

@@ -57,7 +57,7 @@ CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's own windo
 LAST_WORDS_S = 1.0  # how long an interrupted command may take to end
 
 
-def converse(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stderr: IO[bytes]) -> int | None:
+def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stderr: IO[bytes]) -> int | None:
     """Send `stdin` to its end, write all that comes back, return the status; None when it went without one.
 
     The status is 128 + n after signal n. A slow reader on our side slows the other side down; nothing is collected

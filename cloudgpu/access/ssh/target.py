@@ -1,4 +1,4 @@
-"""Says which machine to talk to and with which keys, and reads the host key that an unknown machine shows.
+"""Which machine to connect to and with which keys; reads the host key of an unknown machine.
 
 A person compares that host key before it is pinned.
 """
@@ -21,7 +21,7 @@ from cloudgpu.errors import Unreachable
 class Target:
     """A machine as SSH sees it. Its host key is pinned in `known_hosts` under the alias `id`, whatever its address.
 
-    `jump` is the host through which `address` is reached, None for the straight way.
+    `jump` is the host through which `address` is reached, None for a direct connection.
     """
 
     id: str
@@ -55,7 +55,7 @@ def reason(error: Exception) -> str:
 
 
 WITHIN_S = 10.0
-# The first that the server has is shown; it is the one that is pinned, and the only one asked for from then on.
+# The server's first type in this order is shown and pinned; later connections accept only that type.
 KEY_TYPES = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",

@@ -41,7 +41,7 @@ def check_port(port: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTunnel:
-    """A tunnel that runs by itself: which machine, which local port, which process."""
+    """A tunnel in the background: its machine, local port and process."""
 
     id: str
     name: str
@@ -86,15 +86,15 @@ def registered(directory: Path, id: str, name: str, port: int) -> Iterator[None]
 
     Raises InvalidRequest when a living process holds it already.
     """
-    own = BackgroundTunnel(id, name, port, os.getpid())
+    tunnel = BackgroundTunnel(id, name, port, os.getpid())
     file = _file(directory, id)
     with locked(file):
         other = _read_locked(file)
         if other is not None:
             raise _already_running(other)
-        descriptor = _create_locked(file, own)
+        descriptor = _create_locked(file, tunnel)
     try:
-        _write_report({"serving": asdict(own)})
+        _write_report({"serving": asdict(tunnel)})
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -131,13 +131,13 @@ def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> BackgroundTunn
     It is asked first, and killed after `timeout` seconds. Never touches a process that does not hold the lock.
     Its messages and its page are removed.
     """
-    own = find(directory, id)
-    if own is not None:
-        _end(directory, own, timeout)
+    tunnel = find(directory, id)
+    if tunnel is not None:
+        _end(directory, tunnel, timeout)
     with explain_os_errors(_log(directory, id)):
         _log(directory, id).unlink(missing_ok=True)
     remove_page(directory, id)
-    return own
+    return tunnel
 
 
 def machine_ids(directory: Path) -> list[str]:
@@ -159,19 +159,19 @@ def remove_page(directory: Path, id: str) -> None:  # noqa: A002
         directory.rmdir()
 
 
-def _end(directory: Path, own: BackgroundTunnel, timeout: float) -> None:
+def _end(directory: Path, tunnel: BackgroundTunnel, timeout: float) -> None:
     for number, patience in ((signal.SIGTERM, timeout), (signal.SIGKILL, timeout)):
-        _send_signal(directory, own, number)
+        _send_signal(directory, tunnel, number)
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
-            if find(directory, own.id) != own:
+            if find(directory, tunnel.id) != tunnel:
                 return
             time.sleep(0.02)
     raise Unreachable(
-        f"The tunnel to {own.name} (process {own.pid}) could not be ended.",
+        f"The tunnel to {tunnel.name} (process {tunnel.pid}) could not be ended.",
         field="id",
-        value=own.id,
-        next=f"Run: kill -9 {own.pid}",
+        value=tunnel.id,
+        next=f"Run: kill -9 {tunnel.pid}",
     )
 
 
@@ -240,13 +240,13 @@ def _write_report(answer: Mapping[str, Any]) -> None:
         stream.write(json.dumps(answer).encode() + b"\n")
 
 
-def _create_locked(file: Path, own: BackgroundTunnel) -> int:
+def _create_locked(file: Path, tunnel: BackgroundTunnel) -> int:
     """Create the file, complete and already locked, and return the descriptor that keeps it locked."""
     with explain_os_errors(file):
         descriptor, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.write(descriptor, json.dumps(asdict(own)).encode())
+            os.write(descriptor, json.dumps(asdict(tunnel)).encode())
             Path(part).replace(file)
         except OSError:
             os.close(descriptor)
@@ -283,17 +283,17 @@ def _read(file: Path, content: bytes) -> BackgroundTunnel:
         ) from error
 
 
-def _send_signal(directory: Path, own: BackgroundTunnel, number: int) -> None:
+def _send_signal(directory: Path, tunnel: BackgroundTunnel, number: int) -> None:
     """Send a signal to the process, if it is still the one that holds the lock."""
     with contextlib.suppress(ProcessLookupError):
         if not hasattr(os, "pidfd_open"):
-            if find(directory, own.id) == own:
-                os.kill(own.pid, number)
+            if find(directory, tunnel.id) == tunnel:
+                os.kill(tunnel.pid, number)
             return
         # The handle is opened before the check: if the number was reused by another process since, the check says so.
-        handle = os.pidfd_open(own.pid)
+        handle = os.pidfd_open(tunnel.pid)
         try:
-            if find(directory, own.id) == own:
+            if find(directory, tunnel.id) == tunnel:
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)

@@ -159,7 +159,7 @@ class Tunnel:
             self._end(CloudgpuError(f"The tunnel failed: {type(bug).__name__}: {bug}.", next="Report this."))
 
     def _watch(self, connection: Connection) -> CloudgpuError:
-        """Return why the connection is over, once it is."""
+        """Wait until the connection is lost, and return why."""
         with Keepalive(connection, quiet=self._quiet, deadline=self._deadline) as alive:
             connection.transport.join()
         connection.close()
@@ -260,26 +260,26 @@ class Tunnel:
 
         Nothing of the client has been sent before a channel stands, so trying again repeats nothing.
         """
-        give_up = time.monotonic() + self._patience
-        asked = False
+        deadline = time.monotonic() + self._patience
+        asked_port_again = False
         link: _Link | None = None
-        while (link := self._next_link(link, give_up)) is not None:
+        while (link := self._next_link(link, deadline)) is not None:
             channel = _open(link, caller)
             if channel is not None:
                 return channel
             if link.connection.is_usable():  # the machine is there, but nobody listens on that port
-                if asked:
+                if asked_port_again:
                     return None
-                asked = True
+                asked_port_again = True
                 self._ask_again(link)
                 link = None
         return None
 
-    def _next_link(self, used: _Link | None, give_up: float) -> _Link | None:
+    def _next_link(self, used: _Link | None, deadline: float) -> _Link | None:
         """Wait for a link other than the one that was lost; None when time is up or the tunnel has ended."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._ended.is_set() or self._link not in (None, used), give_up - time.monotonic()
+                lambda: self._ended.is_set() or self._link not in (None, used), deadline - time.monotonic()
             )
             return None if self._ended.is_set() or self._link is used else self._link
 

@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.control.team.authorization import others_note
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.model.cluster import node_name
-from cloudgpu.core.model.machine import Machine, and_billed, command_name
+from cloudgpu.core.model.machine import Machine, billed_text, command_name
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.clusters import cluster_value, sum_of
 from cloudgpu.views.machines import machine_value
@@ -196,7 +196,7 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
     if loses:
         tell(loses)
     at = when(iso(until), now)
-    billed = and_billed(machines[0], " It is billed meanwhile.")
+    billed = billed_text(machines[0], " It is billed meanwhile.")
     confirm(f"Hold {name}, all {len(machines)} nodes, until {at}?{billed}{whose}", yes=yes)
     held = hold_all(session, machines, until)
     emit_all(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {at}.")

@@ -91,10 +91,10 @@ def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
 
 def _history(lines: list[HistoryLine]) -> str:
     """Return the ledger's lines in words: when, who, from where, what and why."""
-    from cloudgpu.views.history import history_lines, who
+    from cloudgpu.views.history import actor_text, history_lines
 
     shown = []
     for line, said in zip(lines, history_lines(lines), strict=True):
         at = f"  {line['occurred_at'][:19].replace('T', ' ')}  "
-        shown.append(wrapped(f"{who(line)}: {said}", at, " " * 23))
+        shown.append(wrapped(f"{actor_text(line)}: {said}", at, " " * 23))
     return "\n".join(shown)

@@ -57,12 +57,12 @@ def command(
     the new request. If the sum exceeds the limit, the request is refused: exit code 3. `check` exits with 3 if a budget
     that refuses or stops is exceeded. For budgets in files, see docs/budgets.md.
     """
-    set_alone = {
+    options_of_set = {
         "--amount": amount, "--period": period, "--scope": scope, "--currency": currency, "--rate": rate,
         "--rate-date": rate_date, "--thresholds": thresholds, "--forecast": forecast, "--action": does, "--tz": tz,
         "--replace": replace, "--no-override": not allow_override,
     }  # fmt: skip
-    _check(action, name, set_alone)
+    _check(action, name, options_of_set)
     session = open_session()
     if action == "set":
         options = _options(
@@ -79,7 +79,7 @@ def command(
             tz=tz,
             allow_override=allow_override,
         )
-        _set(session, options, output, anew=replace)
+        _set_budget(session, options, output, anew=replace)
     elif action == "ls":
         _ls(session, output)
     elif action == "rm":
@@ -90,9 +90,9 @@ def command(
         _test(session, output)
 
 
-def _check(action: Action, name: str | None, set_alone: dict[str, Any]) -> None:
+def _check(action: Action, name: str | None, options_of_set: dict[str, Any]) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    given = [] if action == "set" else [option for option, value in set_alone.items() if value]
+    given = [] if action == "set" else [option for option, value in options_of_set.items() if value]
     if given:
         message = f"{given[0]} belongs to budget set, not to budget {action}."
         raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu budget --help")
@@ -117,7 +117,7 @@ def _options(name: str | None, amount: str | None, period: str | None, **words: 
     return BudgetOptions(str(name), str(amount), str(period), **words)
 
 
-def _set(session: Session, options: BudgetOptions, output: Format, *, anew: bool) -> None:
+def _set_budget(session: Session, options: BudgetOptions, output: Format, *, anew: bool) -> None:
     from cloudgpu.control.budgets.commands import set_value
 
     value = set_value(session, options, anew=anew)

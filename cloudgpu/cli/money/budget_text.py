@@ -38,11 +38,11 @@ def list_text(values: Sequence[BudgetStatus]) -> str:
         return ""
     bad = [f"{status['name']} {_BAD[state]}" for status in values if (state := _state(status)) in _BAD]
     more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
-    message = f"{'; '.join(bad[:FEW])}{more}." if bad else _all_fit(values)
+    message = f"{'; '.join(bad[:FEW])}{more}." if bad else _fit_text(values)
     return f"{paragraph(message)}\n\n{table_of(values)}"
 
 
-def _all_fit(values: Sequence[BudgetStatus]) -> str:
+def _fit_text(values: Sequence[BudgetStatus]) -> str:
     if len(values) > 1:
         return f"All {len(values)} budgets hold what is spent and what runs."
     (status,) = values
@@ -73,7 +73,7 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
 
 
 def set_text(value: BudgetSetDocument) -> str:
-    """Return what was set, how it stands, and what it replaced."""
+    """Return the budget that was set, its status, and the budget that it replaced."""
     status, before = value["budget"], value["replaced"]
     lines = [table_of([status])]
     if before is not None:
@@ -89,7 +89,7 @@ def set_text(value: BudgetSetDocument) -> str:
 
 
 def check_text(value: BudgetCheckDocument, every: str) -> str:
-    """Return how every budget stands, what those that are passed would stop, and what was told to whom."""
+    """Return the status of every budget, the machines that exceeded ones would stop, and the alerts that were sent."""
     from cloudgpu.views.budgets import stop_sentences
 
     lines = [table_of(value["budgets"]) or "No budget is set."]
@@ -106,7 +106,7 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
 
 
 def sent_text(value: Delivery | BudgetTestDocument | SentReportDocument) -> str:
-    """Return who has what was sent, and who does not."""
+    """Return the receivers that accepted the message, and those that did not."""
     lines = [f"{receiver} has it." for receiver in value["sent"]]
     return "\n".join([*lines, *(paragraph(f"{one['receiver']} has not: {one['why']}") for one in value["failed"])])
 
@@ -139,7 +139,7 @@ def _about(status: BudgetStatus) -> str:
 
 
 def _bar(status: BudgetStatus) -> str:
-    """Return a bar of what is spent, and of what is to come by what runs, and in words how the budget stands."""
+    """Return a bar of the amounts spent and committed, and the budget's status in words."""
     spent, committed, limit = (float(status[key]) for key in ("spent_usd", "committed_usd", "limit_usd"))
     state = _state(status)
     drawn = gauge(spent, limit, min(WIDEST_BAR, columns() - len(state) - 4), committed)

@@ -56,7 +56,7 @@ def calculated_text(
 
 
 def more_text(*, verbose: bool, sources: bool) -> str:
-    """Return which options show what was left out, on a line of its own; empty where nothing was."""
+    """Return a line with the options that show more; empty if all is shown."""
     ways = [*([] if verbose else ["-v: what this rests on."]), *([] if sources else ["--sources: where it is from."])]
     return f"\n{' '.join(ways)}" if ways else ""
 
@@ -86,14 +86,14 @@ def _brief(document: CalculatedDocument, amounts: _Amounts, *, table: bool) -> I
     yield "\n".join(
         paragraph(text)
         for text in (
-            _rented(cloud, amounts),
+            _price_source(cloud, amounts),
             rate_text(document["currency"]),
         )
         if text
     )
 
 
-def _rented(cloud: RentedMachine, amounts: _Amounts) -> str:
+def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
     """Return where the price is from; empty where it was typed."""
     offer = cloud["offer"]
     if offer is None:
@@ -155,7 +155,7 @@ def _evidence(document: CalculatedDocument, amounts: _Amounts) -> Iterator[str]:
     for answer in document["answers"]:
         yield facts(list(_answer(answer, life, amounts, several=several)))
         yield _curve(answer["expected"]["curve"], amounts)
-    yield from (paragraph(text) for text in (_why(document), _speed_text(document)) if text)
+    yield from (paragraph(text) for text in (_why_other_day(document), _speed_text(document)) if text)
     yield "\n".join(_item(text) for text in document["assumptions"])
     yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
 
@@ -191,7 +191,7 @@ def _head(document: CalculatedDocument, amounts: _Amounts) -> Iterator[tuple[str
     yield "typed", ", ".join(desktop["changed"]) or None
 
 
-def _why(document: CalculatedDocument) -> str | None:
+def _why_other_day(document: CalculatedDocument) -> str | None:
     """Return why the published example has another day: of other desktops, or other figures, nobody has read one."""
     desktop, why = document["desktop"], document["why_they_differ"]
     return why if desktop["source"].startswith("published example") and not desktop["changed"] else None
@@ -223,7 +223,7 @@ def _desktop(profile: DesktopProfile, amounts: _Amounts) -> str:
     power = f"{profile['gpus']}x {profile['gpu_watts']} W" if profile["gpus"] > 1 else f"{profile['gpu_watts']} W"
     price, message = amounts.short(profile["purchase_usd"]), ""
     if quoted is not None:
-        amount = "" if _quoted(quoted) == price else f"{_quoted(quoted)} "
+        amount = "" if _quoted_text(quoted) == price else f"{_quoted_text(quoted)} "
         message = f" ({amount}at {quoted['per_usd']} of {quoted['as_of']})"
     yearly, resale = profile["maintenance_usd_per_year"], profile["resale_usd"]
     more = [
@@ -241,7 +241,7 @@ def _desktop(profile: DesktopProfile, amounts: _Amounts) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _quoted(quoted: QuotedPrice) -> str:
+def _quoted_text(quoted: QuotedPrice) -> str:
     return f"{Decimal(quoted['amount']):,f} {quoted['code']}"
 
 
@@ -343,7 +343,7 @@ def desktops_text(document: DesktopsDocument) -> str:
         cards = desktop["gpu"] if desktop["gpus"] == 1 else f"{desktop['gpus']}x {desktop['gpu']}"
         watts = desktop["gpus"] * desktop["gpu_watts"] + desktop["rest_watts"]
         price = Money.usd(Decimal(desktop["purchase_usd"])).text(0)
-        quoted = "" if desktop["quoted"] is None else _quoted(desktop["quoted"])
+        quoted = "" if desktop["quoted"] is None else _quoted_text(desktop["quoted"])
         tariff = Money.usd(Decimal(desktop["usd_per_kwh"])).text(3)[1:]
         rows.append([desktop["name"], cards, price, quoted, f"{watts:g}", tariff, desktop["as_of"]])
     return table(rows, ["NAME", "GPU", "PRICE", "QUOTED", "WATTS", "$/KWH", "AS OF"], right=(2, 3, 4, 5))

@@ -42,8 +42,8 @@ def cells() -> Cells:
 
 def sparkline(values: Sequence[float]) -> str:
     """Return one character a value, from low to high; a dot for zero and for less."""
-    drawn, top = cells(), max(values, default=0)
-    return "".join(drawn.eighths[_level(one, top, 8) - 1] if one > 0 else drawn.nothing for one in values)
+    charset, top = cells(), max(values, default=0)
+    return "".join(charset.eighths[_level(one, top, 8) - 1] if one > 0 else charset.nothing for one in values)
 
 
 def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
@@ -51,11 +51,11 @@ def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
 
     Anything used shows; it is full only from the limit on.
     """
-    drawn, width = cells(), max(1, width)
+    charset, width = cells(), max(1, width)
     filled, taken = _cells_of(used, limit, width), _cells_of(used + reserved, limit, width)
     if reserved > 0 and used < limit:
         filled, taken = min(filled, width - 1), max(taken, min(filled, width - 1) + 1)
-    return drawn.used * filled + drawn.reserved * (taken - filled) + drawn.free * (width - taken)
+    return charset.used * filled + charset.reserved * (taken - filled) + charset.free * (width - taken)
 
 
 def bars(labels: Sequence[str], values: Sequence[float], width: int, amounts: Sequence[str] | None = None) -> str:
@@ -74,7 +74,7 @@ def columns(labels: Sequence[str], values: Sequence[float], width: int, height: 
     """Return a column for each value, of dollars, over its label; labels that do not fit are left out."""
     if not values:
         return ""
-    drawn, top = cells(), scale(max(values))
+    charset, top = cells(), scale(max(values))
     ticks = {height: dollars(top), (height + 1) // 2: dollars(top * ((height + 1) // 2) / height)}
     margin = max(map(len, ticks.values()))
     each = max(1, min(8, (min(width, MAX) - margin - 2) // len(values)))
@@ -82,9 +82,9 @@ def columns(labels: Sequence[str], values: Sequence[float], width: int, height: 
     levels = [_level(one, top, 8 * height) if one > 0 else 0 for one in values]
     lines = []
     for row in range(height, 0, -1):
-        bar = "".join(_part(level - 8 * (row - 1), drawn, solid).ljust(each) for level in levels)
-        lines.append(f"{ticks.get(row, '').rjust(margin)} {drawn.axis}{bar}".rstrip())
-    lines.append(f"{'$0'.rjust(margin)} {drawn.corner}{drawn.foot * (each * len(values))}")
+        bar = "".join(_part(level - 8 * (row - 1), charset, solid).ljust(each) for level in levels)
+        lines.append(f"{ticks.get(row, '').rjust(margin)} {charset.axis}{bar}".rstrip())
+    lines.append(f"{'$0'.rjust(margin)} {charset.corner}{charset.foot * (each * len(values))}")
     return "\n".join([*lines, " " * (margin + 2) + _under(labels, each)])
 
 
@@ -92,10 +92,10 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], width: int, heigh
     """Return a chart of named lines, each of (x, dollars); each has a mark of its own, so that it needs no colour."""
     import plotext
 
-    found = [point for points in series.values() for point in points]
-    if not found:
+    points_drawn = [point for points in series.values() for point in points]
+    if not points_drawn:
         return ""
-    top = scale(max(y for _, y in found))
+    top = scale(max(y for _, y in points_drawn))
     plotext.clear_figure()
     plotext.limit_size(False, False)  # the width is known here
     plotext.plot_size(max(MIN, min(MAX, width)), height)
@@ -135,8 +135,8 @@ def _cells_of(value: float, limit: float, width: int) -> int:
     return max(1, min(width - 1, math.floor(value / limit * width + HALF))) if width > 1 else 0
 
 
-def _part(eighths: int, drawn: Cells, wide: int) -> str:
-    return "" if eighths <= 0 else drawn.eighths[min(8, eighths) - 1] * wide
+def _part(eighths: int, charset: Cells, wide: int) -> str:
+    return "" if eighths <= 0 else charset.eighths[min(8, eighths) - 1] * wide
 
 
 def _under(labels: Sequence[str], each: int) -> str:

@@ -73,7 +73,7 @@ def command(
 
     A desktop's figures have a source and a date (--desktops lists them); options replace single figures.
     """
-    asked = locals()  # before anything else is one
+    arguments = locals()  # before anything else is one
     from cloudgpu.control.advice.compare_request import CompareOptions, parse_compare
 
     if chart and output is not Format.TEXT:
@@ -81,9 +81,9 @@ def command(
         raise InvalidRequest(message, field="--chart", value=None, next="Leave one of them out; json has the timeline.")
     session = open_session()
     if desktops:
-        _list(session, {name: asked[name] for name in CompareOptions.__annotations__ if asked[name]}, output)
+        _list(session, {name: arguments[name] for name in CompareOptions.__annotations__ if arguments[name]}, output)
         return
-    request = parse_compare(session, **{name: asked[name] for name in CompareOptions.__annotations__})
+    request = parse_compare(session, **{name: arguments[name] for name in CompareOptions.__annotations__})
     if request.rented is None:
         _from_ledger(session, request, output, verbose=verbose, sources=sources, chart=chart)
         return
@@ -105,11 +105,11 @@ def _from_ledger(
 
 
 def _list(session: Session, given: dict[str, object], output: Format) -> None:
-    from cloudgpu.control.advice.desktop_choice import desktops_listed
+    from cloudgpu.control.advice.desktop_choice import desktops_document
 
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
         message = f"--desktops lists all of them, and has no use for {option}."
         raise InvalidRequest(message, field=option, value=str(value), next="Run: cloudgpu compare --desktops")
-    document = desktops_listed(session)
+    document = desktops_document(session)
     emit(output, document, desktops_text(document))

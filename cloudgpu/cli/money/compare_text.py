@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CaseName = Literal["low", "expected", "high"]
 CASES: dict[CaseName, str] = {"low": "FOR THE CLOUD", "expected": "EXPECTED", "high": "FOR THE DESKTOP"}
-SHORT = ("the cloud", "the desktop", "desktops", "used of its time", "they meet")  # lines of the short table
-NAME = 16  # characters of a machine's name
+SHORT_LABELS = ("the cloud", "the desktop", "desktops", "used of its time", "they meet")  # lines of the short table
+NAME_WIDTH = 16  # characters of a machine's name
 
 
 def compare_text(
@@ -41,12 +41,14 @@ def compare_text(
     amounts = Amounts(currency)
     blocks = [paragraph(document["sentence"])]
     if chart and document["curve"]:
-        blocks.append(_drawn(document))
+        blocks.append(_chart(document))
     if document["owned"]:
         blocks.append(_cases(document, document["owned"], amounts, zone, verbose=verbose))
         blocks += [_hours(document, amounts), _speeds(document)] if verbose else []
     blocks.append(_own_machines_text(document, amounts))
-    blocks.append(_rests(document) if verbose else "\n".join(paragraph(caution) for caution in document["cautions"]))
+    blocks.append(
+        _assumptions(document) if verbose else "\n".join(paragraph(caution) for caution in document["cautions"])
+    )
     if currency is not None:
         blocks.append(paragraph(f"{currency}, for every amount."))
     if sources:
@@ -56,7 +58,7 @@ def compare_text(
     return "\n\n".join(found) + (more_text(verbose=verbose, sources=sources) if len(found) > 1 else "")
 
 
-def _drawn(document: CompareDocument) -> str:
+def _chart(document: CompareDocument) -> str:
     """Return both costs by day as lines, in US dollars."""
     from cloudgpu.cli.money.chart import lines
 
@@ -69,8 +71,8 @@ def _drawn(document: CompareDocument) -> str:
 
 
 def _cases(document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo, *, verbose: bool) -> str:
-    lines = list(_lines(document, owned, amounts, zone))
-    lines = lines if verbose else [line for line in lines if line[0] in SHORT]
+    lines = list(_cost_lines(document, owned, amounts, zone))
+    lines = lines if verbose else [line for line in lines if line[0] in SHORT_LABELS]
     rows = [[label, *(cell(case) for case in CASES)] for label, cell in lines]
     code = amounts.code.strip()
     if all(len(set(row[1:])) == 1 for row in rows):
@@ -78,10 +80,10 @@ def _cases(document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone:
     return table(rows, [code, *CASES.values()], right=[1, 2, 3])
 
 
-def _lines(
+def _cost_lines(
     document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo
 ) -> Iterator[tuple[str, Callable[[CaseName], str]]]:
-    cloud, even = document["cloud"], document["break_even"]
+    cloud, break_even = document["cloud"], document["break_even"]
     usd = dict(zip(CASES, (cloud["low_usd"], cloud["usd"], cloud["high_usd"]), strict=True))
     least = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
     yield "the cloud", lambda case: f"{amounts(usd[case])}{least}"
@@ -96,18 +98,18 @@ def _lines(
         yield "desktops", lambda case: f"{owned[case]['desktops']:,}"
     yield "hours of its work", lambda case: f"{Decimal(owned[case]['hours']):,.2f}"
     yield "used of its time", lambda case: f"{owned[case]['utilization_percent']:g}%"
-    yield "even at a use of", lambda case: _use(even["utilization_percent"][case])
-    yield "they meet", lambda case: _met(document, case, zone)
+    yield "even at a use of", lambda case: _percent(break_even["utilization_percent"][case])
+    yield "they meet", lambda case: _break_even_day(document, case, zone)
 
 
-def _use(percent: float | None) -> str:
+def _percent(percent: float | None) -> str:
     return "-" if percent is None else f"{percent:g}%"
 
 
-def _met(document: CompareDocument, case: CaseName, zone: tzinfo) -> str:
+def _break_even_day(document: CompareDocument, case: CaseName, zone: tzinfo) -> str:
     """Return the day on which they did or will; `-` where there is no pace that says it."""
-    found, pace = document["break_even"], document["pace"]
-    since, later = (cases[case] for cases in (found["cloud_costs_more_since"], found["projected"]))
+    break_even, pace = document["break_even"], document["pace"]
+    since, later = (cases[case] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
     if later is not None:
         return f"{from_iso(later).astimezone(zone):%Y-%m-%d}"
     if since is not None:
@@ -116,7 +118,7 @@ def _met(document: CompareDocument, case: CaseName, zone: tzinfo) -> str:
 
 
 def _hours(document: CompareDocument, amounts: Amounts) -> str:
-    cloud, even = document["cloud"], document["break_even"]
+    cloud, break_even = document["cloud"], document["break_even"]
     parts = (
         (cloud["gpu_hours"], "with a busy GPU"),
         (cloud["used_hours"], "otherwise in use"),
@@ -125,11 +127,11 @@ def _hours(document: CompareDocument, amounts: Amounts) -> str:
     )
     each = [f"{Decimal(text):,.1f} {what}" for text, what in parts if Decimal(text)]
     notes = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(each)}."]
-    if even["paid_usd_per_hour"] is not None:
+    if break_even["paid_usd_per_hour"] is not None:
         notes.append(
-            f"What an hour of this desktop does came to {amounts.with_code(even['paid_usd_per_hour'])} on the cloud. "
-            f"Used as much as so far, the desktop is the cheaper one over its life above "
-            f"{amounts.with_code(even['price_usd_per_hour'])}."
+            f"What an hour of this desktop does came to {amounts.with_code(break_even['paid_usd_per_hour'])} on the "
+            f"cloud. Used as much as so far, the desktop is the cheaper one over its life above "
+            f"{amounts.with_code(break_even['price_usd_per_hour'])}."
         )
     return "\n".join(paragraph(note) for note in notes)
 
@@ -160,7 +162,7 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
         return ""
     rows = [
         [
-            clipped(one["name"], NAME),
+            clipped(one["name"], NAME_WIDTH),
             one["gpu"] or "no GPU",
             f"{Decimal(one['hours']):,.1f}",
             "?" if one["kwh"] is None else f"{Decimal(one['kwh']):,.2f}",
@@ -194,5 +196,5 @@ def _offer(machine: OwnMachine, offer: Counterpart, amounts: Amounts) -> str:
     return f"{machine['name']} on a cloud: {price} ({where}; {dated}){ratio}."
 
 
-def _rests(document: CompareDocument) -> str:
+def _assumptions(document: CompareDocument) -> str:
     return "\n".join(wrapped(assumption, "- ", "  ") for assumption in document["assumptions"])

@@ -67,20 +67,20 @@ def command(
     """
     typed = locals()  # before anything else is one
     from cloudgpu.control.inputs.periods import CostOptions, parse_cost
-    from cloudgpu.control.reaper.reaper import collected_seldom
+    from cloudgpu.control.reaper.reaper import rare_garbage_collection
 
-    asked = {name: typed[name] for name in CostOptions.__annotations__}
+    options = {name: typed[name] for name in CostOptions.__annotations__}
     if chart and (verify or output != "text"):
         _refuse_chart("--verify" if verify else f"-o {output}")
     if verify:
-        _check_alone(asked | {"by": "" if by == "instance" else by, "output": "csv" if output == "csv" else ""})
-    with collected_seldom():
+        _check_alone(options | {"by": "" if by == "instance" else by, "output": "csv" if output == "csv" else ""})
+    with rare_garbage_collection():
         session = open_session()
         if verify:
             session.check_begun(os.environ)
             _verify(session, output, yes=yes)
             return
-        request = parse_cost(session.settings, session.clock(), **asked)
+        request = parse_cost(session.settings, session.clock(), **options)
         _costs(session, request, output, verbose=verbose, chart=chart)
 
 

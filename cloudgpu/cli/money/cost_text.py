@@ -48,19 +48,21 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
     return "\n\n".join(block for block in blocks if block)
 
 
-def _answer(document: CostDocument, shown: Amounts) -> str:
-    """Return what it has cost, this month and in all, and what an hour costs as things stand."""
+def _answer(document: CostDocument, amounts: Amounts) -> str:
+    """Return the cost of this month and in all, and the present cost per hour."""
     total, month = document["total"], document["this_month_usd"]
-    usd = shown.with_code(document["total_usd"]) if total["usd"] is None else _amount(total, shown)
-    of = f" for {document['owner']}" if document["owner"] else ""
+    usd = amounts.with_code(document["total_usd"]) if total["usd"] is None else _amount(total, amounts)
+    owner_text = f" for {document['owner']}" if document["owner"] else ""
     if document["since"] or document["until"]:
-        message = f"{usd} {_period(document)}{of}"
-    elif month is not None and shown(month) != shown(document["total_usd"]):
-        message = f"{shown.with_code(month)} so far this month, {usd} in all{of}"
+        message = f"{usd} {_period(document)}{owner_text}"
+    elif month is not None and amounts(month) != amounts(document["total_usd"]):
+        message = f"{amounts.with_code(month)} so far this month, {usd} in all{owner_text}"
     else:
-        message = f"{usd} so far{of}"
+        message = f"{usd} so far{owner_text}"
     now = (
-        "" if document["projected"] is None else f"; {shown.with_code(document['burn']['usd_per_hour'], 2)} an hour now"
+        ""
+        if document["projected"] is None
+        else f"; {amounts.with_code(document['burn']['usd_per_hour'], 2)} an hour now"
     )
     return paragraph(f"{message}{now}.")
 
@@ -117,7 +119,7 @@ def _table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
         columns.pop()
     heads[1] += " " * (len(columns[1][0]) - len(columns[1][0].rstrip()))
     head = _HEADS.get(document["by"], document["by"].upper())
-    return _aligned(head, _names(groups), heads, columns)
+    return _table_text(head, _names(groups), heads, columns)
 
 
 def _names(groups: Sequence[CostGroup]) -> list[str]:
@@ -149,7 +151,7 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
     return [*groups[:SHOWN], others]
 
 
-def _aligned(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
+def _table_text(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
     """Return the table of names, as long as they may be, and of numbers."""
     width = max(NARROWEST, _space(heads, columns))
     rows = [[clipped(name, width), *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)]
@@ -187,7 +189,7 @@ def _ranges(document: CostDocument, amounts: Amounts) -> str:
     if not found:
         return ""
     columns = [[amounts(one[name]) for _, one in found] for name in ("low_usd", "high_usd")]
-    return _aligned("* BETWEEN", [name for name, _ in found], ["AT LEAST", "AT MOST"], columns)
+    return _table_text("* BETWEEN", [name for name, _ in found], ["AT LEAST", "AT MOST"], columns)
 
 
 def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bool) -> Iterator[str]:
@@ -196,16 +198,16 @@ def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bo
         yield "\n".join(filter(None, [_ranges(document, amounts), _sentences(_doubts(document))]))
     yield _sentences(
         _missing_text(document),
-        _uncounted(document),
+        _unmetered_text(document),
         "" if chart else _marks(document, verbose=verbose),
-        _lost(document, amounts),
-        _uncompared(document) if verbose else "",
+        _lost_text(document, amounts),
+        _uncompared_text(document) if verbose else "",
     )
     yield _to_come(document, amounts) if verbose else _sentences(_coming(document, amounts))
     yield _sentences(
         *_budgets(document, amounts),
         *_prepaid(document),
-        *_sustained(document, amounts),
+        *_sustained_use_lines(document, amounts),
         _credits(document, amounts),
         rate_text(document["currency"]),
         _fees(document, amounts),
@@ -215,7 +217,7 @@ def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bo
 
 
 def _is_telling(document: CostDocument, desktop: DesktopLine) -> bool:
-    """Say whether a desktop beside what was spent says something: not beside cents, nor without an hour of work."""
+    """Say whether to show the desktop: not for cents, nor without an hour of work."""
     spent = Decimal(document["total"]["high_usd"] or 0)
     return Decimal(desktop["hours"]) > 0 and spent * NEAR >= Decimal(desktop["total_usd"])
 
@@ -241,7 +243,7 @@ def _missing_text(document: CostDocument) -> str:
     return f"+ {number} without a price, in no sum: {first_few(document['unpriced'], FEW)}." if number else ""
 
 
-def _uncounted(document: CostDocument) -> str:
+def _unmetered_text(document: CostDocument) -> str:
     """Return of whom bytes out are missing; the last minutes of a machine whose counter is read are not told."""
     now = document["as_of"]
     long = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
@@ -274,18 +276,18 @@ def _marks(document: CostDocument, *, verbose: bool) -> str:
     )
 
 
-def _lost(document: CostDocument, amounts: Amounts) -> str:
-    found = []
+def _lost_text(document: CostDocument, amounts: Amounts) -> str:
+    parts = []
     lost = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
     for name, what, cost in lost:
         many = {"run": "runs", "failed launch": "failed launches"}[what] if cost["number"] != 1 else what
         if cost["number"]:
-            found.append(f"{cost['number']} {many} {'that the provider interrupted ' if name == 'interrupted' else ''}")
-            found[-1] = f"{found[-1].strip()}: {amounts.with_code(cost['usd'])}"
-    return f"In it: {'; '.join(found)}." if found else ""
+            parts.append(f"{cost['number']} {many} {'that the provider interrupted ' if name == 'interrupted' else ''}")
+            parts[-1] = f"{parts[-1].strip()}: {amounts.with_code(cost['usd'])}"
+    return f"In it: {'; '.join(parts)}." if parts else ""
 
 
-def _uncompared(document: CostDocument) -> str:
+def _uncompared_text(document: CostDocument) -> str:
     total = document["total"]
     number = total["without_on_demand"]
     if not number or total["on_demand_usd"] is None:
@@ -360,21 +362,21 @@ def _prepaid(document: CostDocument) -> Iterator[str]:
         yield credit_text(credit, from_iso(document["as_of"]))
 
 
-def _sustained(document: CostDocument, amounts: Amounts) -> Iterator[str]:
+def _sustained_use_lines(document: CostDocument, amounts: Amounts) -> Iterator[str]:
     for use in document["sustained_use"]:
         where = f"{use['what']} in {use['region']}, account {use['account']}"
         yield f"Sustained use, {use['month']}: {amounts.with_code(use['usd'])} less for {where}, {use['reason']}."
 
 
 def _credits(document: CostDocument, amounts: Amounts) -> str:
-    found = document["credits"]
-    if found is None:
+    applied = document["credits"]
+    if applied is None:
         return ""
     uses = [
         f"{credit['name']} {amounts.with_code(credit['used_usd'])}, {amounts.with_code(credit['remaining_usd'])} left"
-        for credit in found["applied"]
+        for credit in applied["applied"]
     ]
-    return f"After credits ({'; '.join(uses)}): {amounts.with_code(found['after_usd'])}."
+    return f"After credits ({'; '.join(uses)}): {amounts.with_code(applied['after_usd'])}."
 
 
 def _range(projection: Projection, shown: Amounts) -> str:

@@ -49,12 +49,18 @@ def _text(value: ReconcileDocument) -> str:
             clipped(resource["name"] or resource["id"], WIDEST),
             "?" if resource["unpriced"] and resource["ledger_usd"] == "0" else dollars(resource["ledger_usd"]),
             dollars(resource["bill_usd"]),
-            _signed(resource["discrepancy_usd"]),
+            _with_sign(resource["discrepancy_usd"]),
             resource["likely_reason"],
         ]
         for resource in value["resources"]
     ]
-    total = ["total", dollars(value["ledger_usd"]), dollars(value["bill_usd"]), _signed(value["discrepancy_usd"]), ""]
+    total = [
+        "total",
+        dollars(value["ledger_usd"]),
+        dollars(value["bill_usd"]),
+        _with_sign(value["discrepancy_usd"]),
+        "",
+    ]
     shown = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
     lines = [paragraph(sentence) for sentence in (*_reasons(value), *_rest_lines(value))]
     return "\n".join([_head(value), "", shown, "", *lines])
@@ -75,7 +81,7 @@ def _head(value: ReconcileDocument) -> str:
 def _reasons(value: ReconcileDocument) -> list[str]:
     found = []
     for resource in value["resources"]:
-        parts = [f"{part['kind']} {_signed(part['usd'])} ({part['why']})" for part in resource["reasons"]]
+        parts = [f"{part['kind']} {_with_sign(part['usd'])} ({part['why']})" for part in resource["reasons"]]
         if parts:
             found.append(f"{resource['name'] or resource['id']}: {'; '.join(parts)}.")
     return found
@@ -96,7 +102,7 @@ def _rows(value: OtherLedgers) -> str:
     return "1 row is" if value["rows"] == 1 else f"{value['rows']} rows are"
 
 
-def _signed(text: str) -> str:
+def _with_sign(text: str) -> str:
     shown = dollars(text)
     return shown if text == "0" or shown.startswith("-") else f"+{shown}"
 

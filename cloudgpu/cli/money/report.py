@@ -51,7 +51,7 @@ def command(
     --send sends the summary to every receiver of alerts, with the page attached if the receiver takes files. A receiver
     that fails is named: exit code 8.
     """
-    asked = locals()  # before anything else is one
+    arguments = locals()  # before anything else is one
     from cloudgpu.control.cost.report import ReportOptions, parse_report, report_document
     from cloudgpu.control.cost.report_files import ReportFormat, parse_report_format
 
@@ -62,7 +62,7 @@ def command(
         _check_one_answer(report_format, to, output)
     session = open_session()
     document = report_document(
-        session, parse_report(session, **{name: asked[name] for name in ReportOptions.__annotations__})
+        session, parse_report(session, **{name: arguments[name] for name in ReportOptions.__annotations__})
     )
     if send:
         _send(session, document, output)

@@ -87,14 +87,14 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
     session = open_session()
     session.check_launchable()
     plans = planned(session, **asked)
-    at_most, gaps = ceiling(plans)
+    max_cost, gaps = ceiling(plans)
     for prepared in plans:
         item, price = prepared.plan.offer.available, prepared.plan.offer.price
         tell(f"{item.instance_type} in {item.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
         for remark in prepared.plan.remarks:
             tell(f"  {remark}")
     beside = "; the price of something attached to it is not known" if gaps else ""
-    tell(f"Costs at most {at_most.text(4)}, if nothing but the machine's own lease ends it{beside}.")
+    tell(f"Costs at most {max_cost.text(4)}, if nothing but the machine's own lease ends it{beside}.")
     tell("Takes some minutes, and leaves nothing: the machine is ended, and what it leaves is looked for.")
     confirm("Launch, stop and end it?", yes=yes)
     trials: list[Trial] = []
@@ -102,7 +102,7 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
         trials.append(tried(session, prepared, progress.begin))
         if not trials[-1].ok:
             break
-    return document(trials, at_most, whole=not gaps), trials
+    return document(trials, max_cost, whole=not gaps), trials
 
 
 def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:

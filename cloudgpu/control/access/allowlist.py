@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.sync_some import gone_if_terminated
+from cloudgpu.control.inventory.sync_some import explain_terminated
 from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
 from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.session.session import Session, living_machines
@@ -71,7 +71,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
         moves.skipped += others
     for machine, keeper in _kept(session, machines, cidr, moves):
         try:
-            with gone_if_terminated(session, machine), lock_rules(session, machine):
+            with explain_terminated(session, machine), lock_rules(session, machine):
                 before = keeper.allowed(
                     not_none(machine.provider_id)
                 )  # the cloud first: without it no address is needed

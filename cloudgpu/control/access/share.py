@@ -10,7 +10,7 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.ssh.authorized_keys import GuestKey, let_in, let_out
 from cloudgpu.control.access.allowlist import lock_rules
 from cloudgpu.control.access.reach import reached
-from cloudgpu.control.inventory.sync_some import gone_if_terminated
+from cloudgpu.control.inventory.sync_some import explain_terminated
 from cloudgpu.control.network.authorized_keys import label_of
 from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.team.authorization import by, check_may
@@ -53,7 +53,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
     if keeper is None and from_ is not None:
         raise refuse_unkept(session, machine, "--from")
     kept = keeper is not None and (from_ is not None or not is_behind(machine))  # else they come the way that you come
-    with gone_if_terminated(session, machine):
+    with explain_terminated(session, machine):
         before = keeper.allowed(not_none(machine.provider_id)) if keeper and kept else {}
     network = _network(session, machine, from_, before) if kept else None
     with changing(_half_done(machine)):
@@ -62,7 +62,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
             target = connection.target
         if network is not None and keeper is not None:
             changed |= before.get(label_of(machine, key)) != network
-            with gone_if_terminated(session, machine), lock_rules(session, machine):
+            with explain_terminated(session, machine), lock_rules(session, machine):
                 keeper.allow(not_none(machine.provider_id), label_of(machine, key), network)
         host_key = known_hosts.pinned(session.home.known_hosts, target.id)
         _hand_over(session, machine, key, {"label": key.comment, "from": network, "host_key": host_key})
@@ -84,7 +84,7 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
     """
     check_may(session, machine, "share")
     with changing(_half_done(machine)):
-        with gone_if_terminated(session, machine):
+        with explain_terminated(session, machine):
             closed = _closed(session, machine, key)
         with reached(session, machine) as connection:
             changed = let_out(connection, key)

@@ -1,7 +1,7 @@
 """Compares what the cloud has cost, by this ledger, with a desktop that would have done the same work.
 
-It tells the ledger's rented machines from those that are the user's own, and says which GPUs they have, how fast the
-desktop's is beside them, and where the same can be rented.
+It tells the ledger's rented machines from the user's own, finds their GPUs, how fast the desktop's GPU is compared with
+them, and where the same GPU can be rented.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import (
-    HERE,
+    LOCAL,
     Case,
     History,
     OwnMachineWork,
     RentedMachine,
     by_day,
-    clouds_of,
-    comparisons as sides_of,
+    comparisons as compare_cases,
+    rented_machines,
 )
 from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
@@ -48,38 +48,38 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.compare import CompareDocument
 
 
-LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read
+SAMPLES_WINDOW_S = 3600.0  # the latest samples, which have the use of a GPU if it is measured
 NOTHING = timedelta(0)
-NO_TIME = timedelta(minutes=1)  # two clocks that differ by less agree
+CLOCK_TOLERANCE = timedelta(minutes=1)  # two clocks that differ by less agree
 _KWH = 3_600_000  # joules
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodCosts:
-    """What the ledger and the samples say: rows, ended uses, each machine's hours (`control.activity.utilization`).
+    """What the ledger and the samples have of a period: machines, ended usages, each machine's hours of activity.
 
-    `cost` is what all of these rows cost by day, for whoever has added that up already.
+    `cost` is the daily cost of all of these machines, if the caller has it already.
     """
 
-    rows: Sequence[Machine]
+    machines: Sequence[Machine]
     ended: Sequence[Ended]
     hours: Mapping[str, Sequence[Hour]]
     cost: Daily | None = None
 
 
 def read_period_costs(session: Session, since: datetime | None, until: datetime | None) -> PeriodCosts:
-    """Return what both say of a period, the ledger as of one line of it."""
+    """Return a period's machines, usages and hours, all as of the same line of the ledger."""
     text = "" if since is None else iso(since)
-    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(text))))
+    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(text))))
     return PeriodCosts(machines, ended, utilization_of(session, machines, ended, since, until))
 
 
 def compare_with_desktop(
     session: Session, request: CompareRequest, costs: PeriodCosts | None = None
 ) -> CompareDocument:
-    """Return the comparison with a desktop: what `compare` prints without a price. Asks no cloud.
+    """Return the comparison with a desktop that `compare` prints without a price. Queries no cloud.
 
-    `found` is what was read already of the very period of `request`.
+    `costs` is what was read already of the same period as that of `request`.
     """
     use_prices(session.home.price_lists)
     known = costs or read_period_costs(session, request.since, request.until)
@@ -88,62 +88,62 @@ def compare_with_desktop(
 
 def _story(session: Session, request: CompareRequest, costs: PeriodCosts) -> Story:
     now, desktop = session.clock(), request.desktop
-    its, goes_on = gpu_named(desktop.gpu), request.until is None or request.until > now
-    counted, rehearsed = clouds_of(costs.rows)
-    last = _ahead(session, now)
+    desktop_gpu, goes_on = gpu_named(desktop.gpu), request.until is None or request.until > now
+    rented, only_local = rented_machines(costs.machines)
+    ledger_ahead = _ledger_ahead(session, now)
     within, known = request, costs
-    if last is not None:  # what is still to come did not happen yet
+    if ledger_ahead is not None:  # what is still to come did not happen yet
         within, known = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
-    history, unpriced = _history(session, within, known, counted, now)
-    ran, ids = [machine for machine in costs.rows if machine.id in costs.hours], {machine.id for machine in counted}
-    worth_of = sold_by_age(desktop)
-    sides = {} if history is None else sides_of(history, desktop, goes_on=goes_on)
-    number = sides[Case.EXPECTED].owned.number if sides else 1
-    here = [] if rehearsed else [machine.name or machine.id for machine in ran if machine.provider == HERE]
+    history, unpriced = _history(session, within, known, rented, now)
+    ran, ids = [machine for machine in costs.machines if machine.id in costs.hours], {machine.id for machine in rented}
+    by_age = sold_by_age(desktop)
+    cases = {} if history is None else compare_cases(history, desktop, goes_on=goes_on)
+    number = cases[Case.EXPECTED].owned.number if cases else 1
+    local_names = [] if only_local else [machine.name or machine.id for machine in ran if machine.provider == LOCAL]
     return Story(
         now=now,
         desktop=desktop,
-        desktop_memory=None if its is None else its.memory_gib,
+        desktop_memory=None if desktop_gpu is None else desktop_gpu.memory_gib,
         work=request.work or Work.TRAINING,
         history=history,
-        sides=sides,
+        cases=cases,
         own=_own_work(session, request, costs),
         unpriced=unpriced,
         since=request.since,
         until=request.until,
         goes_on=goes_on,
-        worth=ZERO if history is None else ownership_cost(worth_of, history.elapsed, NOTHING, number).worth,
-        worth_by=worth_of.depreciation,
-        last=last,
-        rehearsed=rehearsed,
-        left_out=here,
+        worth=ZERO if history is None else ownership_cost(by_age, history.elapsed, NOTHING, number).worth,
+        worth_by=by_age.depreciation,
+        ledger_ahead=ledger_ahead,
+        only_local=only_local,
+        local_names=local_names,
         unknown_gpus=[machine.name or machine.id for machine in ran if machine.id in ids and not knows_gpus(machine)],
     )
 
 
 def _history(
-    session: Session, request: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine], now: datetime
+    session: Session, request: CompareRequest, costs: PeriodCosts, rented: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
-    """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
-    ids, of_all = {machine.id for machine in counted}, len(counted) == len(costs.rows)
+    """Return the rented machines' daily cost and work, and what has no price; None if nothing was billed."""
+    ids, of_all = {machine.id for machine in rented}, len(rented) == len(costs.machines)
     ended = costs.ended if of_all else [one for one in costs.ended if one[0] in ids]
-    begins = [use.begin for _, use in ended] + [use.begin for machine in counted for use in machine.open_usage]
+    begins = [use.begin for _, use in ended] + [use.begin for machine in rented for use in machine.open_usage]
     cost = costs.cost if of_all else None
     if cost is None:
-        cost = daily(counted, ended, now, request.zone, since=request.since, until=request.until)
+        cost = daily(rented, ended, now, request.zone, since=request.since, until=request.until)
     if not begins or not (cost.days or cost.without_price or ids & costs.hours.keys()):
         return None, ()
     begin = max(filter(None, (from_iso(min(begins)), request.since)))
     end = now if request.until is None else min(now, request.until)
     by_days = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
-    machines = _machines(session, request, costs, counted)
+    machines = _machines(session, request, costs, rented)
     return History(begin, max(begin, end), request.zone, by_days, machines), cost.without_price
 
 
 def _machines(
-    session: Session, request: CompareRequest, costs: PeriodCosts, counted: Sequence[Machine]
+    session: Session, request: CompareRequest, costs: PeriodCosts, rented: Sequence[Machine]
 ) -> list[RentedMachine]:
-    ran = [machine for machine in counted if machine.id in costs.hours]
+    ran = [machine for machine in rented if machine.id in costs.hours]
     begins = {hour.at for machine in ran for hour in costs.hours[machine.id]}
     days = {at: at.astimezone(request.zone).date() for at in begins}  # an hour is of the day on which it begins
     speed = speeds(request.desktop, request.work or Work.TRAINING)
@@ -164,94 +164,96 @@ def _machine(
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
         memory_gib=None if gpu is None else gpu.memory_gib,
         speed=EQUAL if gpu is None else speed(gpu),
-        read=gpu is None or _is_read(session, machine, hours),
+        is_measured=gpu is None or _is_measured(session, machine, hours),
         days=by_day(hours, days),
     )
 
 
-def _is_read(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
-    """Say whether the use of its GPUs is read; samples as old as those that were dropped say nothing of it."""
+def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
+    """Say whether its GPUs are measured; if the samples were deleted already, they are not."""
     if any(hour.gpu for hour in hours) or not any(hour.used for hour in hours):
         return True
-    shelf = SampleStore(session.home.samples, machine.id)
-    last = shelf.last()
-    return any(one.get("gpu") is not None for one in shelf.read(last - LOOK_BACK, last))
+    samples = SampleStore(session.home.samples, machine.id)
+    last = samples.last()
+    return any(sample.get("gpu") is not None for sample in samples.read(last - SAMPLES_WINDOW_S, last))
 
 
-def _own_work(session: Session, asked: CompareRequest, found: PeriodCosts) -> list[OwnMachineWork]:
-    rows = {machine.id: machine for machine in found.rows}
-    mine = own_machines(found.rows, found.hours)
-    work = asked.work or Work.TRAINING
+def _own_work(session: Session, request: CompareRequest, costs: PeriodCosts) -> list[OwnMachineWork]:
+    by_id = {machine.id: machine for machine in costs.machines}
+    own = own_machines(costs.machines, costs.hours)
+    work = request.work or Work.TRAINING
 
     def of(one: OwnMachine) -> OwnMachineWork:
-        machine = rows[one.id]
-        cost = _cost_of(machine, found.ended, session.clock(), asked)
-        return compare_own_machine(machine, one, work, cost, read=_is_read(session, machine, found.hours[one.id]))
+        machine = by_id[one.id]
+        cost = _cost_of(machine, costs.ended, session.clock(), request)
+        return compare_own_machine(
+            machine, one, work, cost, is_measured=_is_measured(session, machine, costs.hours[one.id])
+        )
 
-    return [of(one) for one in mine]
+    return [of(one) for one in own]
 
 
 def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
-    """Return what one machine cost in the period: the very figure of `cost`. None where a part has no price."""
-    its = [one for one in ended if one[0] == machine.id]
-    found = daily([machine], its, now, request.zone, since=request.since, until=request.until)
-    return None if found.without_price else money(found.total.amount)
+    """Return the cost of one machine in the period, as `cost` shows it; None if a part has no price."""
+    its_ended = [one for one in ended if one[0] == machine.id]
+    costs = daily([machine], its_ended, now, request.zone, since=request.since, until=request.until)
+    return None if costs.without_price else money(costs.total.amount)
 
 
-def _ahead(session: Session, now: datetime) -> datetime | None:
-    """Return when the ledger's last line was written, where that is still to come by this computer's clock."""
+def _ledger_ahead(session: Session, now: datetime) -> datetime | None:
+    """Return the time of the ledger's last line if it is later than this computer's clock, else None."""
     _, _, recorded = session.ledger.head()
     last = from_iso(recorded) if recorded else None
-    return last if last is not None and last > now + NO_TIME else None
+    return last if last is not None and last > now + CLOCK_TOLERANCE else None
 
 
 def compare_own_machine(
-    machine: Machine, period_costs: OwnMachine, work: Work, cost: Money | None, *, read: bool
+    machine: Machine, own: OwnMachine, work: Work, cost: Money | None, *, is_measured: bool
 ) -> OwnMachineWork:
-    """Return what one of the user's own machines did; `cost` is what the ledger says it came to, None: not known.
+    """Return the work of one of the user's own machines; `cost` is its cost in the ledger, None: not known.
 
-    Where its GPUs are not `read_period_costs`, all its use counts as work.
+    Without `is_measured`, all its use counts as work.
     """
     gpu = gpu_of(machine)
-    hours = period_costs.gpu_hours if read else period_costs.hours
+    hours = own.gpu_hours if is_measured else own.hours
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
     offer, ratio = (None, Fraction(1)) if spec is None else cheapest_substitute(spec, work)
     return OwnMachineWork(
-        id=period_costs.id,
-        name=period_costs.name or period_costs.id,
+        id=own.id,
+        name=own.name or own.id,
         gpu="" if gpu is None else gpu.name,
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
         worked=timedelta(hours=hours),
-        unknown=timedelta(hours=period_costs.unknown_hours),
-        energy=_energy(period_costs, hours),
+        unknown=timedelta(hours=own.unknown_hours),
+        energy=_energy(own, hours),
         electricity=cost,
-        assumed=machine.price is not None and machine.price.basis == Basis.ASSUMED,
+        is_assumed=machine.price is not None and machine.price.basis == Basis.ASSUMED,
         offer=offer,
         ratio=ratio,
-        cards=timedelta(hours=period_costs.card_hours),
-        counted=timedelta(hours=period_costs.counted_hours),
+        counted_gpu_time=timedelta(hours=own.card_hours),
+        counted_time=timedelta(hours=own.counted_hours),
     )
 
 
 def _energy(machine: OwnMachine, hours: float) -> Energy | None:
-    """Return what its GPUs drew, where that was measured: hours that were not are as the others' mean."""
+    """Return the energy of its GPUs, None if never measured; hours without a figure count at the mean of the others."""
     if machine.kwh is None or not machine.measured_hours:
         return None
-    late = max(0.0, hours - machine.measured_hours)
-    return Energy(Fraction(machine.kwh) + Fraction(machine.watts or 0.0) * Fraction(late) / 1000)
+    unmeasured = max(0.0, hours - machine.measured_hours)
+    return Energy(Fraction(machine.kwh) + Fraction(machine.watts or 0.0) * Fraction(unmeasured) / 1000)
 
 
 def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
-    """Return the cheapest on-demand offer of this GPU and 1; where no cloud lists it, of the same work and its ratio.
+    """Return the cheapest on-demand offer of this GPU and 1; if no cloud lists it, of another GPU, and the ratio.
 
-    That is how many hours of the offer's GPU an hour of this one does. None where nothing is known.
+    The ratio is how many hours of the offer's GPU replace an hour of this one. None if no offer is known.
     """
     offers = [offer for offer in catalog.offers(market=Market.ON_DEMAND) if offer.type.gpu.share]
     same = [(offer, Fraction(1)) for offer in offers if offer.type.gpu.name == spec.name]
-    found = same or [(offer, ratio) for offer in offers if (ratio := _ratio(spec, offer, work))]
-    if not found:
+    candidates = same or [(offer, ratio) for offer in offers if (ratio := _ratio(spec, offer, work))]
+    if not candidates:
         return None, Fraction(1)
-    return min(found, key=lambda one: (_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))
+    return min(candidates, key=lambda one: (_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))
 
 
 def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Work) -> Fraction | None:

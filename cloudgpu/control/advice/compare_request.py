@@ -1,4 +1,4 @@
-"""Reads what `compare` was asked for, typed or passed by a program: the desktop, a period, or a price and a use."""
+"""Parses the options of `compare`, typed or passed by a program: the desktop, a period, or a price and a use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Unpack
 
-from cloudgpu.control.advice.desktop_choice import FACTS, command_text, is_chosen, rates_for, requested_desktop
+from cloudgpu.control.advice.desktop_choice import FIGURES, command_text, is_chosen, rates_for, requested_desktop
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.advice.desktop import Desktop, years
@@ -67,7 +67,7 @@ class CompareOptions(PeriodOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """What is rented, without a ledger. `model` and `price` are None where they were not said; one of them was."""
+    """The rented machine of a calculation. `model` or `price` may be None if not given, but not both."""
 
     model: str | None
     count: int
@@ -80,11 +80,12 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What `compare` was asked for. `changed` are the options that gave the desktop other figures than its file.
+    """The request of `compare`. `changed` are the options that gave the desktop other figures than its file.
 
-    `is_chosen` is whether the user named the desktop, or gave it a price or watts: then no other is taken. `sells` is
-    False where it was typed that no sale by age counts. `work` is None where it was not said, `currency` for dollars,
-    `rented` where the ledger is to be compared. `typed` are the desktop's figures as they were given.
+    `is_chosen` is whether the user named the desktop, or gave it a price or watts: then no other is taken.
+    `counts_resale` is False where it was typed that no sale by age counts. `work` is None where it was not said,
+    `currency` for dollars, `rented` where the ledger is to be compared. `typed` are the desktop's figures as they were
+    given.
     """
 
     desktop: Desktop
@@ -97,7 +98,7 @@ class CompareRequest:
     until: datetime | None = None
     rented: Rented | None = None
     is_chosen: bool = False
-    sells: bool = True
+    counts_resale: bool = True
     typed: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -124,8 +125,8 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
         if _is_calculator(options)
         else None,
         is_chosen=is_chosen(session, options),
-        sells=options.get("depreciation") is None,
-        typed={name: options[name] for name in FACTS if options.get(name) is not None},  # type: ignore[literal-required]
+        counts_resale=options.get("depreciation") is None,
+        typed={name: options[name] for name in FIGURES if options.get(name) is not None},  # type: ignore[literal-required]
     )
 
 

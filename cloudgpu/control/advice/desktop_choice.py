@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument
 
-DEFAULT = "rtx3090"  # the desktop of the settings where nobody set one
-FACTS = (
+DEFAULT_DESKTOP = "rtx3090"  # the desktop of the settings where nobody set one
+FIGURES = (
     "depreciation",
     "purchase",
     "watts",
@@ -70,7 +70,7 @@ def all_desktops(session: Session) -> list[Desktop]:
     return [desktop_named(session, name) for name in desktop_names([session.home.root / "desktops"])]
 
 
-def desktops_listed(session: Session) -> DesktopsDocument:
+def desktops_document(session: Session) -> DesktopsDocument:
     """Return every desktop that can be named with its figures, as `compare --desktops` prints them."""
     return {"desktops": [desktop_value(desktop) for desktop in all_desktops(session)]}
 
@@ -85,10 +85,10 @@ def requested_desktop(
 ) -> tuple[Desktop, tuple[str, ...]]:
     """Return the desktop that was asked for, and the options that gave it other figures than its file."""
     desktop = desktop_named(session, given.get("desktop"), currency)
-    typed = {name: given[name] for name in FACTS if given.get(name) is not None}
+    typed = {name: given[name] for name in FIGURES if given.get(name) is not None}
     rates = rates_for(session, currency, "compare", given)
     for name, value in typed.items():
-        desktop = replace(desktop, **_fact(name, value, rates))
+        desktop = replace(desktop, **_fields_of(name, value, rates))
     _check(desktop, typed)
     return desktop, tuple(_option(name) for name in typed)
 
@@ -96,7 +96,7 @@ def requested_desktop(
 def is_chosen(session: Session, given: Mapping[str, Any]) -> bool:
     """Say whether the user chose the desktop: named it, has another in the settings, or gave it a price or watts."""
     typed = any(given.get(name) is not None for name in ("desktop", "purchase", "watts", "rest_watts"))
-    return typed or session.settings.desktop != DEFAULT
+    return typed or session.settings.desktop != DEFAULT_DESKTOP
 
 
 def command_text(verb: str, given: Mapping[str, Any]) -> str:
@@ -143,7 +143,7 @@ def rate_known(session: Session, currency: Currency | None, code: str) -> Curren
     )
 
 
-def _fact(name: str, value: object, rates: RateLookup) -> dict[str, Any]:
+def _fields_of(name: str, value: object, rates: RateLookup) -> dict[str, Any]:
     """Return the desktop's fields that a typed figure stands for."""
     option = _option(name)
     if name == "resale":
@@ -173,11 +173,11 @@ def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
         says = f"What part of its worth {desktop.name} loses a year is not in its file."
         raise InvalidRequest(says, field="--yearly-loss", value=None, next="Add --yearly-loss 20%.")
     if desktop.depreciation is not Depreciation.DECLINING and "yearly_loss" in typed:
-        says = f"What a desktop loses of its worth a year is for declining depreciation, and this is {_way(desktop)}."
+        says = f"What a desktop loses of its worth a year is for declining depreciation, and this is {_kind(desktop)}."
         raise _refused("yearly_loss", typed, says, "Add --depreciation declining, or leave it out.")
 
 
-def _way(desktop: Desktop) -> str:
+def _kind(desktop: Desktop) -> str:
     return "without any" if desktop.depreciation is Depreciation.NONE else str(desktop.depreciation)
 
 

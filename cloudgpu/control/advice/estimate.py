@@ -128,46 +128,47 @@ def estimate(
 
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
     """
-    request, wished = with_resolved_type(request), requested_disks(request.disks)
+    request, disk_types = with_resolved_type(request), requested_disks(request.disks)
     offers, speeds = offers_of(request), GpuSpeeds()
     estimates = cheapest_each(
-        list(_estimates(request, past, offers, wished, speeds, now)), each_type=request.each_type or bool(request.type)
+        list(_estimates(request, past, offers, disk_types, speeds, now)),
+        each_type=request.each_type or bool(request.type),
     )
     if request.filters.gpu_count is not None:
         estimates = whole_gpus_first(estimates)
-    whole = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in estimates]
+    with_costs = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in estimates]
     gpu = request.filters.gpu
     return {
         "as_of": iso(now),
         "request": _estimate_request(request),
         "past_run": None if past is None else past_value(past),
         "currency": None if request.currency is None else request.currency.value(),
-        "estimates": estimates_value(whole, DisplayOptions(now, request.currency, _factor(settings)), speeds),
-        "nodes": None if request.nodes is None else nodes_value(request, request.nodes, whole, machines),
+        "estimates": estimates_value(with_costs, DisplayOptions(now, request.currency, _fees_factor(settings)), speeds),
+        "nodes": None if request.nodes is None else nodes_value(request, request.nodes, with_costs, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "matching_gpus": [] if gpu is None else [spec.name for spec in matching_gpus(gpu, catalog.gpus())],
         "without": [] if offers else obstacles_value(relaxations(request)),
-        "precisions": [] if whole or request.flops is None else precisions(offers),
-        "marketplaces": marketplace_notes(one.buy.offer for one in whole),
+        "precisions": [] if with_costs or request.flops is None else precisions(offers),
+        "marketplaces": marketplace_notes(one.buy.offer for one in with_costs),
         "withheld": discontinued_types(request, offers),
         "old_after_days": OLD_AFTER.days,
-        "free_hours": _free(request, whole),
-        "assumptions": list(assumptions(request, wished, whole, past, settings)),
+        "free_hours": _kaggle_sentence(request, with_costs),
+        "assumptions": list(assumptions(request, disk_types, with_costs, past, settings)),
         "fees": settings.fees.summary,
     }
 
 
-def _free(request: EstimateQuery, estimates: Sequence[Estimate]) -> str | None:
+def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str | None:
     """Return that Kaggle's free hours are enough, where the same GPU is among the answers; None where they are not."""
     figures = shipped_rules().figures
     hours, session = figures.kaggle_hours.value, figures.kaggle_session_hours.value
     same = [one for one in estimates if _is_kaggles(one)]
     if not same or request.number > 1:
         return None
-    taken = same[0].work_hours.hours if same[0].work_hours is not None else request.hours.a_day * request.hours.days
-    if taken > hours:
+    needed = same[0].work_hours.hours if same[0].work_hours is not None else request.hours.a_day * request.hours.days
+    if needed > hours:
         return None
-    often = f"{float(taken):.3g} hours" + ("" if request.is_finite else " a week")
+    often = f"{float(needed):.3g} hours" + ("" if request.is_finite else " a week")
     return (
         f"Free: Kaggle gives about {float(hours):g} GPU hours a week on two T4, and this is {often} (notebooks of at "
         f"most {float(session):g} hours)."
@@ -179,7 +180,7 @@ def _is_kaggles(one: Estimate) -> bool:
     return gpu.name == "T4" and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and one.fits
 
 
-def _factor(settings: Settings) -> Fraction | None:
+def _fees_factor(settings: Settings) -> Fraction | None:
     fees = settings.fees
     return None if fees.tax_percent is None and fees.support_percent is None else fees.factor
 
@@ -188,27 +189,27 @@ def _estimates(
     request: EstimateQuery,
     past: PastMachine | None,
     offers: Iterable[CatalogOffer],
-    wished: dict[str, str],
+    disk_types: dict[str, str],
     speeds: GpuSpeeds,
     now: datetime,
 ) -> Iterator[Estimate]:
     """Yield what each offer would cost by the span that ranks it; what nothing is known of is left out, and named."""
     rates, rank = Rates(), "expected" if request.is_finite else "month"
     for offer in offers:
-        job = _job(request, past, offer, speeds)
+        job = _work_hours(request, past, offer, speeds)
         if request.is_finite and job is None:
             continue
-        buy = _buy(request, offer, wished, rates)
+        buy = _buy(request, offer, disk_types, rates)
         span = piece_of_work(request.hours, job.hours) if job else average_use(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
         yield Estimate(buy, {rank: cost_parts(buy, span)}, rank, job, fits, spot_uncertainty(offer, now))
 
 
-def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Buy:
+def _buy(request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: Rates) -> Buy:
     listed = offer.listed.price.per_hour
     off = percent_off(request.committed, offer) if request.committed else None
     paid = listed if off is None else listed.scaled(1 - off / 100)
-    resources = tuple(attached_costs(request, offer, wished, rates))
+    resources = tuple(attached_costs(request, offer, disk_types, rates))
     return Buy(offer, paid, resources, request.number, committed=off is not None)
 
 
@@ -226,7 +227,9 @@ def _spans(request: EstimateQuery, job: WorkHours | None) -> Iterator[tuple[str,
         )
 
 
-def _job(request: EstimateQuery, past: PastMachine | None, offer: CatalogOffer, speeds: GpuSpeeds) -> WorkHours | None:
+def _work_hours(
+    request: EstimateQuery, past: PastMachine | None, offer: CatalogOffer, speeds: GpuSpeeds
+) -> WorkHours | None:
     """Return for how long these machines are busy with the work; None where nothing is known of their GPU."""
     gpu = offer.type.gpu
     if request.flops is None and past is None:

@@ -1,4 +1,4 @@
-"""Gathers what an estimate needs: the offers that it is about, what stands beside a machine, and past runs as work.
+"""Gathers the inputs of an estimate: offers, attached costs, and past runs as work.
 
 Beside a machine stand its disk, by the cloud's own kinds, and its address, each with its rate. A past run is read from
 the ledger as its hours of use and its GPUs. Where no offer fits, it says which part of the request is in the way.
@@ -64,7 +64,7 @@ def disk_kinds(provider: str) -> tuple[str, ...]:
 
 def requested_disks(requested: Sequence[str]) -> dict[str, str]:
     """Return the kind of disk that was asked for at each provider; raise InvalidRequest for a kind that none has."""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     known = {kind: provider for provider in PROVIDERS for kind in disk_kinds(provider)}
     known |= {sku.lower(): "azure" for sku in AZURE.values()}
     skus = {sku.lower(): name for name, sku in AZURE.items()}
@@ -73,15 +73,15 @@ def requested_disks(requested: Sequence[str]) -> dict[str, str]:
         if kind not in known:
             raise _unknown(name, known)
         provider = known[kind]
-        if provider in found:
+        if provider in kinds:
             raise InvalidRequest(
-                f"{found[provider]} and {name} are both disks of {provider}; a machine here has one.",
+                f"{kinds[provider]} and {name} are both disks of {provider}; a machine here has one.",
                 field="--disk",
                 value=name,
                 next="Name one kind for each cloud, and their sizes together with --disk-gb.",
             )
-        found[provider] = skus.get(kind, kind)
-    return found
+        kinds[provider] = skus.get(kind, kind)
+    return kinds
 
 
 def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
@@ -90,7 +90,7 @@ def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
 
 
 def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
-    """Return which kind of disk a machine gets: the requested one where its type takes it, else what `up` takes.
+    """Return a machine's kind of disk: the requested one if its type supports it, else the default of `up`.
 
     Empty where a type comes with its disk, and none is billed beside it.
     """
@@ -162,7 +162,7 @@ def past_run(session: Session, name: str) -> PastMachine:
     Raises InstanceNotFound for an unknown name, InvalidRequest where it had no GPU that the catalogue knows, or was
     never in use.
     """
-    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
+    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
     meant = find_any([row for row in machines if not row.is_named_resource], name, session.clock(), ended=True)
     machine = one_of(meant, name, "a past run")
     spec, accelerator = _gpu_of(machine)
@@ -172,7 +172,7 @@ def past_run(session: Session, name: str) -> PastMachine:
         Fraction(str(round(sum(getattr(hour, kind) for hour in hours), 6))) / 3600
         for kind in ("gpu", "used", "idle", "unknown")
     ]
-    found = PastMachine(
+    past = PastMachine(
         machine.id,
         machine.name,
         spec,
@@ -180,9 +180,9 @@ def past_run(session: Session, name: str) -> PastMachine:
         accelerator.memory_gib or spec.memory_gib,
         *sums,
     )
-    if not found.work.hours:
-        raise _never_used(found)
-    return found
+    if not past.work.hours:
+        raise _never_used(past)
+    return past
 
 
 def past_value(past: PastMachine) -> PastRun:
@@ -213,7 +213,7 @@ def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
 
 
 def _spec(gpu: MachineGpus) -> GpuSpec | None:
-    """Return what is known of a machine's GPU; its memory says which, where its name means several."""
+    """Return the spec of a machine's GPU; if the name matches several, its memory decides."""
     known = catalog.named_gpu(gpu.name)
     if known is not None:
         return known
@@ -326,13 +326,13 @@ def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
     """Return, by option that yields offers if it is dropped, the number of instance types and the lowest price."""
     ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _NOTHING.items()}
     ways["type"] = replace(request, type=None)
-    found = {}
+    counts = {}
     for name, other in ways.items():
         offers = [] if other == request or (request.type and name in ("provider", "with_legacy")) else offers_of(other)
         if offers:
             types = len({offer.type.name for offer in offers})
-            found[name] = (types, by_price(offers)[0].listed.price.per_hour)
-    return found
+            counts[name] = (types, by_price(offers)[0].listed.price.per_hour)
+    return counts
 
 
 def precisions(offers: Iterable[CatalogOffer]) -> list[str]:

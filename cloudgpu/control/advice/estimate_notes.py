@@ -17,53 +17,53 @@ from cloudgpu.providers.attached_costs import address_kind
 
 def assumptions(
     request: EstimateQuery,
-    wished: dict[str, str],
-    found: Sequence[Estimate],
+    disk_types: dict[str, str],
+    estimates: Sequence[Estimate],
     past: PastMachine | None,
     settings: Settings,
 ) -> Iterator[str]:
     """Yield what the figures rest on, one sentence or two each."""
-    yield _time(request)
+    yield _time_sentence(request)
     if request.filters.gpu_count is not None:
-        yield from _shares({one.buy.offer.type.gpu.share for one in found})
+        yield from _share_sentences({one.buy.offer.type.gpu.share for one in estimates})
     if request.flops:
-        yield _of_flops(request.flops, request.number)
+        yield _flops_sentence(request.flops, request.number)
     if past:
-        yield _of_past(past, request)
-    if found:
-        yield _disk(request, wished, found)
-        yield _address(request, found)
+        yield _past_machine_sentence(past, request)
+    if estimates:
+        yield _disk_sentence(request, disk_types, estimates)
+        yield _address_sentence(request, estimates)
     if request.committed:
-        yield _commitment(request, found)
-    yield _not_counted(request, settings)
+        yield _commitment_sentence(request, estimates)
+    yield _not_counted_sentence(request, settings)
 
 
-def _shares(shares: Collection[float]) -> Iterator[str]:
+def _share_sentences(shares: Collection[float]) -> Iterator[str]:
     """Say that a share of a GPU is none, where GPUs were counted."""
     names = ", ".join(str(Fraction(share).limit_denominator(8)) for share in sorted(shares) if share < 1)
     if names:
         yield f"{names} of a GPU is a share of one" + (", and is listed after the whole ones." if 1 in shares else ".")
 
 
-def _time(request: EstimateQuery) -> str:
+def _time_sentence(request: EstimateQuery) -> str:
     """Say when the machines run, and how long a month is."""
     hours = request.hours
-    many = "The machine runs" if request.number == 1 else f"{request.number} machines run"
+    machines_run = "The machine runs" if request.number == 1 else f"{request.number} machines run"
     if hours.share == 1:
         often = "all the time"
     else:
         often = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
     if request.is_finite:
-        return f"{many} {often} until the work is done; {billed}."
+        return f"{machines_run} {often} until the work is done; {billed}."
     span = average_use(hours, MONTH)
     month = sum(float(often * run) for run, often in span.runs) / HOUR
     day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
-    return f"{lengths} {many} {often}: {month:.5g} hours a month; {billed}.{day}"
+    return f"{lengths} {machines_run} {often}: {month:.5g} hours a month; {billed}.{day}"
 
 
-def _of_flops(flops: Flops, number: int) -> str:
+def _flops_sentence(flops: Flops, number: int) -> str:
     best, expected, worst = flops.efficiency
     kind = "" if flops.precision is Precision.FP32 else ", of dense matrices"
     share = f"{float(expected):g} of it is reached"
@@ -78,7 +78,7 @@ def _of_flops(flops: Flops, number: int) -> str:
     )
 
 
-def _of_past(past: PastMachine, request: EstimateQuery) -> str:
+def _past_machine_sentence(past: PastMachine, request: EstimateQuery) -> str:
     known = f"{float(past.gpu_hours):.2f} hours with its GPU at work, {float(past.used_hours):.2f} in other use"
     rest = f"{float(past.idle_hours):.2f} idle, {float(past.unknown_hours):.2f} not known"
     counted = "the first two count; at least the first, at most all but the idle ones"
@@ -86,86 +86,88 @@ def _of_past(past: PastMachine, request: EstimateQuery) -> str:
         counted = "as nothing is known of its use, every one of these hours counts"
     elif not past.gpu_hours:
         counted = "no GPU was read, so all of its use counts; at most all but the idle ones"
-    many = f"{float(past.gpus):g} {past.gpu.name}"
+    gpus = f"{float(past.gpus):g} {past.gpu.name}"
     fewer = " Fewer GPUs hold it only if each held all of it, and nothing here says so." if past.gpus > 1 else ""
     return (
-        f"The work is that of {past.name} ({many}): {known}, {rest}; {counted}. Other GPUs take longer or shorter by "
+        f"The work is that of {past.name} ({gpus}): {known}, {rest}; {counted}. Other GPUs take longer or shorter by "
         f"their speed in {request.work}; several count as so many times one, which no real work reaches.{fewer}"
     )
 
 
-def _disk(request: EstimateQuery, wished: dict[str, str], found: Sequence[Estimate]) -> str:
+def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates: Sequence[Estimate]) -> str:
     if not request.disk_gb:
         return "No disk is counted, though no machine is without one."
     kinds: dict[str, None] = {}
     others: dict[str, None] = {}
     uncounted: dict[str, None] = {}
-    for one in found:
-        shape = one.buy.offer.type
-        kind = disk_at(one.buy.offer, wished)
-        billed = next((f" (billed as {it.rate.stored_as})" for it in one.buy.attached if it.part == "disk"), "")
-        wanted = wished.get(shape.provider)
+    for estimate in estimates:
+        machine_type = estimate.buy.offer.type
+        kind = disk_at(estimate.buy.offer, disk_types)
+        billed = next(
+            (f" (billed as {cost.rate.stored_as})" for cost in estimate.buy.attached if cost.part == "disk"), ""
+        )
+        wanted = disk_types.get(machine_type.provider)
         if wanted and wanted != kind:
-            others[f"{shape.name} takes no {wanted}"] = None
+            others[f"{machine_type.name} takes no {wanted}"] = None
         if not kind:
-            uncounted[shape.provider] = None
+            uncounted[machine_type.provider] = None
             continue
-        kinds[f"{kind}{billed if kind in AZURE else ''} at {shape.provider}"] = None
+        kinds[f"{kind}{billed if kind in AZURE else ''} at {machine_type.provider}"] = None
     none = f"No disk is counted at {', '.join(uncounted)}." if uncounted else ""
     if not kinds:
         return none
     long = "to the end of the work" if request.is_finite else "all month"
     off = "" if request.hours.share == 1 else ", also while the machine is off"
     message = f" ({', '.join(others)})" if others else ""
-    many = "each machine's" if request.number > 1 else "its"
+    whose = "each machine's" if request.number > 1 else "its"
     return (
-        f"{request.disk_gb:,} GB is {many} disk, kept {long}{off}: {', '.join(kinds)}{message}. Provisioned IOPS and "
+        f"{request.disk_gb:,} GB is {whose} disk, kept {long}{off}: {', '.join(kinds)}{message}. Provisioned IOPS and "
         f"throughput are not in it.{' ' * bool(none)}{none}"
     )
 
 
-def _address(request: EstimateQuery, found: Sequence[Estimate]) -> str:
+def _address_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str:
     if request.address is Address.NONE:
         return "No public address is counted."
-    if not any(address_kind(one.buy.offer.type.provider, one.buy.offer.listed.market) for one in found):
+    if not any(address_kind(one.buy.offer.type.provider, one.buy.offer.listed.market) for one in estimates):
         return "Public addresses cost nothing there."
-    azure = any(one.buy.offer.type.provider == "azure" for one in found)
+    azure = any(one.buy.offer.type.provider == "azure" for one in estimates)
     if request.address is Address.STATIC:
-        google = any(one.buy.offer.type.provider == "gcp" for one in found)
+        google = any(one.buy.offer.type.provider == "gcp" for one in estimates)
         idle = "; Google's costs more while no machine uses it" * google
         return f"A static public address is paid as long as the disk{idle}."
     static = "; at Azure, where every standard address is static, as long as the disk" * azure
     return f"A public address is paid while the machine runs{static}."
 
 
-def _commitment(request: EstimateQuery, found: Sequence[Estimate]) -> str:
-    it = request.committed
-    if it is None:
+def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str:
+    committed = request.committed
+    if committed is None:
         return ""
     every = "A commitment is paid for every hour of its term, used or not"
-    known = [one for one in found if one.buy.committed]
-    off = percent_off(it, known[0].buy.offer) if known else None
+    priced = [one for one in estimates if one.buy.committed]
+    off = percent_off(committed, priced[0].buy.offer) if priced else None
     pays = "" if off is None else f"; it pays where more than {float(100 - off):g}% of all hours are used"
-    if it.term is None:
-        return f"{every}: {it.text} less than on demand, as you say{pays}."
-    what = {Term.ONE_YEAR: "one year", Term.THREE_YEARS: "three years"}[it.term]
-    if not known:
+    if committed.term is None:
+        return f"{every}: {committed.text} less than on demand, as you say{pays}."
+    what = {Term.ONE_YEAR: "one year", Term.THREE_YEARS: "three years"}[committed.term]
+    if not priced:
         return (
             f"No price for {what} is known of any of these, and none is guessed: these are the prices on demand. Query "
             "the cloud, and say how many percent less it is: --committed 37%"
         )
     rest = (
         ""
-        if len(known) == len(found)
+        if len(priced) == len(estimates)
         else (
             "; of the others none is known, and none is guessed: those are at their price on demand (--committed 37% "
             "says what you were quoted)"
         )
     )
-    return f"{every}; {what} of {known[0].buy.offer.type.name} by {SOURCE}{pays}{rest}."
+    return f"{every}; {what} of {priced[0].buy.offer.type.name} by {SOURCE}{pays}{rest}."
 
 
-def _not_counted(request: EstimateQuery, settings: Settings) -> str:
+def _not_counted_sentence(request: EstimateQuery, settings: Settings) -> str:
     missing = ["traffic", "snapshots and images", "free tiers", "credits"]
     if settings.discounts:
         missing.append("what [[discounts]] of config.toml takes off")

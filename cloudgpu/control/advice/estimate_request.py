@@ -1,4 +1,4 @@
-"""Reads what `estimate` was asked for, typed or passed by a program: what is bought, how long it runs, which work."""
+"""Parses the options of `estimate`, typed or passed by a program: machines, duration, work."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
         type=options.get("type"),
         number=nodes.nodes if nodes else int(_whole_number(options.get("number", 1), "--number", 1, MAX_MACHINES)),
         disks=_disks(options.get("disk")),
-        disk_gb=int(_whole_number(_or(options.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
-        address=Address(_one_of(options.get("address"), "--address", [*Address], Address.EPHEMERAL)),
-        committed=None if options.get("committed") is None else _committed(str(options.get("committed"))),
+        disk_gb=int(_whole_number(_default_to(options.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
+        address=Address(_parse_choice(options.get("address"), "--address", [*Address], Address.EPHEMERAL)),
+        committed=None if options.get("committed") is None else _parse_committed(str(options.get("committed"))),
         hours=_hours(options),
         flops=_flops(options),
         like=options.get("like"),
-        work=Work(_one_of(options.get("work"), "--work", [*Work], Work.TRAINING)),
+        work=Work(_parse_choice(options.get("work"), "--work", [*Work], Work.TRAINING)),
         each_type=each_type,
         currency=parse_currency(settings, now, options),
         nodes=nodes,
@@ -146,14 +146,14 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
 
 def _check_together(options: EstimateOptions) -> None:
     """Refuse two options of which one would be silently left out, and one that is about another that is not there."""
-    there = {name for name, value in options.items() if value is not None and value is not False}
-    there -= {"number"} if str(options.get("number")) == "1" else set()  # which the command line always has
+    given = {name for name, value in options.items() if value is not None and value is not False}
+    given -= {"number"} if str(options.get("number")) == "1" else set()  # which the command line always has
     for one, other, says, way in _MUTUALLY_EXCLUSIVE:
-        if {one, other} <= there:
-            raise _fault(options, one, says, way)
+        if {one, other} <= given:
+            raise _error(options, one, says, way)
     for one, others, says, way in _REQUIRES:
-        if one in there and not there & {*others.split()}:
-            raise _fault(options, one, says, way)
+        if one in given and not given & {*others.split()}:
+            raise _error(options, one, says, way)
 
 
 _OR_NOT = "Leave out one of them."
@@ -199,12 +199,12 @@ _REQUIRES = (
 )
 
 
-def _fault(options: EstimateOptions, name: str, says: str, way: str) -> InvalidRequest:
+def _error(options: EstimateOptions, name: str, says: str, way: str) -> InvalidRequest:
     value = {str(key): value for key, value in options.items()}[name]
     return InvalidRequest(says, field=f"--{name.replace('_', '-')}", value=str(value), next=way)
 
 
-def _or(value: Number | None, default: Number) -> Number:
+def _default_to(value: Number | None, default: Number) -> Number:
     return default if value is None else value
 
 
@@ -213,8 +213,8 @@ def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _hours(options: EstimateOptions) -> WeeklyHours:
-    a_day = _number(_or(options.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
-    days = _number(_or(options.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
+    a_day = _number(_default_to(options.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
+    days = _number(_default_to(options.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
     return WeeklyHours(Fraction(a_day), Fraction(days))
 
 
@@ -223,10 +223,10 @@ def _nodes(options: EstimateOptions) -> NodesQuery | None:
     if number is None:
         return None
     nodes = int(_whole_number(number, "--nodes", 2, MAX_NODES))
-    parameters = _count(_or(options.get("params"), 0), "--params", 10**6, 10**13, "7B")
+    parameters = _count(_default_to(options.get("params"), 0), "--params", 10**6, 10**13, "7B")
     trainable = options.get("trainable")
     trained = parameters if trainable is None else _count(trainable, "--trainable", 1000, parameters, "40M")
-    tokens = _count(_or(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
+    tokens = _count(_default_to(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
     part = options.get("efficiency")
     return NodesQuery(
         nodes,
@@ -241,7 +241,7 @@ def _count(value: Number, field: str, least: int, most: int, example: str) -> in
     """Return a number that may be written as 7B, 350M or 7e9."""
     text = str(value).strip().replace(",", "").replace("_", "")
     times = _TIMES.get(text[-1:].lower(), 1)
-    found = _read(text if times == 1 else text[:-1].strip())
+    found = _decimal(text if times == 1 else text[:-1].strip())
     if found is not None and least <= found * times <= most:
         return int(found * times)
     raise InvalidRequest(
@@ -256,29 +256,29 @@ def _flops(options: EstimateOptions) -> Flops | None:
     number = options.get("flops")
     if number is None:
         return None
-    found = _number(number, "--flops", "1e9", "1e30", "3.1e20")
-    precision = Precision(_one_of(options.get("precision"), "--precision", [*Precision], Precision.FP16))
+    flops = _number(number, "--flops", "1e9", "1e30", "3.1e20")
+    precision = Precision(_parse_choice(options.get("precision"), "--precision", [*Precision], Precision.FP16))
     efficiency = options.get("efficiency")
     if efficiency is None:
-        return Flops(Fraction(found), precision, EFFICIENCY)
+        return Flops(Fraction(flops), precision, EFFICIENCY)
     fraction = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_part=True))
-    return Flops(Fraction(found), precision, (fraction, fraction, fraction))
+    return Flops(Fraction(flops), precision, (fraction, fraction, fraction))
 
 
-def _part(value: Number) -> Decimal | None:
+def _share(value: Number) -> Decimal | None:
     """Return a part of one; `30%` is 0.3."""
     if not isinstance(value, str) or not value.endswith("%"):
-        return _read(value)
-    percent = _read(value[:-1])
+        return _decimal(value)
+    percent = _decimal(value[:-1])
     return None if percent is None else percent / 100
 
 
-def _committed(text: str) -> Committed:
+def _parse_committed(text: str) -> Committed:
     """Return a term whose price is to be known, or so many percent off that the user was quoted."""
     if text in list(Term):
         return Committed(Term(text), None)
     way = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
-    percent = _read(text[:-1]) if text.endswith("%") else None  # 0.37 may be meant as 37%, and is not guessed at
+    percent = _decimal(text[:-1]) if text.endswith("%") else None  # 0.37 may be meant as 37%, and is not guessed at
     if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
         raise InvalidRequest(
             f"{text!r} is not a commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
@@ -289,7 +289,7 @@ def _committed(text: str) -> Committed:
     return Committed(None, Fraction(percent))
 
 
-def _one_of(text: str | None, field: str, known: Sequence[str], default: str) -> str:
+def _parse_choice(text: str | None, field: str, known: Sequence[str], default: str) -> str:
     if text is None:
         return default
     if text in known:
@@ -302,7 +302,7 @@ _EXAMPLES = {"--disk-gb": DEFAULT_GB, "--nodes": 4}
 
 
 def _whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
-    found = _read(value)
+    found = _decimal(value)
     if found is not None and found == found.to_integral_value() and least <= found <= most:
         return found
     raise InvalidRequest(
@@ -314,7 +314,7 @@ def _whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
 
 
 def _number(value: Number, field: str, least: str, most: str, example: str, *, is_part: bool = False) -> Decimal:
-    found = _part(value) if is_part else _read(value)
+    found = _share(value) if is_part else _decimal(value)
     if found is not None and Decimal(least) <= found <= Decimal(most):
         return found
     raise InvalidRequest(
@@ -325,7 +325,7 @@ def _number(value: Number, field: str, least: str, most: str, example: str, *, i
     )
 
 
-def _read(value: Number) -> Decimal | None:
+def _decimal(value: Number) -> Decimal | None:
     """Return a finite number, written in plain digits; None for what is none. A binary float is as it was written."""
     text = str(value).strip()
     return Decimal(text) if _DIGITS.fullmatch(text) else None

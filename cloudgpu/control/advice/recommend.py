@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu import catalog
 from cloudgpu.config.desktops.workloads import shipped_rules
-from cloudgpu.control.advice.desktop_choice import DEFAULT, desktop_named, rates_for
+from cloudgpu.control.advice.desktop_choice import DEFAULT_DESKTOP, desktop_named, rates_for
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
@@ -40,7 +40,7 @@ def recommendation_document(session: Session, work: str | None, **given: Unpack[
     currency = parse_currency(session.settings, now, given)
     rates = rates_for(session, currency, f"recommend {work or ''}".rstrip(), given)
     request = parse_recommend(rules, work, rates, **given)
-    base = BUILT if session.settings.desktop == DEFAULT else None
+    base = BUILT if session.settings.desktop == DEFAULT_DESKTOP else None
     return recommendation(answer(rules, request, desktop_named(session, base, currency), now), now, currency)
 
 
@@ -49,13 +49,13 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
 
     `now` is of when the user's prices of cards are.
     """
-    specs = _priced(catalog.gpus(), request.cards_priced, now or datetime.now(UTC))
+    specs = _with_card_prices(catalog.gpus(), request.cards_priced, now or datetime.now(UTC))
     figures, need = rules.figures, _need(rules, request)
     base = base if request.tariff is None else replace(base, tariff=request.tariff)
     offers = matching(request.filters)
-    found = fitting_machines(offers, need, spec_of, figures, now)
-    made = possible_builds(specs, need, base, figures)
-    within = [one for one in made if request.bounds.budget is None or one.desktop.purchase <= request.bounds.budget]
+    machines = fitting_machines(offers, need, spec_of, figures, now)
+    builds = possible_builds(specs, need, base, figures)
+    within = [one for one in builds if request.bounds.budget is None or one.desktop.purchase <= request.bounds.budget]
     shown = tuple(within[:SHOWN])
     return Answer(
         kind=request.kind,
@@ -63,22 +63,24 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
         need=need,
         rules=rules,
         bounds=request.bounds,
-        machines=tuple(found[:SHOWN]),
-        cheapest=min((one for one in found if _alike(one, found[0])), key=lambda one: one.price, default=None),
+        machines=tuple(machines[:SHOWN]),
+        cheapest=min((one for one in machines if _alike(one, machines[0])), key=lambda one: one.price, default=None),
         builds=shown,
-        break_evens=tuple(break_even(one, found[0], need, request.bounds.hours) if found else None for one in shown),
-        over_budget=tuple(one for one in made if one not in within),
-        unpriced=tuple(_unpriced(specs, need, figures)),
+        break_evens=tuple(
+            break_even(one, machines[0], need, request.bounds.hours) if machines else None for one in shown
+        ),
+        over_budget=tuple(one for one in builds if one not in within),
+        unpriced=tuple(_cards_without_price(specs, need, figures)),
         left_out=left_out(offers, need, spec_of, figures),
         others=tuple(_other_methods(request, figures)),
         power_supply=_supply(within, base, figures),
-        hidden=0 if found else len(_anywhere(request, need, figures)),
+        hidden=0 if machines else len(_anywhere(request, need, figures)),
         base=base,
         free=_free(need, request, figures),
     )
 
 
-def _priced(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now: datetime) -> list[GpuSpec]:
+def _with_card_prices(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now: datetime) -> list[GpuSpec]:
     """Return the GPUs with the user's prices of cards in place of the catalogue's."""
     return [
         replace(spec, card=CardPrices(None, None, None, f"{now:%Y-%m-%d}", now, yours=prices[spec.name]))
@@ -125,7 +127,7 @@ def _supply(builds: list[Build], base: Desktop, figures: Figures) -> PowerSupply
     return power_supply(builds[0].cards, builds[0].desktop.gpu_power, base.rest_power, figures) if builds else None
 
 
-def _unpriced(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> Iterable[str]:
+def _cards_without_price(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> Iterable[str]:
     """Yield the cards for desktops that hold the work on one of them, and whose price nobody has listed."""
     for spec in specs:
         is_card = spec.name.startswith(("RTX", "GTX", "A4000", "A5000", "A6000", "Quadro"))

@@ -118,7 +118,7 @@ def parse_recommend(
 
 def _cards_priced(given: str | Sequence[str] | None, rates: RateLookup | None) -> dict[str, Money]:
     """Return the user's prices of cards by the catalogue's names: `3090=650`, `rtx4090=1500 EUR`."""
-    found: dict[str, Money] = {}
+    prices: dict[str, Money] = {}
     for text in [given] if isinstance(given, str) else given or ():
         name, separator, amount = str(text).partition("=")
         if not (separator and name.strip() and amount.strip()):
@@ -129,8 +129,8 @@ def _cards_priced(given: str | Sequence[str] | None, rates: RateLookup | None) -
                 next="Write it like --card-price 3090=650",
             )
         spec = matching_gpus(name.strip(), catalog.gpus())[0]
-        found[spec.name] = parse_money(amount.strip(), "--card-price", rates=rates)
-    return found
+        prices[spec.name] = parse_money(amount.strip(), "--card-price", rates=rates)
+    return prices
 
 
 def _gib(value: Number) -> Number:

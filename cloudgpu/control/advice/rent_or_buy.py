@@ -1,4 +1,4 @@
-"""Rent or own without a ledger: what was asked for, joined with the catalogue's GPUs and prices."""
+"""Compares renting with owning without a ledger, by the catalogue's GPUs and prices."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
 
 MAX_DESKTOPS = 10_000
-LARGE = ("a6000",)  # shipped desktops with a card of more memory, the smallest first
-REPORTED = 0.9  # of a board's memory: what programs can count on beside the driver and error correction
-SLOWEST = 2  # hours of a machine that stands in for one hour of the GPU that was named
+LARGE_DESKTOPS = ("a6000",)  # shipped desktops with a card of more memory, the smallest first
+USABLE_MEMORY = 0.9  # the part of a board's memory that drivers and error correction leave to programs
+MAX_HOURS_RATIO = 2  # at most so many hours of a substitute for one hour of the requested GPU
 
 
 def rent_or_buy_document(session: Session, request: CompareRequest, rented: Rented) -> CalculatedDocument:
@@ -42,75 +42,78 @@ def rent_or_buy_document(session: Session, request: CompareRequest, rented: Rent
 
 
 def calculation(session: Session, request: CompareRequest, rented: Rented) -> Calculation:
-    """Return what was asked for as values of core."""
+    """Return the requested comparison as a value of core."""
     use_prices(session.home.price_lists)
     work, terms = request.work or Work.TRAINING, rented.terms
     rent = _rent(rented, work, session.clock())
-    desktop, chosen_for = request.desktop, None
+    desktop, matched_memory = request.desktop, None
     if not request.is_chosen and rent.substitute_for is not None:
-        desktop = _with_its_card(session, request, rent.substitute_for)
+        desktop = _desktop_with_gpu(session, request, rent.substitute_for)
     elif not request.is_chosen and rent.spec is not None:
-        found = _that_holds(session, request, rent, work)
-        if found is not None:
-            desktop, chosen_for = found, rent.spec.memory_gib
-    own = gpu_named(desktop.gpu)
-    fast = None if own is None or rent.spec is None else speed_ratio(own, rent.spec, work)
-    if request.work is not None and fast is None:
+        larger = _desktop_with_memory(session, request, rent, work)
+        if larger is not None:
+            desktop, matched_memory = larger, rent.spec.memory_gib
+    desktop_gpu = gpu_named(desktop.gpu)
+    ratio_known = None if desktop_gpu is None or rent.spec is None else speed_ratio(desktop_gpu, rent.spec, work)
+    if request.work is not None and ratio_known is None:
         raise _unknown_speed(desktop.gpu, rent, request.work)
-    _check_number(desktop, rent, min(ratio.low for ratio in (fast, EQUAL) if ratio is not None))
-    by_speed = request.work is not None or chosen_for is not None or rent.substitute_for is not None
-    counted = by_speed and fast is not None
-    main = fast if counted and fast is not None else EQUAL
+    _check_number(desktop, rent, min(ratio.low for ratio in (ratio_known, EQUAL) if ratio is not None))
+    by_speed = request.work is not None or matched_memory is not None or rent.substitute_for is not None
+    counts_speed = by_speed and ratio_known is not None
+    speed = ratio_known if counts_speed and ratio_known is not None else EQUAL
     return Calculation(
         desktop=with_terms(desktop, terms.interest, terms.vat),
         rent=replace(rent, per_hour=rent.per_hour.scaled(1 + terms.vat)),
-        desktop_gpu=own,
-        speed_ratio=main,
-        known_ratio=None if counted or fast == EQUAL else fast,
-        work=work if counted else None,
+        desktop_gpu=desktop_gpu,
+        speed_ratio=speed,
+        known_ratio=None if counts_speed or ratio_known == EQUAL else ratio_known,
+        work=work if counts_speed else None,
         terms=terms,
-        matched_memory_gib=chosen_for,
-        counts_resale=request.sells,
+        matched_memory_gib=matched_memory,
+        counts_resale=request.counts_resale,
     )
 
 
-def _with_its_card(session: Session, request: CompareRequest, spec: GpuSpec) -> Desktop:
-    """Return the shipped desktop with the card that was named; the default one where no card is named, or it has it."""
-    own = gpu_named(request.desktop.gpu)
-    if own is None or own.name == spec.name:
+def _desktop_with_gpu(session: Session, request: CompareRequest, spec: GpuSpec) -> Desktop:
+    """Return the shipped desktop with this GPU; the default one if no other has it, or it has it itself."""
+    default_gpu = gpu_named(request.desktop.gpu)
+    if default_gpu is None or default_gpu.name == spec.name:
         return request.desktop
-    for one in all_desktops(session):
-        its = gpu_named(one.gpu)
-        if one.gpus == 1 and its is not None and its.name == spec.name:
-            return requested_desktop(session, request.currency, {**request.typed, "desktop": one.name})[0]
+    for desktop in all_desktops(session):
+        gpu = gpu_named(desktop.gpu)
+        if desktop.gpus == 1 and gpu is not None and gpu.name == spec.name:
+            return requested_desktop(session, request.currency, {**request.typed, "desktop": desktop.name})[0]
     return request.desktop
 
 
-def _that_holds(session: Session, request: CompareRequest, rent: Rent, work: Work) -> Desktop | None:
-    """Return a desktop that holds what the rented GPUs hold, where the default one has too little memory.
+def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, work: Work) -> Desktop | None:
+    """Return a desktop with the memory of the rented GPUs; None if the default one has it, or its speed is not known.
 
-    First a shipped one with a card of that memory; else as many default ones as do the work of the rented machine
-    and have its memory, less what drivers keep of it. None where the default one has the memory, or its speed is not
-    known.
+    First a shipped one whose GPU has that memory; else as many default ones as do the work of the rented machine and
+    have its usable memory.
     """
-    desktop, its = request.desktop, rent.spec
-    own = gpu_named(desktop.gpu)
-    if own is None or its is None or own.memory_gib >= its.memory_gib:
+    desktop, rented_gpu = request.desktop, rent.spec
+    desktop_gpu = gpu_named(desktop.gpu)
+    if desktop_gpu is None or rented_gpu is None or desktop_gpu.memory_gib >= rented_gpu.memory_gib:
         return None
-    for name in LARGE:
+    for name in LARGE_DESKTOPS:
         large = gpu_named(desktop_named(session, name).gpu)
-        if large is not None and large.memory_gib >= its.memory_gib and speed_ratio(large, its, work) is not None:
+        if (
+            large is not None
+            and large.memory_gib >= rented_gpu.memory_gib
+            and speed_ratio(large, rented_gpu, work) is not None
+        ):
             return requested_desktop(session, request.currency, {**request.typed, "desktop": name})[0]
-    fast = speed_ratio(own, its, work)
-    if fast is None:
+    ratio = speed_ratio(desktop_gpu, rented_gpu, work)
+    if ratio is None:
         return None
-    each, wanted = own.memory_gib * desktop.gpus, its.memory_gib * rent.gpus * REPORTED
-    number = max(math.ceil(rent.gpus / (desktop.gpus * fast.ratio)), math.ceil(wanted / each))
+    each, wanted = desktop_gpu.memory_gib * desktop.gpus, rented_gpu.memory_gib * rent.gpus * USABLE_MEMORY
+    number = max(math.ceil(rent.gpus / (desktop.gpus * ratio.ratio)), math.ceil(wanted / each))
     return multiply_desktop(desktop, number)
 
 
 def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
-    """Refuse what takes more desktops than anybody would compare with."""
+    """Raise InvalidRequest for work that takes more than MAX_DESKTOPS."""
     number = max(rent.use.shares) * rent.gpus * desktop.boxes / (desktop.gpus * ratio)
     if number > MAX_DESKTOPS:
         raise InvalidRequest(
@@ -122,23 +125,23 @@ def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
 
 
 def _rent(rented: Rented, work: Work, now: datetime) -> Rent:
-    meant = [] if rented.model is None else matching_gpus(rented.model, catalog.gpus())
-    means = tuple(each.name for each in meant)
+    gpus = [] if rented.model is None else matching_gpus(rented.model, catalog.gpus())
+    names = tuple(each.name for each in gpus)
     if rented.price is not None:
-        measured = [each for each in meant if each.trains_vs_h100 is not None]
-        spec = next(iter(measured or meant), None)
-        return Rent(rented.price, rented.count, rented.use, rented.horizon, spec, means)
-    found = _offer(rented, now)
-    if found is not None:
-        spec = catalog.named_gpu(found.type.gpu.name)
-        return Rent(found.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), found)
-    other = None if not meant or _is_sold(rented) else substitute(rented, meant[0], work, now)
+        measured = [each for each in gpus if each.trains_vs_h100 is not None]
+        spec = next(iter(measured or gpus), None)
+        return Rent(rented.price, rented.count, rented.use, rented.horizon, spec, names)
+    offer_found = _offer(rented, now)
+    if offer_found is not None:
+        spec = catalog.named_gpu(offer_found.type.gpu.name)
+        return Rent(offer_found.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), offer_found)
+    other = None if not gpus or _is_sold(rented) else substitute(rented, gpus[0], work, now)
     if other is None:
-        raise _no_price(rented, means)
+        raise _no_price(rented, names)
     offer, ratio = other
     use = replace(rented.use, shares=tuple(share * ratio for share in rented.use.shares))
     spec = catalog.named_gpu(offer.type.gpu.name)
-    return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, meant[0])
+    return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, gpus[0])
 
 
 def _is_sold(rented: Rented) -> bool:
@@ -150,28 +153,27 @@ def _is_sold(rented: Rented) -> bool:
 def substitute(rented: Rented, wanted: GpuSpec, work: Work, now: datetime) -> tuple[CatalogOffer, Fraction] | None:
     """Return the offer that does a GPU's work cheapest, with its memory at least, and how many of its hours that takes.
 
-    Its GPU does the work at half the speed at least: more hours than there are in a day help nobody. None where no
-    cloud has such a machine.
+    Its GPU has at least half the speed. None if no cloud has such a machine.
     """
-    found = []
+    candidates = []
     for offer in catalog.offers(market=Market.SPOT if rented.spot else Market.ON_DEMAND):
         gpu, spec = offer.type.gpu, catalog.named_gpu(offer.type.gpu.name)
         if spec is None or gpu.share != 1 or gpu.count != rented.count or (gpu.memory_gib or 0) < wanted.memory_gib:
             continue
         ratio = speed_ratio(wanted, spec, work)
-        if ratio is not None and ratio.ratio <= SLOWEST:
+        if ratio is not None and ratio.ratio <= MAX_HOURS_RATIO:
             cost = offer.listed.price.per_hour.scaled(ratio.ratio)
-            found.append((bool(spot_uncertainty(offer, now)), cost, offer.type.name, offer, ratio.ratio))
-    if not found:
+            candidates.append((bool(spot_uncertainty(offer, now)), cost, offer.type.name, offer, ratio.ratio))
+    if not candidates:
         return None
-    *_, offer, ratio_of_best = min(found, key=lambda one: one[:3])
+    *_, offer, ratio_of_best = min(candidates, key=lambda one: one[:3])
     return offer, ratio_of_best
 
 
 def _offer(rented: Rented, now: datetime) -> CatalogOffer | None:
-    """Return the cheapest offer of so many whole GPUs; a spot price that may not hold only where there is no other.
+    """Return the cheapest offer of so many whole GPUs; None if there is none.
 
-    So it is with what can hardly be launched any more.
+    Uncertain spot prices, and types that can hardly be launched any more, only if there is no other offer.
     """
     market = Market.SPOT if rented.spot else Market.ON_DEMAND
     for with_legacy in (False, True):
@@ -185,10 +187,10 @@ def _offer(rented: Rented, now: datetime) -> CatalogOffer | None:
     return None
 
 
-def _no_price(rented: Rented, means: tuple[str, ...]) -> InvalidRequest:
+def _no_price(rented: Rented, names: tuple[str, ...]) -> InvalidRequest:
     kind = "spot" if rented.spot else "on-demand"
     return InvalidRequest(
-        f"The catalogue has no {kind} price of a machine with {rented.count} {' or '.join(means)}.",
+        f"The catalogue has no {kind} price of a machine with {rented.count} {' or '.join(names)}.",
         field="--price",
         value=None,
         next=f"Add --price with what an hour costs; what there is: cloudgpu gpus --gpu {rented.model}",

@@ -75,9 +75,9 @@ def found_at_home(session: Session, finding: Finding) -> Finding:
     return replace(finding, key=f"{topic_here(session, topic)}{colon}{rest}")
 
 
-def budget_findings(session: Session, standings: Iterable[BudgetState]) -> Iterator[Finding]:
+def budget_findings(session: Session, budget_states: Iterable[BudgetState]) -> Iterator[Finding]:
     """Yield what budgets have to say; those of files, which other homes do not have, as findings of this home."""
-    for state in standings:
+    for state in budget_states:
         for finding in findings([state]):
             yield found_at_home(session, finding) if state.budget.file else finding
 
@@ -112,7 +112,7 @@ def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[
     def cost(job: Job) -> Money:
         machines = [machine for machine in bills if machine.id in job.machines]
         since = guest_since(job)
-        ended = () if since is None else session.ledger.uses(iso(since))
+        ended = () if since is None else session.ledger.ended_usages(iso(since))
         return job_cost(job.id, shares, machines, ended, now)
 
     return list(job_findings(jobs.values(), _alert_state(session).lasting, now, cost))

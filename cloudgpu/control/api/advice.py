@@ -177,9 +177,9 @@ class Advice(Capability):
 
     def desktops(self) -> DesktopsDocument:
         """Return every desktop that `compare` can name, your own and the shipped ones, with source and date."""
-        from cloudgpu.control.advice.desktop_choice import desktops_listed
+        from cloudgpu.control.advice.desktop_choice import desktops_document
 
-        return desktops_listed(self._session)
+        return desktops_document(self._session)
 
     def estimate(self, **asked: Unpack[EstimateOptions]) -> EstimateDocument:
         """Return what machines would cost on every provider, cheapest first: machine, disk and address. Asks no cloud.

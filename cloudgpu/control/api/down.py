@@ -14,7 +14,7 @@ from cloudgpu.control.lifecycle.lifecycle import Ended, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
-from cloudgpu.core.model.machine import Machine, command_name, may_go_on
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
@@ -228,7 +228,7 @@ def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | Cloudg
     except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)
         return [
             StopUnproved(
-                f"{machine.name} {may_go_on(machine)}: ending it failed ({type(bug).__name__}: {bug}).",
+                f"{machine.name} {may_run_text(machine)}: ending it failed ({type(bug).__name__}: {bug}).",
                 field="name",
                 value=machine.name,
                 next=f"Run: cloudgpu down {command_name(machine)}, and report this.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from cloudgpu.control.inventory.listing import valued
+from cloudgpu.control.inventory.listing import machine_documents
 from cloudgpu.control.jobs.listing import PREFIX, find, is_known, job_value
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InstanceNotFound
@@ -34,7 +34,7 @@ def show_document(
     rows = session.find_any(name, ended=True)
     if refresh:
         rows = tuple(_refreshed(session, row) for row in rows) if len(rows) == 1 else _all_refreshed(session, rows)
-    plain = valued(session, list(rows))
+    plain = machine_documents(session, list(rows))
     values = [
         _shown(session, row, one, refresh=refresh, history=history, why=why)
         for row, one in zip(rows, plain, strict=True)

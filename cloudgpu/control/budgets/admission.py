@@ -45,7 +45,7 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
     wanted: dict[str, str | None] = dict(accounts)
     spanning = [budget for budget in budgets(session) if covers(budget)]
     if spanning:
-        wanted = dict.fromkeys(_spanned(session, spanning)) | wanted
+        wanted = dict.fromkeys(_accounts_spanned(session, spanning)) | wanted
     old = [account for account, region in wanted.items() if _is_old(session, account, region)]
     if not old:
         return
@@ -55,7 +55,7 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
         )
 
 
-def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
+def _accounts_spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
     configured = session.settings.accounts
     known = {name: one.provider for name, one in configured.items()}
     known |= {
@@ -82,15 +82,15 @@ def _scope(session: Session, account: str, region: str | None) -> str:
         return ""
 
 
-def append_if_admitted(session: Session, decision: Decision, way: Remedy) -> tuple[Event, ...]:
+def append_if_admitted(session: Session, decision: Decision, remedy: Remedy) -> tuple[Event, ...]:
     """Append what `decision` returns in one transaction, as `Ledger.decide`; it evaluates the budgets with `admit`.
 
-    Raises BudgetRefused, with what would fit, if they do not admit it; `way` says how to request less.
+    Raises BudgetRefused, with what would fit, if they do not admit it; `remedy` says how to request less.
     """
     try:
         return session.ledger.decide(decision)
     except NotAdmitted as refused:
-        raise refusal(refused.ask, way) from None
+        raise refusal(refused.ask, remedy) from None
 
 
 def admit(
@@ -133,10 +133,10 @@ def evaluate_budgets(
         return AdmissionRequest(subject, (), frozenset(), counted_prices(session), now)
 
     def ended(since: datetime | None) -> Billed:
-        return view.billed("" if since is None else iso(since))
+        return view.billed_costs("" if since is None else iso(since))
 
     def unpriced(_since: datetime | None) -> Billed:
-        return view.uses(unpriced=True)
+        return view.ended_usages(unpriced=True)
 
     machines = [*view.exposures(), *reserved(session, view, subject)]
     prices = counted_prices(session)

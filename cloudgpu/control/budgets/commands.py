@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
 from cloudgpu.control.budgets.admission import sync_before_admission
-from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
+from cloudgpu.control.budgets.store import budget_states, remove_budget, set_budget, the_budgets
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines
@@ -59,7 +59,7 @@ class BudgetOptions:
 
 
 class BudgetChoices(TypedDict, total=False):
-    """What may be said of a budget beside its name, amount and period: `BudgetOptions` has the defaults."""
+    """The optional fields of a budget; `BudgetOptions` has the defaults."""
 
     scope: str  # "all", "project=vision,owner=ada"
     currency: str | None  # of the amount, "KRW"; None: US dollars
@@ -160,35 +160,38 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
     payers_only(session, "Setting a budget")
     budget = budget_of_options(session, options)
     before = set_budget(session, budget, anew=anew)
-    (state,) = standings(session, [budget])
+    (state,) = budget_states(session, [budget])
     return {
         "budget": status_value(state, EVERY),
         "replaced": None if before is None else budget_value(before),
         "terminates": _terminates(session, budget),
-        "warning": _too_low(session, state),
+        "warning": _below_committed_warning(session, state),
     }
 
 
-def _too_low(session: Session, one: BudgetState) -> str | None:
-    """Return what follows where a budget is set below what is spent and committed already; None where it is not."""
-    committed = one.spent + one.promised
-    if committed <= one.budget.limit:
+def _below_committed_warning(session: Session, state: BudgetState) -> str | None:
+    """Return the warning about a budget below what is spent and committed already, else None."""
+    committed = state.spent + state.committed
+    if committed <= state.budget.limit:
         return None
-    sums = f"{one.spent.text()} is spent and {one.promised.text()} is promised to what runs"
-    message = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
+    sums = f"{state.spent.text()} is spent and {state.committed.text()} is promised to what runs"
+    message = (
+        f"{state.budget.name} is below what is committed: {sums}, {committed.text()} of {state.budget.limit.text()}."
+    )
     follows = [
-        f"At the next run {text}." for text in stop_sentences([stop_value(at) for at in _stopped_by(session, one)])
+        f"At the next run {text}."
+        for text in stop_sentences([stop_value(at) for at in _stops_of_budget(session, state)])
     ]
-    if one.passed and not follows:
+    if state.is_exceeded and not follows:
         follows.append("The next run reports that it is exceeded.")
-    if not one.passed:
+    if not state.is_exceeded:
         follows.append("It is not exceeded yet, but will be if everything runs until renew-until.")
-    if Action.REFUSE in one.budget.actions:
+    if Action.REFUSE in state.budget.actions:
         follows.append("No launch is admitted under it meanwhile.")
     return " ".join([message, *follows])
 
 
-def _stopped_by(session: Session, state: BudgetState) -> list[Stop]:
+def _stops_of_budget(session: Session, state: BudgetState) -> list[Stop]:
     return budget_stops([state], session.ledger.machines(), {}, session.clock())
 
 
@@ -202,7 +205,7 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 
 def list_budgets(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
-    return {"budgets": [status_value(standing, EVERY) for standing in standings(session, the_budgets(session, None))]}
+    return {"budgets": [status_value(state, EVERY) for state in budget_states(session, the_budgets(session, None))]}
 
 
 def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
@@ -211,7 +214,7 @@ def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
 
 
 def check_budgets(session: Session, name: str | None, *, every: timedelta = EVERY) -> BudgetCheckDocument:
-    """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
+    """Sync accounts that are out of date, evaluate the budgets (or one), send alerts, and return the result.
 
     `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
     such a budget would do now; nothing is stopped here. Of all budgets this is a run, at whose end the dead-man's
@@ -236,7 +239,7 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJud
 
     found = the_budgets(session, name)
     sync_before_admission(session, {}, lambda budget: budget in found)
-    now, judged = session.clock(), standings(session, found)
+    now, judged = session.clock(), budget_states(session, found)
     news = list(budget_findings(session, judged))
     delivery = deliver(session, news).value() if name is None else None
     if name is not None:
@@ -246,7 +249,7 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJud
         "budgets": [status_value(one, every) for one in judged],
         "stops": [stop_value(one) for one in doing],
         "alerts": delivery,
-        "exhausted": [one.budget.name for one in judged if one.passed],
+        "exhausted": [one.budget.name for one in judged if one.is_exceeded],
     }
 
 

@@ -39,16 +39,16 @@ def budgets(session: Session) -> tuple[Budget, ...]:
     Raises InvalidRequest for a fault in a file, and for a name that stands both in the ledger and in a file: neither
     is to win unseen.
     """
-    found, of_files = _both(session)
+    by_name, of_files = _budgets_of_ledger_and_files(session)
     for one in of_files:
-        if one.name in found:
+        if one.name in by_name:
             raise InvalidRequest(
                 f"The budget {one.name} is in the ledger and in {one.file}: it is not known which one counts.",
                 field="budget",
                 value=one.name,
                 next=f"Run: cloudgpu budget rm {one.name} (the file then counts), or rename the file.",
             )
-    return (*found.values(), *of_files)
+    return (*by_name.values(), *of_files)
 
 
 def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
@@ -56,19 +56,19 @@ def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]
 
     The ledger's wins in a run, so that its machines are judged. Raises InvalidRequest for a fault in a file.
     """
-    found, of_files = _both(session)
+    of_ledger, of_files = _budgets_of_ledger_and_files(session)
     both = tuple(
         f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
         for one in of_files
-        if one.name in found
+        if one.name in of_ledger
     )
-    return (*found.values(), *(one for one in of_files if one.name not in found)), both
+    return (*of_ledger.values(), *(one for one in of_files if one.name not in of_ledger)), both
 
 
-def _both(session: Session) -> tuple[dict[str, Budget], tuple[Budget, ...]]:
+def _budgets_of_ledger_and_files(session: Session) -> tuple[dict[str, Budget], tuple[Budget, ...]]:
     """Return the budgets of the ledger, by name, and those of files."""
     of_ledger, places = budgets_of(session.ledger.events(SUBJECT), zone_of), session.home.budget_dirs
-    return of_ledger, _loaded(places) if places else ()
+    return of_ledger, _load_files(places) if places else ()
 
 
 def ledger_budgets(session: Session) -> dict[str, Budget]:
@@ -78,10 +78,10 @@ def ledger_budgets(session: Session) -> dict[str, Budget]:
 
 def _file_budgets(session: Session) -> tuple[Budget, ...]:
     places = session.home.budget_dirs
-    return _loaded(places) if places else ()
+    return _load_files(places) if places else ()
 
 
-def _loaded(places: Sequence[Path]) -> tuple[Budget, ...]:
+def _load_files(places: Sequence[Path]) -> tuple[Budget, ...]:
     from cloudgpu.config.budgets import load_budgets  # reads YAML
 
     return load_budgets(places)
@@ -167,31 +167,31 @@ def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRe
     return unknown_word(f"No budget is called {name!r}", name, known, field="NAME", next="Run: cloudgpu budget ls")
 
 
-def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]:
+def budget_states(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]:
     """Return how each of these budgets stands, by the ledger as it is. Asks nobody."""
-    wanted, now = tuple(of), session.clock()
-    if not wanted:
+    budgets, now = tuple(of), session.clock()
+    if not budgets:
         return ()
-    begin = earliest_relevant([one for one in wanted if one.span.kind != "total"] or wanted, now)
+    begin = earliest_relevant([one for one in budgets if one.span.kind != "total"] or budgets, now)
 
     def look(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
-        ended = [] if begin is None else view.billed(iso(begin))
-        unpriced = list(view.uses(unpriced=True)) if any(one.span.kind == "total" for one in wanted) else []
+        ended = [] if begin is None else view.billed_costs(iso(begin))
+        unpriced = list(view.ended_usages(unpriced=True)) if any(one.span.kind == "total" for one in budgets) else []
         return [*view.exposures(), *reserved(session, view)], ended, unpriced
 
     machines, ended, unpriced = session.ledger.read(look)
     volumes = existing_volumes(machine for machine in machines if not isinstance(machine, Exposure))
     prices = counted_prices(session)
     counted = budget_sums(
-        wanted, machines, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced
+        budgets, machines, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced
     )
-    today = budget_sums(wanted, machines, lambda _since: (), replace(prices, today=True), now, volumes)
+    today = budget_sums(budgets, machines, lambda _since: (), replace(prices, today=True), now, volumes)
     return tuple(status_of(one, other, now) for one, other in zip(counted, today, strict=True))
 
 
 def counted_prices(session: Session) -> Prices:
-    """Return what is counted where the ledger has no price: the dated list's, and what stands in for those."""
-    listed = cache(_listed_nanos)
+    """Return the prices that count if the ledger has none: the price list's, or substitutes for those."""
+    listed = cache(_list_price_nanos)
     return Prices(
         lambda subject: listed(subject.provider, subject.instance_type, subject.region),
         cache(_attached_price),
@@ -199,7 +199,7 @@ def counted_prices(session: Session) -> Prices:
     )
 
 
-def _listed_nanos(provider: str | None, instance_type: str | None, region: str | None) -> int | None:
+def _list_price_nanos(provider: str | None, instance_type: str | None, region: str | None) -> int | None:
     from cloudgpu.catalog import on_demand_price
 
     if not (provider and instance_type and region):
@@ -225,10 +225,10 @@ def _attached_price(provider: str, region: str, kind: str, resource: str) -> Cou
 def reserved(session: Session, view: View, wanted: Budgeted | None = None) -> list[Exposure]:
     """Return what is kept for jobs that wait for a machine, but for the job that `wanted` is launched for."""
     key = wanted.key if isinstance(wanted, Machine) else ""
-    return list(_reserved(session, view, key))
+    return list(_reserved_exposures(session, view, key))
 
 
-def _reserved(session: Session, view: View, key: str) -> Iterator[Exposure]:
+def _reserved_exposures(session: Session, view: View, key: str) -> Iterator[Exposure]:
     if not _may_be_any(view):
         return
     for job in jobs_of(session.ledger.events(job_lines.SUBJECT)).values():
@@ -241,7 +241,7 @@ def _reserved(session: Session, view: View, key: str) -> Iterator[Exposure]:
 def _may_be_any(view: View) -> bool:
     """Say whether a job with a deadline may not be over; most admissions read no more of jobs than this."""
     wanted, over = set[str](), set[str]()
-    for line in view.said(("job_requested", "job_ended", "job_closed")):
+    for line in view.summaries(("job_requested", "job_ended", "job_closed")):
         if line.kind != "job_requested":
             over.add(line.body["job"])
         elif line.body["spec"].get("deadline") is not None:

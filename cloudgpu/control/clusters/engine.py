@@ -87,7 +87,7 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
         facts = _read_node_facts(session, gang, named)
         check_fit(facts)
         check_people(facts, named)
-        names, steady = _started(session, gang, facts, several=bool(others_of(facts, named)))
+        names, steady = _start_daemons(session, gang, facts, several=bool(others_of(facts, named)))
         _wait_until_ready(session, gang, names, steady)
 
 
@@ -109,7 +109,7 @@ def tear_down(session: Session, machines: Sequence[Machine]) -> None:
 
     def remove(machine: Machine) -> None:
         try:
-            with EngineNode(_connected(session, machine), cluster, rank(machine)) as node:
+            with EngineNode(_connect(session, machine), cluster, rank(machine)) as node:
                 node.remove()
         except CloudgpuError as fault:
             faults.append(fault)
@@ -149,7 +149,7 @@ def _gang(session: Session, machines: Sequence[Machine]) -> Iterator[_Gang]:
     with ExitStack() as opened:
 
         def enter(machine: Machine) -> EngineNode:
-            node = EngineNode(_connected(session, machine), cluster, rank(machine))
+            node = EngineNode(_connect(session, machine), cluster, rank(machine))
             opened.callback(node.close)
             return node
 
@@ -158,7 +158,7 @@ def _gang(session: Session, machines: Sequence[Machine]) -> Iterator[_Gang]:
         yield _Gang(cluster, nodes)
 
 
-def _connected(session: Session, machine: Machine) -> Connection:
+def _connect(session: Session, machine: Machine) -> Connection:
     """Return a connection; the thread that opens it has the ledger for itself."""
     with session.for_thread() as own:
         return open_connection(own, machine)
@@ -174,12 +174,12 @@ def _read_node_facts(session: Session, gang: _Gang, people: Sequence[str]) -> li
         if not waits or session.clock() >= deadline:
             return facts
         if not reported:
-            session.report(f"{_called(waits)}: waiting until Slurm is installed")
+            session.report(f"{_text_of(waits)}: waiting until Slurm is installed")
             reported = True
         session.pause(LOOK_AGAIN_S)
 
 
-def _started(
+def _start_daemons(
     session: Session, gang: _Gang, facts: Sequence[NodeFacts], *, several: bool
 ) -> tuple[tuple[str, ...], timedelta]:
     """Have all daemons run; return the names of the nodes, and for how long they have to be ready."""
@@ -187,7 +187,7 @@ def _started(
     names = tuple(one.name for one in facts)
     ports = [one.ports for one in facts if one.ports is not None]
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
-        session.report(f"{_called(names)}: starting what does not run of its Slurm")
+        session.report(f"{_text_of(names)}: starting what does not run of its Slurm")
         began = gang.each(
             lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), many_users=several)
         )
@@ -209,7 +209,7 @@ def _listens_at(facts: Sequence[NodeFacts], node: EngineNode) -> str:
 
 def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str, *, several: bool) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
-    session.report(f"{_called([one.name for one in facts])}: setting up Slurm {facts[0].version}")
+    session.report(f"{_text_of([one.name for one in facts])}: setting up Slurm {facts[0].version}")
     gang.each(EngineNode.stop)
     shared = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
     ports = gang.each(lambda node: node.reserve_ports(shared=shared))
@@ -253,7 +253,7 @@ def _not_ready(head: str, names: Sequence[str], state: EngineState, missing: Seq
     )
 
 
-def _called(names: Sequence[str]) -> str:
+def _text_of(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 

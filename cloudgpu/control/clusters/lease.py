@@ -12,7 +12,7 @@ from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
 from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, worst_of
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
-from cloudgpu.control.lifecycle.start import AWAKE, requests_taken_back
+from cloudgpu.control.lifecycle.start import AWAKE, withdraw_requests_events
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may, check_override
 from cloudgpu.core.launch.plan import Lease
@@ -41,7 +41,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
 
     Raises as `plan_extension` does where no node can be asked.
     """
-    outcomes = each(session, machines, partial(_planned, by=by))
+    outcomes = each(session, machines, partial(_plan, by=by))
     plans, faults = [one for one in outcomes if not isinstance(one, CloudgpuError)], faults_in(outcomes)
     if not plans:
         worst = worst_of(faults)
@@ -56,7 +56,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
     )
 
 
-def _planned(session: Session, machine: Machine, *, by: timedelta) -> single.Extension:
+def _plan(session: Session, machine: Machine, *, by: timedelta) -> single.Extension:
     return single.plan_extension(session, machine, by)
 
 
@@ -85,7 +85,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
             lease = _latest([single.not_earlier(extension.lease, one) for one in latest])
             single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
             _take_back(session, machines)
-            outcomes += each(session, latest, partial(_put, lease=lease))
+            outcomes += each(session, latest, partial(_set_lease, lease=lease))
     return ClusterResult(reload_machines(session, machines), (*extension.faults, *faults_in(outcomes)))
 
 
@@ -95,7 +95,7 @@ def _extendable(session: Session, machine: Machine) -> Machine:
     return machine
 
 
-def _put(session: Session, machine: Machine, *, lease: Lease) -> Machine:
+def _set_lease(session: Session, machine: Machine, *, lease: Lease) -> Machine:
     return single.put_lease(session, machine, lease, "extend")
 
 
@@ -109,7 +109,7 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
     with lock_machine(session, machines[0]):
         if until is not None:
             _take_back(session, machines)
-        outcomes = each(session, machines, partial(_held, until=until))
+        outcomes = each(session, machines, partial(_set_hold, until=until))
     return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
 
 
@@ -117,8 +117,8 @@ def _take_back(session: Session, machines: Sequence[Machine]) -> None:
     """Take back a stop or an end that was interrupted before any node had gone: who holds a cluster wants it."""
     nodes = reload_machines(session, machines)
     if all(machine.state in AWAKE for machine in nodes):
-        session.ledger.append(requests_taken_back(session, nodes))
+        session.ledger.append(withdraw_requests_events(session, nodes))
 
 
-def _held(session: Session, machine: Machine, *, until: datetime | None) -> Machine:
+def _set_hold(session: Session, machine: Machine, *, until: datetime | None) -> Machine:
     return single.set_hold_locked(session, machine, until)

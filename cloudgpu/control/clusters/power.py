@@ -1,4 +1,4 @@
-"""Stops and ends clusters: one decision over all nodes, the others first and node 0 last, each end proved."""
+"""Stops and ends all nodes of a cluster, node 0 last, and waits until each is confirmed."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def check_stop_all(machines: Sequence[Machine]) -> None:
 
 
 def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> ClusterResult:
-    """Stop all nodes of a cluster; return once each is proved not to be billed, or why it is not.
+    """Stop all nodes of a cluster; return once each is confirmed not to be billed, or the error of each that is not.
 
-    One that has ended by itself counts as stopped. Raises InvalidRequest as `check_stop_all`, RoleNeeded where it is
-    not theirs to stop: then none is.
+    A node that has ended by itself counts as stopped. Raises InvalidRequest as `check_stop_all`, and RoleNeeded if the
+    user may not stop them: then none is stopped.
     """
 
     def act() -> list[Machine | CloudgpuError]:
@@ -63,22 +63,22 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
 
 
 def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[Machine | CloudgpuError]:
-    """Stop these nodes of a cluster under a lock that the caller holds, whether the ledger is there or not.
+    """Stop these nodes of a cluster, with or without the ledger; the caller holds the lock.
 
-    All that run are requested to stop in one write, before any is: the reaper finishes what a killed command leaves.
+    One write requests the stop of all running nodes first, so that the reaper can finish it if this process is killed.
     """
     requested = frozenset[str]()
     with suppress(CloudgpuError):  # then each node's own request is written, or kept aside
         requested = request_all(session, "stop", reload_machines(session, machines), why)
 
-    def stopped(own: Session, machine: Machine) -> Machine:
-        return _stopped(own, machine, why=why, is_requested=machine.id in requested)
+    def stop_node(own: Session, machine: Machine) -> Machine:
+        return _stop_node(own, machine, why=why, is_requested=machine.id in requested)
 
-    act = with_or_without_ledger(stopped, lambda one: f"{one.name} is {one.state} and not billed")
+    act = with_or_without_ledger(stop_node, lambda one: f"{one.name} is {one.state} and not billed")
     return workers_first(session, machines, act)
 
 
-def _stopped(session: Session, machine: Machine, *, why: str, is_requested: bool) -> Machine:
+def _stop_node(session: Session, machine: Machine, *, why: str, is_requested: bool) -> Machine:
     try:
         return stop_locked(session, machine, why=why, is_requested=is_requested)
     except InstanceNotFound as gone:
@@ -90,11 +90,11 @@ def _stopped(session: Session, machine: Machine, *, why: str, is_requested: bool
 
 
 def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[Ended | CloudgpuError]:
-    """End all nodes of a cluster and what was made with them; return what came of each, in their order.
+    """End all nodes of a cluster and delete their resources; return the result or error of each, in order.
 
     Shared resources are deleted with the last node. All are requested to end in one write, before any is: the reaper
     finishes what a killed command leaves. An extra error at the end of the list means that the ledger has not recorded
-    the terminations yet. Raises RoleNeeded where it is not theirs to end: then none is.
+    the terminations yet. Raises RoleNeeded if the user may not end them: then none is ended.
     """
 
     def act() -> list[Ended | CloudgpuError]:

@@ -1,4 +1,4 @@
-"""Does one thing to all nodes of a cluster, side by side: what fails at one of them keeps it from no other one."""
+"""Does one thing to all nodes of a cluster in parallel; an error at one node does not stop the others."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from cloudgpu.control.outage.outage import going_on, unrecorded, without_ledger
+from cloudgpu.control.outage.outage import continue_without_ledger, unrecorded_error, without_ledger
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.members import node_number
-from cloudgpu.core.model.machine import Machine, command_name, may_go_on
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.errors import CloudgpuError, StopUnproved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
@@ -20,25 +20,25 @@ AT_ONCE = 16  # nodes that are asked, and proved, side by side
 
 
 class ClusterResult(NamedTuple):
-    """What came of one decision over all nodes: their rows now, in their order, and a fault for each that failed."""
+    """The result for all nodes: their present records, in order, and an error for each that failed."""
 
     machines: tuple[Machine, ...]
     faults: tuple[CloudgpuError, ...] = ()
 
     @property
     def worst(self) -> CloudgpuError | None:
-        """The fault whose exit code counts; None where all went well."""
+        """The error whose exit code counts; None without errors."""
         return worst_of(self.faults)
 
 
 def worst_of(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
-    """Return the fault whose exit code counts: 9 before 8 before the rest."""
+    """Return the error whose exit code counts: 9 before 8 before the rest."""
     order = {9: 0, 8: 1}
     return min(errors, key=lambda fault: order.get(fault.exit_code, 2), default=None)
 
 
 def each(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
-    """Return what `act` returns or raises of each machine, in their order; each has a session of its own."""
+    """Call `act` for each machine in parallel, each in a session of its own; return the results or errors in order."""
     if len(machines) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
         return [_act_or_error(session, machine, act) for machine in machines]
 
@@ -59,7 +59,7 @@ def _act_or_error(session: Session, machine: Machine, act: Act[T]) -> T | Cloudg
         return error
     except Exception as bug:  # noqa: BLE001  (the other nodes have to be ended all the same)
         return StopUnproved(
-            f"{machine.name} {may_go_on(machine)}: it failed there ({type(bug).__name__}: {bug}).",
+            f"{machine.name} {may_run_text(machine)}: it failed there ({type(bug).__name__}: {bug}).",
             field="name",
             value=machine.name,
             next=f"Run: cloudgpu down {command_name(machine)}, and report this.",
@@ -67,7 +67,7 @@ def _act_or_error(session: Session, machine: Machine, act: Act[T]) -> T | Cloudg
 
 
 def workers_first(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
-    """Return as `each` does; node 0, which knows what the others did, has its turn when they have had theirs."""
+    """Do as `each` does, but node 0 after the others, since it has the queue of all."""
     first = [machine for machine in machines if node_number(machine) == 0]
     others = [machine for machine in machines if node_number(machine) != 0]
     outcomes = {
@@ -79,30 +79,30 @@ def workers_first(session: Session, machines: Sequence[Machine], act: Act[T]) ->
 
 
 def with_or_without_ledger(act: Act[T], done: Callable[[T], str]) -> Act[T]:
-    """Return `act`, which goes on without a ledger that is away; `done` says what was done, without a full stop."""
+    """Return `act`, made to work without an unavailable ledger; `done` returns what was done, without a full stop."""
     return lambda session, machine: without_ledger(session, machine, partial(act, session), done)
 
 
 def all_without_ledger(
     session: Session, machines: Sequence[Machine], act: Callable[[], list[T | CloudgpuError]], done: str
 ) -> list[T | CloudgpuError]:
-    """Return `act()`, about all of these machines; where the ledger is away before it begins, do it without.
+    """Return `act()` for all of these machines; if the ledger is unavailable at the beginning, act without it.
 
-    Where the ledger still takes no line then, a fault more says so; `done` is what was done, without a full stop.
+    If the ledger is still unavailable then, one more error says so; `done` is what was done, without a full stop.
     """
     try:
         return act()
     except LedgerAway as error:
         if session.ledger_away:
             raise
-        with going_on(session, error, machines) as aside:
+        with continue_without_ledger(session, error, machines) as stand_in:
             session.report(f"{command_name(machines[0])}: {error.message} Continuing without it")
             outcomes = act()
-            return outcomes if aside.offer() else [*outcomes, unrecorded(done, aside)]
+            return outcomes if stand_in.offer() else [*outcomes, unrecorded_error(done, stand_in)]
 
 
 def faults_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...]:
-    """Return the faults among what came of each."""
+    """Return the errors among the outcomes."""
     return tuple(one for one in outcomes if isinstance(one, CloudgpuError))
 
 

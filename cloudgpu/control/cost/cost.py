@@ -1,6 +1,6 @@
-"""Answers `cost`: what this ledger's machines, disks and retained resources have cost and go on costing.
+"""Answers `cost`: what this ledger's machines, disks and retained resources have cost and still cost per hour.
 
-Beside the amounts it says credits, sustained use discounts, and how long each budget lasts.
+It also returns credits, sustained use discounts, and how long each budget lasts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import read_last_run
-from cloudgpu.core.advice.compare import clouds_of, desktops_cost
+from cloudgpu.core.advice.compare import desktops_cost, rented_machines
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money, shares
 from cloudgpu.core.billing.cost_groups import (
@@ -76,25 +76,25 @@ if TYPE_CHECKING:
 
 
 def deductions(session: Session, machines: list[Machine], query: CostQuery, now: datetime) -> Deductions:
-    """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
+    """Return the sustained use discounts and credits, which are in no amount. Reads usages only if there is one."""
     if not session.settings.credits and not any(machine.provider == "gcp" for machine in machines):
         return {"sustained_use": [], "credits": None}
     # Read apart from the rows, a usage that ends in between would be in both, or be of a machine that is in none.
-    return session.ledger.read(lambda view: _deducted(session, view, query, now))
+    return session.ledger.read(lambda view: _deductions_of(session, view, query, now))
 
 
-def _deducted(session: Session, view: View, query: CostQuery, now: datetime) -> Deductions:
-    found: Deductions = {"sustained_use": [], "credits": None}
+def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime) -> Deductions:
+    result: Deductions = {"sustained_use": [], "credits": None}
     machines = view.billable_machines()
 
     def ended(since: datetime | None) -> Iterable[tuple[str, Usage]]:
-        return view.uses("" if since is None else iso(since))
+        return view.ended_usages("" if since is None else iso(since))
 
     if any(machine.provider == "gcp" for machine in machines):
         from cloudgpu.core.billing.deductions import sustained_use_discounts
 
         discounts = sustained_use_discounts(machines, ended, now, query.since, query.until)
-        found["sustained_use"] = [
+        result["sustained_use"] = [
             {
                 "account": discount.account,
                 "region": discount.region,
@@ -109,39 +109,39 @@ def _deducted(session: Session, view: View, query: CostQuery, now: datetime) -> 
         from cloudgpu.core.billing.deductions import after_credits
 
         given = session.settings.credits
-        found["credits"] = _credits(after_credits(given, machines, ended, now, query.since, query.until))
-    return found
+        result["credits"] = _credits(after_credits(given, machines, ended, now, query.since, query.until))
+    return result
 
 
-def _credits(found: AfterCredits) -> CreditsValue:
+def _credits(applied: AfterCredits) -> CreditsValue:
     uses: list[Credit] = [
-        {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.left)} for use in found.uses
+        {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.left)} for use in applied.uses
     ]
-    return {"before_usd": usd(found.before), "after_usd": usd(found.after), "applied": uses}
+    return {"before_usd": usd(applied.before), "after_usd": usd(applied.after), "applied": uses}
 
 
 def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
-    """Return how each budget stands and when it will be empty if what runs now goes on.
+    """Return what is left of each budget, and when it will be empty if what runs now keeps running.
 
     `empty_at` null: it lasts to the end of its period, or for ever.
     """
-    from cloudgpu.control.budgets.store import budgets, standings
+    from cloudgpu.control.budgets.store import budget_states, budgets
 
-    found = budgets(session)
+    named = budgets(session)
     return [
         {
-            "name": standing.budget.name,
-            "limit_usd": usd(standing.budget.limit),
-            "remaining_usd": usd(standing.left),
-            "exhausted_at": None if standing.empty_in is None else iso(now + standing.empty_in),
+            "name": state.budget.name,
+            "limit_usd": usd(state.budget.limit),
+            "remaining_usd": usd(state.left),
+            "exhausted_at": None if state.empty_in is None else iso(now + state.empty_in),
         }
-        for standing in (standings(session, found) if found else ())
+        for state in (budget_states(session, named) if named else ())
     ]
 
 
 MAX_NAMED = 8
-DAYS = 31  # as many of the last days are told one by one: the present month is among them
-NOTHING_OFF: Deductions = {"sustained_use": [], "credits": None}
+DAYS = 31  # so many of the last days are listed one by one: all of the present month
+NO_DEDUCTIONS: Deductions = {"sustained_use": [], "credits": None}
 ASSUMPTION = (
     "Assumes that running machines stay up until renew-until, or to the end of the lease in that row, and that "
     "stopped machines and retained disks and images cost the same until the day or month ends."
@@ -157,43 +157,43 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     that time are read.
     """
     now = session.clock()
-    query = request or parse_cost(session.settings, now)
-    last = _last_days(query.asked, now) if days else None
-    read = _read(session, query.asked, last)
-    read = replace(read, rows=with_tariffs(session, read.rows))
-    of_all = query.asked.owner is None
-    if query.asked.owner is not None:
-        read = _of_owner(read, query.asked.owner)
-    machines, ended = read.rows, read.ended
-    jobs = all_jobs(session) if query.asked.by is By.JOB else {}
-    found = grouped(machines, ended, now, query.asked, machine_assignments(jobs.values()))
-    names = group_names(found.groups, machines, query.asked, {job.id: job.name for job in jobs.values()})
+    cost_request = request or parse_cost(session.settings, now)
+    last_days = _last_days(cost_request.query, now) if days else None
+    inputs = _read_costs(session, cost_request.query, last_days)
+    inputs = replace(inputs, machines=with_tariffs(session, inputs.machines))
+    of_all = cost_request.query.owner is None
+    if cost_request.query.owner is not None:
+        inputs = _of_owner(inputs, cost_request.query.owner)
+    machines, ended = inputs.machines, inputs.ended
+    jobs = all_jobs(session) if cost_request.query.by is By.JOB else {}
+    grouped_costs = grouped(machines, ended, now, cost_request.query, machine_assignments(jobs.values()))
+    names = group_names(grouped_costs.groups, machines, cost_request.query, {job.id: job.name for job in jobs.values()})
     return {
-        **_head(query, now),
-        "groups": groups_value(found, names, query.asked.by, query.currency),
-        "total": total_value(found.total, query.asked.by, query.currency),
-        "total_usd": usd(money(found.total.amount)),
-        "days": None if last is None else _days(read, last, now),
-        "this_month_usd": None if last is None else _this_month(read, last, now),
-        "unpriced": list(found.total.unpriced),
-        "unmetered": [gap.value() for gap in gaps_within(machines, query.asked.since, query.asked.until)],
-        "interrupted": lost_value(found.total.interrupted),
-        "failed": lost_value(found.total.failed),
-        **to_come(machines, found.total, query.asked, now),
+        **_head(cost_request, now),
+        "groups": groups_value(grouped_costs, names, cost_request.query.by, cost_request.currency),
+        "total": total_value(grouped_costs.total, cost_request.query.by, cost_request.currency),
+        "total_usd": usd(money(grouped_costs.total.amount)),
+        "days": None if last_days is None else _days(inputs, last_days, now),
+        "this_month_usd": None if last_days is None else _this_month(inputs, last_days, now),
+        "unpriced": list(grouped_costs.total.unpriced),
+        "unmetered": [gap.value() for gap in gaps_within(machines, cost_request.query.since, cost_request.query.until)],
+        "interrupted": lost_value(grouped_costs.total.interrupted),
+        "failed": lost_value(grouped_costs.total.failed),
+        **cost_to_come(machines, grouped_costs.total, cost_request.query, now),
         "budgets": budgets_left(session, now) if of_all else [],
         "prepaid": credits_value(read_last_run(session.ledger).credits, machines, now) if of_all else [],
-        **(deductions(session, machines, query.asked, now) if of_all else NOTHING_OFF),
-        "fees": _fees(session, found.total),
-        "desktop": _desktop(session, machines, ended, query, now),
+        **(deductions(session, machines, cost_request.query, now) if of_all else NO_DEDUCTIONS),
+        "fees": _fees(session, grouped_costs.total),
+        "desktop": _desktop(session, machines, ended, cost_request, now),
     }
 
 
 def _desktop(
     session: Session, machines: list[Machine], ended: Sequence[Ended], request: CostRequest, now: datetime
 ) -> DesktopLine | None:
-    """Return what a desktop would have cost; what was spent is said all the same where the desktop cannot be read."""
+    """Return what a desktop would have cost; None, with a notice, if the desktop's file cannot be read."""
     try:
-        return desktop_line(session, machines, ended, request.asked, now, request.currency)
+        return desktop_line(session, machines, ended, request.query, now, request.currency)
     except InvalidRequest as error:
         session.report(f"what a desktop would have cost is not known: {error.message}")
         return None
@@ -209,21 +209,21 @@ def desktop_line(
 ) -> DesktopLine:
     """Return what the desktop of the settings would have cost in a period, kept busy for all billed hours of GPUs.
 
-    Scaled by speed at training. `ended` are the usages that ended, where the sums in the rows are not what is asked.
-    `currency` is one whose rate was asked for. `compare` knows more: which of these hours were work. Raises
+    Scaled by speed at training. `ended` are the ended usages, needed if the query is not for the machines' totals.
+    `currency` is that of --currency, with its rate. `compare` also knows which of these hours were work. Raises
     InvalidRequest for a desktop that cannot be read.
     """
     desktop = desktop_named(session, currency=currency)
-    counted, _ = clouds_of(machines)
-    ran = billed_within(counted, ended, query, now)
-    worked = _work(counted, ran, desktop)
-    elapsed = max([time_owned_within(counted, query, now), *ran.values()])
+    rented, _ = rented_machines(machines)
+    ran = billed_within(rented, ended, query, now)
+    worked = _work_time(rented, ran, desktop)
+    elapsed = max([time_owned_within(rented, query, now), *ran.values()])
     cost = desktops_cost(desktop, elapsed, worked)
     when = "by then" if query.until and query.until <= now else "by now"
     return desktop_value(desktop, cost, when)
 
 
-def _work(machines: Sequence[Machine], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
+def _work_time(machines: Sequence[Machine], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
     speed, seconds = speeds(desktop, Work.TRAINING), 0.0
     for machine in machines:
         gpu = gpu_of(machine) if ran[machine.id] else None
@@ -234,7 +234,7 @@ def _work(machines: Sequence[Machine], ran: Mapping[str, timedelta], desktop: De
 
 
 def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
-    """Return how each budget stands; what was spent is said all the same where a budget's file cannot be read."""
+    """Return the forecast of each budget; none, with a notice, if a budget's file cannot be read."""
     try:
         return budget_forecasts(session, now)
     except InvalidRequest as error:
@@ -243,48 +243,48 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What was read, once: the rows, the usages that ended and are needed beside them, and those of the last days."""
+class _CostInputs:
+    """What `cost` read of the ledger: machines, the ended usages of the period, and those of the last days."""
 
-    rows: list[Machine]
+    machines: list[Machine]
     ended: Sequence[Ended]
     recent: Sequence[Ended]
 
 
-def _read(session: Session, asked: CostQuery, last: CostQuery | None) -> _Read:
-    """Return the rows, and the usages that ended as of the same line of the ledger, where those are needed."""
-    if asked.from_totals and last is None:
-        return _Read(session.ledger.billable_machines(), (), ())
+def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None) -> _CostInputs:
+    """Return the machines, and the ended usages as of the same line of the ledger, where those are needed."""
+    if query.from_totals and last_days is None:
+        return _CostInputs(session.ledger.billable_machines(), (), ())
 
-    def uses(view: View, query: CostQuery) -> list[Ended]:
-        return list(view.uses("" if query.since is None else iso(query.since)))
+    def ended_usages(view: View, period: CostQuery) -> list[Ended]:
+        return list(view.ended_usages("" if period.since is None else iso(period.since)))
 
     # Read apart, a usage that ends in between would be in both, or in none.
     return session.ledger.read(
-        lambda view: _Read(
+        lambda view: _CostInputs(
             view.billable_machines(),
-            () if asked.from_totals else uses(view, asked),
-            () if last is None else uses(view, last),
+            () if query.from_totals else ended_usages(view, query),
+            () if last_days is None else ended_usages(view, last_days),
         )
     )
 
 
-def _of_owner(read: _Read, owner: str) -> _Read:
+def _of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
     """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
-    theirs, uses = of_owner(list(read.rows), read.ended, owner)
-    if read.rows and not theirs:
-        known = sorted({str(machine.owner) for machine in read.rows if machine.owner})
+    theirs, uses = of_owner(list(inputs.machines), inputs.ended, owner)
+    if inputs.machines and not theirs:
+        known = sorted({str(machine.owner) for machine in inputs.machines if machine.owner})
         raise InvalidRequest(
             f"No machine in this ledger belongs to {owner!r}.",
             field="--owner",
             value=owner,
             next=f"Owners here: {', '.join(known[:MAX_NAMED])}",
         )
-    return _Read(list(theirs), uses, of_owner(list(read.rows), read.recent, owner)[1])
+    return _CostInputs(list(theirs), uses, of_owner(list(inputs.machines), inputs.recent, owner)[1])
 
 
 def _last_days(query: CostQuery, now: datetime) -> CostQuery:
-    """Return the last days of the period, of which each is told: whole days, and the begin of the period."""
+    """Return the query for the last `DAYS` days of the period: whole days, but for the period's first."""
     end = now if query.until is None else min(now, query.until)
     last = period("day", end - timedelta(microseconds=1), query.zone).begin
     first = midnight(last.astimezone(query.zone).date() - timedelta(days=DAYS - 1), query.zone)
@@ -292,9 +292,9 @@ def _last_days(query: CostQuery, now: datetime) -> CostQuery:
     return CostQuery(By.DAY, query.zone, min(since, end), end, query.owner)
 
 
-def _days(read: _Read, last: CostQuery, now: datetime) -> list[DayCost]:
-    """Return what each of these days cost, also those without any; their amounts add up to the total's last digit."""
-    groups = grouped(read.rows, read.recent, now, last).groups
+def _days(inputs: _CostInputs, last: CostQuery, now: datetime) -> list[DayCost]:
+    """Return the cost of each of these days, zero ones too; the amounts add up to the total's last digit."""
+    groups = grouped(inputs.machines, inputs.recent, now, last).groups
     begin, end = last.since or now, last.until or now
     each = [one.begin for one in periods("day", begin, end, last.zone)]
     amounts = shares(groups[key].amount if (key := iso(one)) in groups else 0 for one in each)
@@ -304,20 +304,17 @@ def _days(read: _Read, last: CostQuery, now: datetime) -> list[DayCost]:
     ]
 
 
-def _this_month(read: _Read, last: CostQuery, now: datetime) -> str | None:
-    """Return what the present month has cost so far; None where the period does not reach over all of it.
-
-    A unit that has begun is in it, as it is in the total.
-    """
+def _this_month(inputs: _CostInputs, last: CostQuery, now: datetime) -> str | None:
+    """Return the cost of the present month so far, with begun billing increments; None if the period cuts it."""
     month = period("month", now, last.zone)
     if (last.since and last.since > month.begin) or (last.until or now) < now:
         return None
     of_month = CostQuery(By.MONTH, last.zone, month.begin, month.end, last.owner)
-    return usd(money(grouped(read.rows, read.recent, now, of_month).total.amount))
+    return usd(money(grouped(inputs.machines, inputs.recent, now, of_month).total.amount))
 
 
 def _head(request: CostRequest, now: datetime) -> CostHead:
-    query = request.asked
+    query = request.query
     return {
         "by": str(query.by),
         "owner": query.owner,
@@ -329,24 +326,24 @@ def _head(request: CostRequest, now: datetime) -> CostHead:
     }
 
 
-def to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
-    """Return the burn rate, and the total projected; None where the period that was asked for is over."""
-    found = open_usages(machines, now)
-    rate = burn_value(burn_rate(found, now))
+def cost_to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
+    """Return the burn rate and the projected totals; these are None if the period is over."""
+    usages = open_usages(machines, now)
+    rate = burn_value(burn_rate(usages, now))
     if query.until is not None and query.until <= now:
         return {"burn": rate, "projected": None}
     ends = {Horizon.DAY: period("day", now, query.zone).end, Horizon.MONTH: period("month", now, query.zone).end}
     if query.until is not None:
         ends = {goal: min(end, query.until) for goal, end in ends.items()}
-    to = {
-        goal: projection_value(total, remaining(found, now, goal, ends.get(goal)), ends.get(goal)) for goal in Horizon
+    projections = {
+        goal: projection_value(total, remaining(usages, now, goal, ends.get(goal)), ends.get(goal)) for goal in Horizon
     }
     projected: Projections = {
         "assumption": ASSUMPTION,
-        "end_of_day": to[Horizon.DAY],
-        "end_of_month": to[Horizon.MONTH],
-        "leases_end": to[Horizon.LEASES],
-        "renew_until": to[Horizon.RENEWALS],
+        "end_of_day": projections[Horizon.DAY],
+        "end_of_month": projections[Horizon.MONTH],
+        "leases_end": projections[Horizon.LEASES],
+        "renew_until": projections[Horizon.RENEWALS],
     }
     return {"burn": rate, "projected": projected}
 
@@ -385,7 +382,7 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
     guests = [since for one in asked if (since := guest_since(one)) is not None]
 
     def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
-        return view.billable_machines(), list(view.uses(iso(min(guests)))) if guests else ()
+        return view.billable_machines(), list(view.ended_usages(iso(min(guests)))) if guests else ()
 
     machines, ended = session.ledger.read(read)
     known = all_jobs(session) if jobs is None else jobs

@@ -111,7 +111,7 @@ def export(
 
 def _items(session: Session, span: ExportPeriod) -> Iterator[LineItem]:
     since = iso(span.since) if span.since else ""
-    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(since))))
+    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(since))))
     bill = period_charges(with_tariffs(session, machines), ended, span.now, since=span.since, until=span.until)
     jobs = machine_assignments(all_jobs(session).values())
     return line_items(bill, span.now, since=span.since, until=span.until, assigned=jobs)

@@ -70,10 +70,10 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     """
     now = session.clock()
     # Read once, though an export may be long: what ends meanwhile would be in both, or in none.
-    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses())))
+    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
     index = ResourceIndex(session.ledger.id, machines, ended)
-    with _opened(file) as lines:
-        read = _read(records(lines, str(file)), index, provider, _rates(session))
+    with _open_csv(file) as lines:
+        read = _read_export(records(lines, str(file)), index, provider, _rates(session))
     _check_providers(read, provider, file)
     providers = {provider} if provider else set(read.providers)
     ours = _ours(machines, ended, read, providers, now)
@@ -94,7 +94,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     return reconciled_value(head, index.rows, ours, read.sides, found, (read.elsewhere, read.unmatched))
 
 
-def _read(
+def _read_export(
     rows: Iterator[Record], index: ResourceIndex, provider: str | None, rate: Callable[[str], Currency]
 ) -> ParsedExport:
     export = ParsedExport()
@@ -141,18 +141,18 @@ def _ours(
     now: datetime,
 ) -> dict[str, LedgerTotal]:
     """Return what the ledger says of each resource in the export's period, of these providers."""
-    found = dict[str, LedgerTotal]()
+    totals = dict[str, LedgerTotal]()
     if read.begin is None or read.end is None:
-        return found
+        return totals
     bill = period_charges(machines, ended, now, since=read.begin, until=read.end)
     for one in bill:
         if one.charge.usage.provider in providers:
-            add_ours(found.setdefault(one.machine.id, LedgerTotal()), one, now, read.begin, read.end)
-    return found
+            add_ours(totals.setdefault(one.machine.id, LedgerTotal()), one, now, read.begin, read.end)
+    return totals
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
+def _open_csv(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
     """Open a CSV file, gzipped or not, and give its lines with their numbers; faults become one sentence."""
     try:
         with file.open("rb") as raw:

@@ -14,7 +14,7 @@ from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import PeriodCosts as Known, compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
-from cloudgpu.control.cost.cost import all_jobs, budgets_left, to_come, with_tariffs
+from cloudgpu.control.cost.cost import all_jobs, budgets_left, cost_to_come, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
@@ -113,12 +113,12 @@ def report_document(session: Session, request: ReportRequest | None = None) -> R
     """
     request, now = request or parse_report(session), session.clock()
     with _looking_for_no_garbage():
-        return _reported(replace(session, clock=lambda: now), request, now)  # all of it is as of one moment
+        return _report_document(replace(session, clock=lambda: now), request, now)  # all of it is as of one moment
 
 
-def _reported(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
+def _report_document(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
     period, currency = request.period, request.compare.currency
-    read = _read(session, period)
+    read = _read_inputs(session, period)
     by_machine = grouped(read.rows, read.ended, now, period)
     laid = timed_usages(read.rows, read.ended, now)
     days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
@@ -143,7 +143,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
         "prepaid": credits_value(read_last_run(session.ledger).credits, read.rows, now),
-        **to_come(read.rows, by_machine.total, period, now),
+        **cost_to_come(read.rows, by_machine.total, period, now),
         "jobs": _jobs(session, read, period, now),
         "machines": ran.first,
         "machines_left_out": ran.left_out,
@@ -156,7 +156,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
             ),
             "spot": values.spot_value(machines),
         },
-        "idle_resources": [values.left_value(cost) for cost in left_over(read.rows, now)],
+        "idle_resources": [values.idle_resource_value(cost) for cost in left_over(read.rows, now)],
         "prices": _ages(read.rows, now),
         "unmetered": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
@@ -179,10 +179,10 @@ def _looking_for_no_garbage() -> Iterator[None]:
         gc.enable()
 
 
-def _read(session: Session, period: CostQuery) -> ReportInputs:
+def _read_inputs(session: Session, period: CostQuery) -> ReportInputs:
     since = "" if period.since is None else iso(period.since)
     machines, ended, lines = session.ledger.read(
-        lambda view: (view.billable_machines(), list(view.uses(since)), view.said(KINDS))
+        lambda view: (view.billable_machines(), list(view.ended_usages(since)), view.summaries(KINDS))
     )
     hours = utilization_of(session, machines, ended, period.since, period.until)
     return ReportInputs(with_tariffs(session, machines), ended, lines, hours)
@@ -203,15 +203,15 @@ def _about(session: Session, read: ReportInputs, by_machine: Costs) -> ReportBas
 
 
 def _machines(
-    read: ReportInputs, by_machine: Costs, laid: Iterable[TimedUsage], period: CostQuery
+    read: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_full_names(list(read.rows), By.PROJECT)
     machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
     runs: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
-    for usage in laid:
+    for usage in usages:
         if usage.resource == Resource.INSTANCE and usage.subject in runs:
-            runs[usage.subject].append(usage.course)
+            runs[usage.subject].append(usage.timeline)
     since = 0 if period.since is None else to_us(period.since)
     until = FOREVER if period.until is None else to_us(period.until)
     found = []
@@ -234,7 +234,7 @@ def _jobs(session: Session, read: ReportInputs, period: CostQuery, now: datetime
 
 
 def _things(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:
-    """Return what each thing that is kept by its name has cost."""
+    """Return the cost of each named resource."""
     return [
         by_machine.groups[machine.id]
         for machine in machines

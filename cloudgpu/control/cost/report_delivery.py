@@ -47,7 +47,7 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
     nothing = None
     if month is not None and not _has_spending(session, month):
         nothing = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
-    outcomes = () if nothing else _sent(session, document, message, addresses)
+    outcomes = () if nothing else _send(session, document, message, addresses)
     return {
         "subject": message.subject,
         "since": document["since"],
@@ -107,7 +107,7 @@ def _monthly(session: Session) -> str:
     if not waiting or not _has_spending(session, month):
         return ""
     document = report_document(session, parse_report(session, month=month_name(month, zone)))
-    outcomes = _sent(session, document, message_of(document), waiting)
+    outcomes = _send(session, document, message_of(document), waiting)
     parts = [f"was sent to {outcome.receiver}" for outcome in outcomes if outcome.why is None]
     parts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]
     return f"the report of {month_name(month, zone)} {'; '.join(parts)}"
@@ -127,13 +127,15 @@ def _has_spending(session: Session, month: Period) -> bool:
     """Say whether anything was billed in this month, also where no price is known of it."""
     from cloudgpu.core.billing.daily import daily
 
-    rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(iso(month.begin)))))
+    rows, ended = session.ledger.read(
+        lambda view: (view.billable_machines(), list(view.ended_usages(iso(month.begin))))
+    )
     zone = zone_of(session.settings.tz)
     found = daily(rows, ended, session.clock(), zone, since=month.begin, until=month.end)
     return bool(found.days or found.without_price)
 
 
-def _sent(
+def _send(
     session: Session, document: ReportDocument, message: Message, addresses: Sequence[str]
 ) -> tuple[Outcome, ...]:
     """Send it, and write down who has taken it where it is a whole month that is over."""

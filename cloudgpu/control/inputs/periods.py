@@ -65,7 +65,7 @@ class PeriodRequest:
 class CostRequest:
     """What `cost` was asked for: the groups and period, the name of the zone, and the currency (None: dollars)."""
 
-    asked: CostQuery
+    query: CostQuery
     tz: str
     currency: Currency | None = None
 

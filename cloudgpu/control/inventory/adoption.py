@@ -1,4 +1,4 @@
-"""Takes up machines of this ledger that have no launch record: what they cost is told as far as it can be known."""
+"""Adopts machines of this ledger that have no launch record, with their costs as far as these are known."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ from cloudgpu.providers.abilities import AttachedResource, HasResources, Pausabl
 from cloudgpu.providers.attached_costs import address_kind, extra
 
 
-def adoption_events(session: Session, instance: Instance, found: ResourceListing | None, now: datetime) -> list[Draft]:
-    """Return the lines that take up a machine from its launch on: its price, and what is paid beside it.
+def adoption_events(
+    session: Session, instance: Instance, listing: ResourceListing | None, now: datetime
+) -> list[Draft]:
+    """Return the events that adopt a machine since its launch, with its price and attached costs.
 
-    `found` is what the account was seen to have of disks, None where that was not asked: then it is asked here. A spot
-    machine has the prices that held since its launch where the provider remembers them, else the price of now.
+    `listing` has the account's disks; None: they are queried here. A spot machine gets its prices since the launch if
+    the provider remembers them, else the present price.
     """
     history = _history(session, instance)
     price = history[0] if history else list_price(session, item_of(instance))
     on_demand = price
     if instance.market is Market.SPOT:
         on_demand = list_price(session, replace(item_of(instance), market=Market.ON_DEMAND))
-    beside, unknown = _beside(session, instance, found)
+    beside, unknown = _beside(session, instance, listing)
     if price is None:
         session.report(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
@@ -74,7 +76,7 @@ def _history(session: Session, instance: Instance) -> Sequence[Price]:
 
 
 def _beside(session: Session, instance: Instance, found: ResourceListing | None) -> tuple[list[Extra], str]:
-    """Return what is paid beside a machine by what its provider tells, and what cannot be known."""
+    """Return a machine's attached costs as its provider shows them, and those that cannot be known."""
     items, unknown = _disks(session, instance, found)
     host = instance.address.host if instance.address else ""
     kind = address_kind(instance.provider, instance.market)
@@ -85,15 +87,15 @@ def _beside(session: Session, instance: Instance, found: ResourceListing | None)
     return [extra(instance.provider, instance.region, item) for item in items], unknown
 
 
-def _disks(session: Session, instance: Instance, found: ResourceListing | None) -> tuple[list[AttachedResource], str]:
+def _disks(session: Session, instance: Instance, listing: ResourceListing | None) -> tuple[list[AttachedResource], str]:
     provider = session.provider(instance.account)
     if not isinstance(provider, HasResources):
         return [], ""
     with suppress(CloudgpuError):
-        found = provider.resources(instance.region) if found is None else found
-    if found is None or is_silent(found, instance.region, instance.account):
+        listing = provider.resources(instance.region) if listing is None else listing
+    if listing is None or is_silent(listing, instance.region, instance.account):
         return [], "; what its disks cost is not known"
-    ours = [one for one in found.items if one.attached_to == instance.id and one.kind is Kind.DISK]
+    ours = [one for one in listing.items if one.attached_to == instance.id and one.kind is Kind.DISK]
     return [
         AttachedResource(f"system disk of {one.size_gb} GB", one.stored_as, one.size_gb, while_stopped=True)
         for one in ours

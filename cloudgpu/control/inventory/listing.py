@@ -47,17 +47,17 @@ def _oldest(machines: list[Machine], reached: dict[str, str]) -> str | None:
 
 def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     """Return when the latest sync reached each living machine, by id: it writes none of what is as it was."""
-    looked: dict[str, list[Event]] = {}
-    found: dict[str, str] = {}
+    syncs: dict[str, list[Event]] = {}
+    times: dict[str, str] = {}
     for machine in living_machines(machines):
         scope = scope_of_row(machine)
-        if scope not in looked:
+        if scope not in syncs:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
-            looked[scope] = [line for line in lines if line is not None]
-        reached = [line.occurred_at for line in looked[scope] if machine.id not in line.body["unseen"]]
+            syncs[scope] = [line for line in lines if line is not None]
+        reached = [line.occurred_at for line in syncs[scope] if machine.id not in line.body["unseen"]]
         if reached:
-            found[machine.id] = max(reached)
-    return found
+            times[machine.id] = max(reached)
+    return times
 
 
 def _as_seen(machine: Machine, reached: dict[str, str]) -> Machine:
@@ -94,7 +94,7 @@ def list_machines(
     shown = [machine for machine in (machines if ended else present(machines)) if not mine or is_mine(session, machine)]
     reached = last_synced_at(session, machines)
     asked = queried_accounts_value(look.asked, look.closed) if look else queried_accounts_value()
-    values = valued(session, shown, look.gpus_now if look else {}, reached=reached)
+    values = machine_documents(session, shown, look.gpus_now if look else {}, reached=reached)
     return {
         "machines": values,
         "clusters": _clusters(shown, values, queues or {}) if any(machine.gang for machine in shown) else [],
@@ -136,11 +136,11 @@ def cluster(
     """Return one cluster with its machines: the answer of `stop`, `start`, `extend` and `hold`."""
     from cloudgpu.views.clusters import cluster_value
 
-    values = valued(session, list(machines))
+    values = machine_documents(session, list(machines))
     return {**cluster_value(machines, values), "machines": values, "failed": [fault.as_dict() for fault in faults]}
 
 
-def valued(
+def machine_documents(
     session: Session,
     machines: list[Machine],
     gpus_now: Mapping[str, Sequence[str]] | None = None,
@@ -171,7 +171,7 @@ def valued(
 
 def machine(session: Session, machine: Machine) -> MachineDocument:
     """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
-    (value,) = valued(session, [machine])
+    (value,) = machine_documents(session, [machine])
     return value
 
 

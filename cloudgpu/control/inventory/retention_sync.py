@@ -1,4 +1,4 @@
-"""What a sync of an account does about disks and images: writes what stays, goes on with what was left half done."""
+"""Syncs an account's disks and images: records retained ones, and continues unfinished deletions and parkings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def list_resources(session: Session, account: str) -> ResourceListing:
     return ResourceListing((), (gap,))
 
 
-def write_leftovers(session: Session, whose: AccountScope, found: ResourceListing, requested_at: datetime) -> list[str]:
+def write_leftovers(
+    session: Session, whose: AccountScope, listing: ResourceListing, requested_at: datetime
+) -> list[str]:
     """Write what stays of the machines of the account that answered, and do what can be done now.
 
     Return a sentence for each thing done.
@@ -44,13 +46,13 @@ def write_leftovers(session: Session, whose: AccountScope, found: ResourceListin
     A machine that another process is at work on, or has changed since the question was sent, is left to that process
     or to the next sync. Things of other ledgers are not touched.
     """
-    sentences = _adopt(session, whose, found.items, requested_at)
+    sentences = _adopt(session, whose, listing.items, requested_at)
     for machine in session.ledger.machines():
-        resources = retention_records.resources_of(session, machine, found)
+        resources = retention_records.resources_of(session, machine, listing)
         if (
             not _matters(machine, resources)
             or not whose.covers(machine)
-            or is_silent(found, machine.region, whose.account)
+            or is_silent(listing, machine.region, whose.account)
         ):
             continue
         lock = lock_name(machine.key or machine.id)

@@ -149,10 +149,10 @@ def send(
     name = attempt.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with changing(left):
-        return _sent(session, provider, attempt, deadline, closed_by)
+        return _send(session, provider, attempt, deadline, closed_by)
 
 
-def _sent(
+def _send(
     session: Session,
     provider: Provider,
     attempt: Attempt,
@@ -173,7 +173,7 @@ def _sent(
     made = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
         price = own_price(session, session.ledger.machine(attempt.machine), instance, now)
-        session.ledger.append([made, *price, *_as_seen(attempt.machine, instance, now)])
+        session.ledger.append([made, *price, *_observed_events(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else terminate_without_ledger(session, machine, error) from error
@@ -182,7 +182,7 @@ def _sent(
     return instance
 
 
-def _as_seen(machine: str, instance: Instance, now: datetime) -> list[Draft]:
+def _observed_events(machine: str, instance: Instance, now: datetime) -> list[Draft]:
     """Return the lines of a machine that a launch has made: one; two for one that a refusal left and that never ran.
 
     Such a machine says so by `since`: it has stood still since it was made, and what is kept of it costs until now.
@@ -215,7 +215,7 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
         if ours and not is_of_earlier_life(machine, instance.tags):
             if is_remnant(machine, instance):
                 return end_remnant(session, machine, instance, now)
-            return session.ledger.append_to(machine, _found(machine, instance, now))
+            return session.ledger.append_to(machine, _created_events(machine, instance, now))
     if not listing.is_whole(machine.region):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
@@ -256,7 +256,7 @@ def covers(listing: Listing, machine: Machine) -> bool:
     return listing.regions is None or machine.region in listing.regions
 
 
-def _found(machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
+def _created_events(machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
     return [
         launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now),
         instance_observed(instance, now),

@@ -22,7 +22,7 @@ from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
 from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.instances import Instance
-from cloudgpu.core.model.machine import Machine, command_name, may_go_on, not_none
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text, not_none
 from cloudgpu.errors import (
     CloudgpuError,
     EndRefused,
@@ -91,13 +91,13 @@ def request_until_confirmed(
     answer: a later sync shows whether it was done.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
-    again, patience, silence = session.clock(), ASKED_AGAIN, UnansweredRounds(session.clock)
+    ask_again_at, patience, silence = session.clock(), ASKED_AGAIN, UnansweredRounds(session.clock)
     waiting = Waiting(session.waits, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
-            if not arrived or (last == "running" and session.clock() >= again):
-                _asked(ask, silence)
-                again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
+            if not arrived or (last == "running" and session.clock() >= ask_again_at):
+                _request(ask, silence)
+                ask_again_at, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
             machine, arrived = _read_state(
                 session,
                 machine,
@@ -116,7 +116,7 @@ def request_until_confirmed(
         if session.clock() >= deadline or silence.end_round():
             word = last if silence.first_message in ("", last) else f"{last}; {silence.first_message}"
             raise StopUnproved(
-                f"Could not confirm that {machine.name} has stopped (last state: {word}). It {may_go_on(machine)}."
+                f"Could not confirm that {machine.name} has stopped (last state: {word}). It {may_run_text(machine)}."
                 f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
                 field="name",
                 value=machine.name,
@@ -132,7 +132,7 @@ def is_stopped(seen: Machine | Instance) -> bool:
     return not seen.billed and seen.state not in ("unknown", "pending")
 
 
-def _asked(ask: Callable[[], None], silence: UnansweredRounds) -> None:
+def _request(ask: Callable[[], None], silence: UnansweredRounds) -> None:
     """Ask; where that is not answered, the state may tell all the same whether it was done."""
     try:
         ask()

@@ -124,7 +124,7 @@ def sync_accounts(
 def _elsewhere(
     session: Session, accounts: Sequence[str], whose: Sequence[AccountScope], look: SyncResult
 ) -> list[Unanswered]:
-    """Return what has to be said of machines of other accounts, where those have the names of accounts that were asked.
+    """Return the notices about machines of other accounts with the names of queried accounts.
 
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
     """
@@ -157,11 +157,11 @@ def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machin
         close_request(session, machine, instance)
         news = change_events(session, machine, instance, now)
         if note and not news:
-            return _noted(session, machine, instance_observed(instance, now, machine=machine))
+            return _record_last_seen(session, machine, instance_observed(instance, now, machine=machine))
     return session.ledger.append_to(machine, news)
 
 
-def _noted(session: Session, machine: Machine, line: Draft) -> Machine:
+def _record_last_seen(session: Session, machine: Machine, line: Draft) -> Machine:
     """Write a line that changes nothing but when the machine was seen, and in use; a full disk keeps nobody from it."""
     try:
         return session.ledger.append_to(machine, [line])
@@ -186,7 +186,7 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
     for instance in chosen:
         ours.add(instance.tags[TAG_ID])
         look.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
-        drafts += _seen(session, machines.get(instance.tags[TAG_ID]), instance, look, answer)
+        drafts += _observed_events(session, machines.get(instance.tags[TAG_ID]), instance, look, answer)
     look.answered |= ours
     unseen = []
     for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in ours):
@@ -228,7 +228,7 @@ def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[st
 
 
 def _is_ours(
-    instance: Instance, every: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, look: SyncResult
+    instance: Instance, by_id: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, look: SyncResult
 ) -> bool:
     """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
 
@@ -239,12 +239,13 @@ def _is_ours(
     if machine in machines:
         return True
     whose = answer.whose.of(instance.region)
-    if machine in every and whose is not None:
-        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {account_text(every[machine])}"
-        look.unanswered.append(Unanswered(every[machine].name or machine, why))
-    elif whose is None and machine not in every and (error := answer.whose.fault_of(instance.region)) is not None:
+    if machine in by_id and whose is not None:
+        other = account_text(by_id[machine])
+        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {other}"
+        look.unanswered.append(Unanswered(by_id[machine].name or machine, why))
+    elif whose is None and machine not in by_id and (error := answer.whose.fault_of(instance.region)) is not None:
         look.unanswered.append(Unanswered(answer.account, error.message))
-    return machine not in every and whose is not None
+    return machine not in by_id and whose is not None
 
 
 def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:
@@ -274,19 +275,19 @@ def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
     mine = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
     remembered = max((int(text) for text in mine if text.isdecimal()), default=0)
     length = session.ledger.head()[0]
-    if remembered <= length or remembered <= _doubted_before(session):
+    if remembered <= length or remembered <= _last_doubted_seq(session):
         return []
     why = f"It has {length} lines, and a machine was launched when it had {remembered}."
     return [ledger_doubted(why, remembered, now)]
 
 
-def _doubted_before(session: Session) -> int:
+def _last_doubted_seq(session: Session) -> int:
     """Return the highest line that a machine remembered when a sync doubted the ledger: it was said, or is settled."""
     doubts = (line for line in session.ledger.events("ledger") if line.kind == "ledger_doubted")
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
 
-def _seen(
+def _observed_events(
     session: Session, machine: Machine | None, instance: Instance, look: SyncResult, answer: Answer
 ) -> list[Draft]:
     drafts, now = list[Draft](), answer.asked_at

@@ -1,4 +1,4 @@
-"""Asks all accounts side by side what they have; one that says nothing is named, and keeps no other one's answer."""
+"""Queries all accounts in parallel; one that does not answer is named and does not delay the others."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def ask_accounts(
     resources = [partial(list_resources, session, one) for one in accounts if one in retained_of]
     whose = {one: AccountScope(session, one) for one in accounts}
     prices = [
-        partial(_named_and_priced, session, whose[one], regions.get(_kind(session, one), ()), to_price)
+        partial(_read_identity_and_prices, session, whose[one], regions.get(_kind(session, one), ()), to_price)
         for one in accounts
     ]
     asks: list[Callable[[], Any]] = [*listings, *resources, *prices]
     answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=ACCOUNTS_GRACE_S, what="answers"))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
-    found_things = {one: _things(one, next(answers)) for one in accounts if one in retained_of}
-    found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
+    found_resources = {one: _resources(one, next(answers)) for one in accounts if one in retained_of}
+    found_prices = {one: _read_prices(session, whose[one], next(answers), to_price) for one in accounts}
     for one, found in found_listings.items():
         whose[one].take({} if isinstance(found, Silent) else found.identities)
     return [
@@ -78,7 +78,7 @@ def ask_accounts(
             listing=_listing(one, found_listings[one]),
             whose=whose[one],
             asked_at=requested_at,
-            resources=found_things.get(one),
+            resources=found_resources.get(one),
             priced=found_prices[one],
             silent=isinstance(found_listings[one], Silent),
         )
@@ -95,23 +95,23 @@ def list_accounts(session: Session, accounts: Sequence[str]) -> list[Listing]:
 
 
 def list_account(session: Session, account: str, again_after: float | None = None) -> Listing | Silent:
-    """Return what the account has; what did not answer is named, and never an error. Silent where it said nothing."""
+    """Return the account's listing, with the regions that did not answer; Silent if none answered."""
     begun = time.monotonic()
-    found = _once(session, account)
+    found = _list_once(session, account)
     spent = time.monotonic() - begun
     is_complete = isinstance(found, Listing) and not found.unanswered
     if again_after is None or is_complete or spent + again_after >= patience_s():
         return found
     session.pause(again_after)
-    second = _once(session, account)
-    return second if _gaps(second) <= _gaps(found) else found
+    second = _list_once(session, account)
+    return second if _gap_count(second) <= _gap_count(found) else found
 
 
-def _gaps(found: Listing | Silent) -> int:
+def _gap_count(found: Listing | Silent) -> int:
     return 1 if isinstance(found, Silent) else len(found.unanswered)
 
 
-def _once(session: Session, account: str) -> Listing | Silent:
+def _list_once(session: Session, account: str) -> Listing | Silent:
     try:
         return session.provider(account).list()
     except Silent as error:
@@ -135,22 +135,22 @@ def _listing(account: str, found: Listing | Silent) -> Listing:
     return Listing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
-def _things(account: str, found: ResourceListing | Silent) -> ResourceListing:
+def _resources(account: str, found: ResourceListing | Silent) -> ResourceListing:
     return ResourceListing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
-def _named_and_priced(
+def _read_identity_and_prices(
     session: Session, whose: AccountScope, regions: Collection[str], to_price: pricing.ToAsk
 ) -> Priced:
-    """Ask an account who it is, and then what its machines cost: those of another are not its to price."""
+    """Query an account's identity, and then the prices of its own machines."""
     return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
 
 
-def _priced(session: Session, whose: AccountScope, found: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
-    """Return what was said of prices. Where nothing was, and not who the account is either, that is unknown, too."""
-    if not isinstance(found, Silent):
-        return found
+def _read_prices(session: Session, whose: AccountScope, prices: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
+    """Return the prices read. Without an answer the account's identity is unknown, too."""
+    if not isinstance(prices, Silent):
+        return prices
     if not whose.is_told:
-        whose.be_silent(found)
+        whose.be_silent(prices)
     may_cost = to_price.may_be_of(_kind(session, whose.account))
-    return Priced(gap=found.message) if may_cost else pricing.NOTHING_ASKED
+    return Priced(gap=prices.message) if may_cost else pricing.NOTHING_ASKED

@@ -42,7 +42,7 @@ def refresh_or_raise(session: Session, machine: Machine) -> Machine:
 
 
 @contextmanager
-def gone_if_terminated(session: Session, machine: Machine) -> Iterator[None]:
+def explain_terminated(session: Session, machine: Machine) -> Iterator[None]:
     """Turn a provider's "no such machine" into `ended_error`, once another query has recorded that it has ended."""
     try:
         yield
@@ -82,7 +82,7 @@ def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = 
 
 def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
     """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
-    answers = list(_asked(session, machines))
+    answers = list(_query(session, machines))
     for pause in PAUSES:
         doubtful = [
             machine
@@ -92,7 +92,7 @@ def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine
         if not doubtful:
             break
         session.pause(pause)
-        again = {machine.id: found for machine, found in _asked(session, doubtful)}
+        again = {machine.id: found for machine, found in _query(session, doubtful)}
         answers = [(machine, again.get(machine.id, found)) for machine, found in answers]
     return answers
 
@@ -101,7 +101,7 @@ def _is_doubtful(session: Session, machine: Machine) -> bool:
     return not machine.terminated_at and bool(read_pauses(session.provider_of(machine)))
 
 
-def _asked(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
+def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     groups, faults = by_account(session, machines)
     ids = {one: [not_none(machine.provider_id) for machine in of_account] for one, of_account in groups.items()}
     found = (
@@ -128,20 +128,20 @@ def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
     if isinstance(provider, BulkStop):
         return provider.get_many(ids)
     with Pool(AT_ONCE, "machines") as pool:
-        return dict(zip(ids, pool.map(lambda one: _got(provider, one), ids), strict=True))
+        return dict(zip(ids, pool.map(lambda one: _get(provider, one), ids), strict=True))
 
 
-def _got(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
+def _get(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
     try:
         return provider.get(id)
     except CloudgpuError as error:
         return error
 
 
-def _news(session: Session, machine: Machine, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+def _news(session: Session, machine: Machine, answer: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
     machine = session.ledger.machine(machine.id) or machine
     now = not_before(machine, session.clock())
-    if not isinstance(found, Instance):
+    if not isinstance(answer, Instance):
         if machine.terminated_at or too_fresh(
             machine, session.provider_of(machine).token_rule.not_found_ends_after, now
         ):
@@ -150,5 +150,5 @@ def _news(session: Session, machine: Machine, found: Instance | CloudgpuError, *
         return [
             instance_vanished(machine.id, not_none(machine.provider_id), "the provider has no such machine", now, alive)
         ]
-    close_request(session, machine, found)
-    return change_events(session, machine, found, now, watched=watched)
+    close_request(session, machine, answer)
+    return change_events(session, machine, answer, now, watched=watched)

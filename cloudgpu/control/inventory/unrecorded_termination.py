@@ -10,7 +10,7 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, stop_anyway
 from cloudgpu.control.records.retention import resources_in_region, resources_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import Machine, command_name, may_go_on
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.errors import (
     CloudgpuError,
@@ -44,20 +44,20 @@ def terminate_without_ledger(
     provider = session.provider_of(machine)
     why = "the ledger cannot be written" if isinstance(error, LedgerUnavailable) else error.message.rstrip(".")
     session.report(f"{machine.name}: {why}; ending the machine all the same")
-    known = _known_of(session, provider, machine, error)
-    refused = {one: word for one in known if (word := _refused(provider, one)) is not None}
-    left = list(refused.values())
+    known = _provider_ids(session, provider, machine, error)
+    refused = {one: word for one in known if (word := _request_end(provider, one)) is not None}
+    errors = list(refused.values())
     for one in (one for one in known if one not in refused):
         try:
-            _prove(session, machine, partial(_gone, provider, one))
+            _wait_until(session, machine, partial(_is_gone, provider, one))
         except CloudgpuError as unproved:
-            left.append(unproved)
-    for other in left[1:]:
+            errors.append(unproved)
+    for other in errors[1:]:
         session.report(f"{machine.name}: {other.message}")
-    if left:
-        raise left[0] from error
+    if errors:
+        raise errors[0] from error
     if whole:
-        _prove(session, machine, partial(_nothing_kept, session, provider, machine))
+        _wait_until(session, machine, partial(_remove_all, session, provider, machine))
     return Unrecorded(
         f"{machine.name} was ended and nothing of it is left, but the ledger does not know it yet: {error.message}",
         field=error.field,
@@ -75,7 +75,7 @@ def _remedy_of(error: CloudgpuError) -> str:
     return f"{(error.next or 'Put that right').rstrip('.')}. Then run:"
 
 
-def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
+def _request_end(provider: Provider, instance: str) -> CloudgpuError | None:
     """Ask for the end of one; return why it was refused, which keeps none of the others on."""
     try:
         provider.terminate(instance)
@@ -86,7 +86,7 @@ def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
     return None
 
 
-def _known_of(session: Session, provider: Provider, machine: Machine, error: CloudgpuError) -> list[str]:
+def _provider_ids(session: Session, provider: Provider, machine: Machine, error: CloudgpuError) -> list[str]:
     """Return the provider's ids of this machine; raise `error` when a silence proves nothing."""
     if machine.provider_id:
         return [machine.provider_id]
@@ -102,12 +102,13 @@ def _known_of(session: Session, provider: Provider, machine: Machine, error: Clo
     return found
 
 
-def _prove(session: Session, machine: Machine, done: Callable[[], bool]) -> None:
+def _wait_until(session: Session, machine: Machine, done: Callable[[], bool]) -> None:
     deadline = session.clock() + PROVED_WITHIN
     while not done():
         if session.clock() >= deadline:
             raise StopUnproved(
-                f"{machine.name} {may_go_on(machine)}: its end could not be proved, and the ledger cannot be written.",
+                f"{machine.name} {may_run_text(machine)}: its end could not be proved, and the ledger "
+                "cannot be written.",
                 field="name",
                 value=machine.name,
                 next=f"Run the same again: cloudgpu down {command_name(machine)}",
@@ -115,7 +116,7 @@ def _prove(session: Session, machine: Machine, done: Callable[[], bool]) -> None
         session.pause(PAUSE_S)
 
 
-def _gone(provider: Provider, instance: str) -> bool:
+def _is_gone(provider: Provider, instance: str) -> bool:
     try:
         return provider.get(instance).state is State.TERMINATED
     except InstanceNotFound:
@@ -124,7 +125,7 @@ def _gone(provider: Provider, instance: str) -> bool:
         return False
 
 
-def _nothing_kept(session: Session, provider: Provider, machine: Machine) -> bool:
+def _remove_all(session: Session, provider: Provider, machine: Machine) -> bool:
     """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
     if not isinstance(provider, HasResources):
         return True

@@ -12,8 +12,8 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
-from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
-from cloudgpu.control.jobs.slurm.gang import launched_as, nodes_of, terminate_gang
+from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
+from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_gang
 from cloudgpu.control.jobs.slurm.place import submission
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
@@ -45,20 +45,20 @@ def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | No
     """
     if attempt.key is None:  # a machine that was there
         return session.ledger.machine(attempt.machine or "")
-    there = made_for(session, job, attempt)
+    there = launched_for(session, job, attempt)
     if there is not None and (there.terminated_at is not None or job.cancel is not None):
         return settle_launch(session, job, there)
     if there is None and job.cancel is not None:
         return None
-    return launch(session, _prepared(session, job, attempt)).machine
+    return launch(session, _prepare(session, job, attempt)).machine
 
 
-def _prepared(session: Session, job: Job, attempt: Attempt) -> Prepared:
+def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
     """Return the plan of an attempt's launch; a job with a deadline goes to the spot that was seen to be best."""
     words = launch_options_of(job, attempt, session.clock())
     named: dict[str, str] = {"name": _name(job, attempt), "key": attempt.key or ""}
     prepared = prepare(session, parse_request(**words, **named))  # type: ignore[arg-type]
-    if attempt.market != "spot" or prepared.existing is not None or made_for(session, job, attempt) is not None:
+    if attempt.market != "spot" or prepared.existing is not None or launched_for(session, job, attempt) is not None:
         return prepared
     better = better_location(session, prepared)
     if better is None:
@@ -69,13 +69,13 @@ def _prepared(session: Session, job: Job, attempt: Attempt) -> Prepared:
     return prepared
 
 
-def made_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
+def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """Return the machine that was, or may have been, launched for an attempt; a launch that was refused made none.
 
     Of a gang it is node 0.
     """
     if job.gang > 1:
-        return None if attempt.key is None else launched_as(session, attempt.key, job.gang)
+        return None if attempt.key is None else head_node_of(session, attempt.key, job.gang)
     found = [] if attempt.key is None else session.ledger.launched(attempt.key)
     return next((one for one in found if one.launch_status not in NOTHING_MADE), None)
 
@@ -87,10 +87,10 @@ def check_files(session: Session, job: Job, attempt: Attempt) -> None:
     """
     if job.cancel is not None or attempt.key is None or has_files(session, job):
         return
-    there = made_for(session, job, attempt)
+    there = launched_for(session, job, attempt)
     if there is not None:
         settle_launch(session, job, there)
-        there = made_for(session, job, attempt)
+        there = launched_for(session, job, attempt)
     nodes = () if there is None else nodes_of(session, there)
     if len(nodes) < job.gang or any(one.launch_status != "made" for one in nodes):
         snapshot_of(session, job)
@@ -137,18 +137,18 @@ def start(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, st
     moved = transfers(session, job)
     restored = None
     if len(job.attempts) > 1:
-        restored, brought = _restored(session, job, remote)
+        restored, brought = _restore(session, job, remote)
         moved = moved.merged_with(brought)
     return remote.start(
         _remote_spec(session, job), snapshot, snapshots(session), secrets=values, restored=restored, transfers=moved
     )
 
 
-def _restored(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | None, Transfers]:
+def _restore(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | None, Transfers]:
     """Return what earlier attempts left, and what of it the machine brings from the bucket; on a volume it is there."""
     there, own = job_bucket(session, job), directory_of(session, job)
     if there is not None:
-        return restored_from(there, len(job.attempts) - 1) or (None, Transfers())
+        return restore_plan(there, len(job.attempts) - 1) or (None, Transfers())
     if volume_of(job.spec["results_to"]) is not None:
         return None, Transfers()
     return remote.restore(own / "results", own / "checkpoints"), Transfers()
@@ -207,7 +207,7 @@ def launch_sent(session: Session, job: Job) -> bool:
     attempt = job.attempt
     if job.deadline is None or attempt is None or attempt.machine is not None:
         return False
-    return made_for(session, job, attempt) is not None
+    return launched_for(session, job, attempt) is not None
 
 
 def market_of(step: Step) -> Market | None:
@@ -222,7 +222,7 @@ def retry_market(job: Job, machine: Machine | None) -> Market | None:
     return "spot" if machine.market == "spot" else "on_demand"
 
 
-def placed_again(job: Job, attempt: Attempt, step: Step, now: datetime) -> Draft:
+def replacement_event(job: Job, attempt: Attempt, step: Step, now: datetime) -> Draft:
     """Return the line that an attempt for which nothing was launched is to be launched elsewhere."""
     turn = attempt.turn + 1
     key = f"{job.id}-{attempt.number}-{turn}"

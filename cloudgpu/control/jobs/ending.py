@@ -44,13 +44,13 @@ def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], Rem
             raise Unreachable(f"The results of {job.name} are not whole: {found.why}.", field="name", value=job.name)
         target, files, size = deliver(session, job, [one.path for one in found.files])
     except InvalidRequest as error:
-        _stopped(session, job, machine, error)
+        _stop(session, job, machine, error)
         raise
     now, host = session.clock(), hostname()
     return lines.job_results_fetched(job.id, files, size, str(target), host, now, whole=True)
 
 
-def _stopped(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
+def _stop(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
     """Stop, or park, the machine of a job whose results cannot be taken now; one that was there is left."""
     if job.spec["machine"] is not None or is_owned(machine.provider):
         return

@@ -69,7 +69,7 @@ class _Printed:
             if attempt.ended_at is not None:
                 self._finish(attempt.number)
                 done = self._offsets.get(attempt.number, (0, 0))
-                self._offsets[attempt.number] = _copied(self._session, job, attempt.number, self._files, done)
+                self._offsets[attempt.number] = _copy_output(self._session, job, attempt.number, self._files, done)
             elif attempt is job.attempts[-1] and remote is not None and remote.phase in _LIVES:
                 self._begin(carrier, job, attempt)
 
@@ -178,7 +178,7 @@ class _Stream:
         raise _Stop
 
 
-def _copied(
+def _copy_output(
     session: Session, job: Job, attempt: int, files: tuple[IO[bytes], IO[bytes]], done: tuple[int, int]
 ) -> tuple[int, int]:
     directory = directory_of(session, job)

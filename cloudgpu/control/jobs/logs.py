@@ -43,7 +43,7 @@ def logs(
         return job
     print_copies(session, job, out, err, since=since, before=found[0].number, needed=False)
     try:
-        with _reached(session, job, found) as remote:
+        with _connect(session, job, found) as remote:
             remote.tail(out, err, since=None if since is None else since.timestamp())
     except Unreachable as fault:
         session.report(f"{fault.message} This is the copy that was last fetched.")
@@ -130,7 +130,7 @@ def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
 
 
 @contextmanager
-def _reached(session: Session, job: Job, at: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
+def _connect(session: Session, job: Job, at: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
     from cloudgpu.access.jobs.remote import RemoteJob
 
     attempt, machine = at
@@ -148,7 +148,7 @@ class _Following:
         self._skipped = False  # whether what this attempt wrote before `since` is counted as shown
 
     def to_the_end(self) -> Job:
-        """Write what comes until the command is over; return the job as it stands then."""
+        """Write the output until the command ends; return the job's state then."""
         while True:
             job = the_job(self._session, self._id)
             found = _on_machine(self._session, job)
@@ -157,11 +157,11 @@ class _Following:
                 return job
             if found is None:
                 self._tell(f"{job.name} is {job.state}")
-            elif self._tailed(job, found) in OVER:
+            elif self._tail(job, found) in OVER:
                 return self._over()
             self._session.pause(AGAIN_S)
 
-    def _tailed(self, job: Job, found: tuple[Attempt, Machine]) -> Phase | None:
+    def _tail(self, job: Job, found: tuple[Attempt, Machine]) -> Phase | None:
         """Follow one attempt; return how far it is at the end, None where its machine did not answer."""
         self._catch_up(job, found[0].number)
         try:
@@ -174,9 +174,9 @@ class _Following:
 
     def _live(self, job: Job, found: tuple[Attempt, Machine]) -> Phase:
         """Write what an attempt writes, from where its output was left off; at first from `since` on."""
-        with _reached(self._session, job, found) as remote:
+        with _connect(self._session, job, found) as remote:
             if self._since is not None and not self._skipped:
-                self._out.count, self._err.count = remote.written_by(self._since.timestamp())
+                self._out.count, self._err.count = remote.offsets_at(self._since.timestamp())
                 self._skipped = True
             starts = self._out.count, self._err.count
             out, err = self._out.file, self._err.file

@@ -51,11 +51,11 @@ class JobObserver:
     remote: RemoteState | None = None
     unfetched: bool = False
     results: StoredResults | None = None  # that are whole in the job's bucket
-    compared: bool = False  # whether the ledger has all lines of the job that this computer has
+    ledger_completed: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
     has_files: bool = False  # whether this computer could begin the job on another machine
     noted_at: float | None = None  # the last upload of which the ledger knows the work, by the machine's clock
-    cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
+    deleted_ids: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
     nodes_at: datetime | None = None  # when the other nodes of a gang were asked about
     doubt_at: datetime | None = None  # since when the command is over, and one of them does not answer
 

@@ -20,10 +20,10 @@ from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.inputs.request import RunRequest, shown_to_its_owner
+from cloudgpu.control.jobs.inputs.request import RunRequest, host_visible_options
 from cloudgpu.control.jobs.remote_results import check_volume_attached
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
-from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
+from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, read_measured, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
@@ -86,7 +86,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         jobs = all_jobs(session).values()
         check_free(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
         given = {"secret": request.secrets, "env_file": request.env_file}
-        check_exposure_on(machine.name, machine.trust, shown_to_its_owner(given), expose=request.is_exposed)
+        check_exposure_on(machine.name, machine.trust, host_visible_options(given), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
         check_volume_attached(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(session, request)
@@ -180,7 +180,7 @@ def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> Sp
         return None
     rate = last = None
     for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
-        seen = measured_of(directory_of(session, job))
+        seen = read_measured(directory_of(session, job))
         if rate is None and seen.bytes_per_s is not None and _ran_on(session, job, item):
             rate = seen.bytes_per_s
         if last is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
@@ -211,7 +211,7 @@ def _launch_options(session: Session, request: RunRequest) -> UpOptions:
     options: UpOptions = {"policy": POLICY, **strict, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
         longest = request.timeout + SETUP_TIME + request.results_wait
-        options = {"lease": _typed(min(longest, LEASE)), **options, "renew_until": _typed(longest)}
+        options = {"lease": _duration_text(min(longest, LEASE)), **options, "renew_until": _duration_text(longest)}
     return options
 
 
@@ -228,11 +228,11 @@ def _within_cost(session: Session, request: RunRequest, launch: UpOptions) -> tu
     minutes = plan.request.renew_s * most.nanos // cost.nanos // 60
     span = timedelta(minutes=max(1, minutes)) + AFTER_COST
     usual = timedelta(seconds=plan.request.lease_s)
-    bounded: UpOptions = {**launch, "renew_until": _typed(span), "lease": _typed(min(usual, span))}
+    bounded: UpOptions = {**launch, "renew_until": _duration_text(span), "lease": _duration_text(min(usual, span))}
     return prepare(session, parse_request(**bounded)), bounded
 
 
-def _typed(span: timedelta) -> str:
+def _duration_text(span: timedelta) -> str:
     """Return a span as somebody types it."""
     return f"{span // timedelta(seconds=1)}s"
 
@@ -307,7 +307,7 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
         )
     price = None
     if prepared is not None:
-        price = Money(prepared.plan.dearest.nanos * prepared.plan.nodes)
+        price = Money(prepared.plan.highest_price.nanos * prepared.plan.nodes)
     elif machine is not None and machine.price is not None and not is_owned(machine.provider):
         price = Money(machine.price.nanos_per_hour)
     if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:

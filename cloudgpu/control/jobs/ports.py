@@ -27,7 +27,7 @@ class ForwardedPorts:
     def __init__(self, session: Session, job: Job) -> None:
         self._session, self._id, self._ports = session, job.id, tuple(job.spec["ports"])
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="job-ports", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="job-ports", daemon=True)
 
     def __enter__(self) -> Self:
         """Begin to look for the machine."""
@@ -43,7 +43,7 @@ class ForwardedPorts:
         if self._ports:
             self._thread.join(AGAIN_S)
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         with self._session.for_thread() as session:  # a ledger's connection belongs to one thread
             while not self._ended.is_set():
                 try:

@@ -18,9 +18,9 @@ from cloudgpu.control.jobs.attempt import (
     ends_first,
     launch_attempt,
     launch_sent,
-    made_for,
+    launched_for,
     market_of,
-    placed_again,
+    replacement_event,
     retry_market,
     snapshot_of,
     start,
@@ -30,7 +30,7 @@ from cloudgpu.control.jobs.ending import close_job, fetch, not_fetched, resume, 
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.observer import JobObserver
-from cloudgpu.control.jobs.slurm.gang import is_living, machine_assigned_events, nodes_of, refused_parts, terminate_gang
+from cloudgpu.control.jobs.slurm.gang import ended_nodes, is_living, machine_assigned_events, nodes_of, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_SAFEGUARD
@@ -80,13 +80,13 @@ class JobReconciler(JobObserver):
 
     def _reconcile(self) -> ReconcileResult:
         self.remote, self.unfetched, self.sold_out = None, False, False
-        if not self.compared:
+        if not self.ledger_completed:
             restore_missing_events(self.session, self.id)
-            self.compared = True
+            self.ledger_completed = True
         for _ in range(MAX_STEPS):
             job = the_job(self.session, self.id)
-            step = next_step(job, self._seen(job), self.session.clock())
-            waits = self._done(job, step)
+            step = next_step(job, self._observed_state(job), self.session.clock())
+            waits = self._execute(job, step)
             if waits is not None:
                 return waits
         return ReconcileResult(
@@ -95,12 +95,12 @@ class JobReconciler(JobObserver):
 
     # -- what is known
 
-    def _seen(self, job: Job) -> ObservedState:
+    def _observed_state(self, job: Job) -> ObservedState:
         machine = self._machine(job)
         silent = None
         if machine is not None and machine.state == "running" and self.remote is None and _asks(job):
             try:
-                self.remote = self.at(job, machine).look()
+                self.remote = self.at(job, machine).state()
             except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
                 self.close()
                 machine, silent = self._refreshed(job, machine), error.message
@@ -126,7 +126,7 @@ class JobReconciler(JobObserver):
 
     # -- what is done
 
-    def _done(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute(self, job: Job, step: Step) -> ReconcileResult | None:
         """Do a step; return what is waited for then, None where the next one can be taken at once."""
         if step.do is JobAction.WAIT and step.kept_until is None:
             return ReconcileResult(job, step.why, REQUEUE_SOON if job.is_living else REQUEUE_LATER, self.remote)
@@ -144,7 +144,7 @@ class JobReconciler(JobObserver):
                 if machine is not None:
                     self._refreshed(job, machine)
             if step.do is JobAction.LAUNCH:
-                return self._not_launched(job, error)
+                return self._handle_launch_error(job, error)
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
 
     def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
@@ -154,10 +154,10 @@ class JobReconciler(JobObserver):
             set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
         return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
 
-    def _place(self, job: Job, step: Step) -> None:
+    def _schedule(self, job: Job, step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
-            self._append(placed_again(job, job.attempt, step, self.session.clock()))
+            self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return
         number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
         machine = job.spec["machine"]
@@ -184,7 +184,7 @@ class JobReconciler(JobObserver):
 
     def _terminate_gang(self, job: Job, machine: Machine) -> None:
         terminate(self.session, job, machine)
-        self.cleared.update(one.id for one in nodes_of(self.session, machine))
+        self.deleted_ids.update(one.id for one in nodes_of(self.session, machine))
 
     def _launch(self, job: Job, _step: Step) -> ReconcileResult | None:
         attempt = job.attempts[-1]
@@ -194,32 +194,32 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
-            self._append(self._ended(job, Step(JobAction.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
+            self._append(self._end_line(job, Step(JobAction.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
         if job.waits is not None or job.deadline is not None or any(one.nothing_made for one in job.attempts):
             note_machine(self.session, job, None)
         return None
 
-    def _not_launched(self, job: Job, error: CloudgpuError) -> ReconcileResult:
+    def _handle_launch_error(self, job: Job, error: CloudgpuError) -> ReconcileResult:
         """Return why a machine could not be had. A first one that was refused ends the job, and raises.
 
         What may pass is waited for, a day at most; with a deadline, until a day after that.
         """
         attempt, now = job.attempts[-1], self.session.clock()
-        made = made_for(self.session, job, attempt)
+        made = launched_for(self.session, job, attempt)
         if made is not None and made.gang is not None and is_living(self.session, made):  # the next run settles it
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         over = gives_up(job, now)
         final = not isinstance(error, ProviderUnavailable) or over
-        self._append(*refused_parts(self.session, job, attempt, now))
+        self._append(*ended_nodes(self.session, job, attempt, now))
         if made is not None:
             self._append(*machine_assigned_events(self.session, job, attempt, made, now))
             if made.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have a Slurm, either
-                self._append(self._ended(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
+                self._append(self._end_line(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
             note_machine(self.session, job, None)
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not over:
-            return self._sold_out(job, attempt, error)
+            return self._requeue_sold_out(job, attempt, error)
         elif attempt.number == 1 and final:
             given_up = over and job.deadline is not None
             end = (
@@ -227,17 +227,17 @@ class JobReconciler(JobObserver):
                 if given_up
                 else Step(JobAction.END, error.message, State.NOT_LAUNCHED)
             )
-            self._append(self._ended(job, end))
+            self._append(self._end_line(job, end))
             self._append(*close_job(self.session, the_job(self.session, self.id), None, error.message))
             raise error
         elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_SAFEGUARD):
-            self._append(self._ended(job, no_machine(job, error.message, now)))
+            self._append(self._end_line(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
             note_machine(self.session, the_job(self.session, self.id), error.message)
         return ReconcileResult(the_job(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
-    def _sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> ReconcileResult:
+    def _requeue_sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> ReconcileResult:
         """Return that a job with a deadline chooses anew at the next run; people hear of it if on demand is gone."""
         if attempt.market != "on_demand":
             return ReconcileResult(job, error.message, REQUEUE_SOON, None, error)
@@ -319,7 +319,7 @@ class JobReconciler(JobObserver):
         self.remote = None
         return None
 
-    def _again(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _retry(self, job: Job, step: Step) -> ReconcileResult | None:
         machine, now = self._machine(job), self.session.clock()
         if machine is not None and machine.state == "running" and self.remote is not None:
             waits = self._last_copy(job, machine, self.remote)
@@ -352,10 +352,10 @@ class JobReconciler(JobObserver):
         recorded = None if job.progress is None else job.progress[:2]
         if remote is not None and remote.progress is not None and remote.progress != recorded:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
-        self._append(self._ended(job, step))
+        self._append(self._end_line(job, step))
         return None
 
-    def _ended(self, job: Job, step: Step) -> Draft:
+    def _end_line(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)
         remote = self.remote
         at = self.session.clock() if ended is None else remote_results.at_most_now(self.session, ended.ended)
@@ -380,11 +380,11 @@ class JobReconciler(JobObserver):
             if isinstance(error, InvalidRequest) and not is_reported:  # this computer cannot take them
                 self._append(not_fetched(self.session, job, error.message))
             self.unfetched = True
-            if next_step(job, self._seen(job), self.session.clock()).do is not JobAction.STOP:
+            if next_step(job, self._observed_state(job), self.session.clock()).do is not JobAction.STOP:
                 raise
         return None
 
-    def _stored(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _record_stored(self, job: Job, _step: Step) -> ReconcileResult | None:
         machine = self._machine(job)
         runs = machine is not None and machine.state == "running"
         remote = (lambda: self.at(job, self._living_machine(job))) if runs else None
@@ -399,7 +399,7 @@ class JobReconciler(JobObserver):
             resume(self.session, job, machine)
         except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count
             self.sold_out = True
-            if next_step(job, self._seen(job), now).do is JobAction.RESUME:
+            if next_step(job, self._observed_state(job), now).do is JobAction.RESUME:
                 raise
             return None
         except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing
@@ -425,7 +425,7 @@ class JobReconciler(JobObserver):
         machine, own = self._machine(job), job.spec["machine"] is None
         remote = None
         for one in self._own_machines(job):
-            if one.terminated_at is not None and one.id not in self.cleared:  # its disk, or its timer, may be there
+            if one.terminated_at is not None and one.id not in self.deleted_ids:  # its disk, or its timer, may be there
                 self._terminate_gang(job, one)
         if machine is not None and not own and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
@@ -436,7 +436,7 @@ class JobReconciler(JobObserver):
         show_end(self.session, the_job(self.session, self.id), self.environ)
         return None
 
-    def _look(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _observe(self, job: Job, _step: Step) -> ReconcileResult | None:
         return ReconcileResult(job, "Its machine has not been queried yet.", REQUEUE_SOON)
 
 

@@ -119,7 +119,7 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     if lists.bucket_of(job.spec["results_to"]) is None:
         settled = remote.call("settle")
         return _line(session, job, int(settled["files"]), int(settled["bytes"]), whole=True)
-    seen = remote.look()
+    seen = remote.state()
     keep_storing(session, job, remote, seen)
     if seen.storing is not None and seen.storing.error:
         says = f"The results of {job.name} do not reach {job.spec['results_to']}: {seen.storing.error}."

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
 
 CHECKPOINTS = 2  # how many complete ones are kept here
-MORE = 512 * 1024  # bytes: an answer that is shorter is the last of an index
+FULL_CHUNK = 512 * 1024  # bytes: an answer that is shorter is the last of an index
 
 
 def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
@@ -48,7 +48,7 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
         with out.open("ab") as to_out, err.open("ab") as to_err:
             remote.tail(to_out, to_err, out_from=to_out.tell(), err_from=to_err.tell())
         with times_file(directory, remote.attempt).open("ab") as to_times:
-            while to_times.write(remote.times(to_times.tell())) >= MORE:
+            while to_times.write(remote.output_times(to_times.tell())) >= FULL_CHUNK:
                 pass
     except OSError as error:
         raise InvalidRequest(
@@ -65,16 +65,16 @@ def results_directory(session: Session, job: Job) -> Path:
     On another computer than the one that asked for it, they stay in the job's own directory. A directory of that name
     that another job has filled is left alone: the id is added then.
     """
-    own = directory_of(session, job)
-    noted = _noted_place(own)
+    job_directory = directory_of(session, job)
+    noted = _noted_place(job_directory)
     if noted is not None:  # a delivery that was interrupted goes on where it was
         return noted
     target = Path(job.spec["workdir"]) / job.spec["results"] / job.name
     if hostname() != job.host or not Path(job.spec["workdir"]).is_dir():
-        target = own / "delivered"
+        target = job_directory / "delivered"
     elif target.exists() and not (target.is_dir() and not any(target.iterdir())):
         target = target.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
-    write_whole(own / "place", str(target).encode())
+    write_whole(job_directory / "place", str(target).encode())
     return target
 
 
@@ -112,9 +112,9 @@ def deliver_copied(session: Session, job: Job) -> tuple[Path, int, int] | None:
 
     What an interrupted delivery brought there before counts, too.
     """
-    own = directory_of(session, job)
-    source = own / "results"
-    if not source.is_dir() and not (own / "place").exists():
+    job_directory = directory_of(session, job)
+    source = job_directory / "results"
+    if not source.is_dir() and not (job_directory / "place").exists():
         return None
     target, *_ = deliver(session, job, [str(path.relative_to(source)) for path in _files(source)])
     found = list(_files(target))

@@ -108,7 +108,7 @@ def note_sync(directory: Path, now: float) -> None:
     write_whole(directory / "synced", json.dumps(now).encode())
 
 
-def measured_of(directory: Path) -> Measured:
+def read_measured(directory: Path) -> Measured:
     """Return what was seen of the copies of a job on this computer; it stays when the job is over."""
     with suppress(OSError, ValueError, TypeError):
         return Measured(**json.loads((directory / "measured.json").read_text()))
@@ -116,8 +116,8 @@ def measured_of(directory: Path) -> Measured:
 
 
 def note_measured(directory: Path, seen: Measured) -> None:
-    """Write down what was seen of a job's copies; where nothing is new, what is known stays."""
-    known = measured_of(directory)
+    """Record the state of a job's copies, if it is new."""
+    known = read_measured(directory)
     found = {name: value if value is not None else getattr(known, name) for name, value in asdict(seen).items()}
     with suppress(OSError):  # it is told in plans alone
         write_whole(directory / "measured.json", json.dumps(found).encode())

@@ -29,25 +29,27 @@ from cloudgpu.providers.base import Provider
 _GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
 
 
-def offers_of_any_provider(session: Session, candidates: Candidates, there: Machine | None) -> OffersFound:
+def offers_of_any_provider(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:
     """Return what all these accounts offer; one that has nothing, does not answer or lacks a credential is passed over.
 
-    `there` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
+    `existing` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
     Raises the gravest of their faults where none has anything.
     """
-    ties = tied_candidates(session, candidates) if there is None else candidates
+    ties = constrain_candidates(session, candidates) if existing is None else candidates
     wished = {one.account: one.request.want for one in candidates.each}
-    found: dict[str, Sequence[Offer]] = {}
+    offers_by_account: dict[str, Sequence[Offer]] = {}
     less: list[Offer] = []
 
     def ask(account: str) -> tuple[Passed, ...]:
         one = ties.at(account)
-        machine = there if there and session.account_here(there) == account else None
+        machine = existing if existing and session.account_here(existing) == account else None
 
         def act(_account: str) -> None:
             untrusted: list[Offer] = []  # its own: accounts are asked at once
             try:
-                found[account] = offers_in(session, one.provider, one.request, wished[account], machine, untrusted)
+                offers_by_account[account] = offers_in(
+                    session, one.provider, one.request, wished[account], machine, untrusted
+                )
             finally:
                 less.extend(untrusted)
 
@@ -57,14 +59,14 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
     with Pool(len(names), "accounts") as pool:
         silent = [one for some in pool.map(ask, names) for one in some]
     passed = (*ties.passed, *silent)
-    if not found:
+    if not offers_by_account:
         raise _nothing_anywhere(passed)
-    having = tuple(one for one in ties.each if one.account in found)
-    offers = in_order((offer for some in found.values() for offer in some), having[0].request.want.market)
+    having = tuple(one for one in ties.each if one.account in offers_by_account)
+    offers = in_order((offer for some in offers_by_account.values() for offer in some), having[0].request.want.market)
     return OffersFound(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
 
 
-def tied_candidates(session: Session, candidates: Candidates) -> Candidates:
+def constrain_candidates(session: Session, candidates: Candidates) -> Candidates:
     """Return these candidates with their requests tied to the places of what they name; without those that have none.
 
     A volume that is there ties to the account that has it. Raises InvalidRequest where several have it, and the fault

@@ -26,7 +26,7 @@ from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled
 from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.launch.attempt import attempt_of, launch_name, next_number
-from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.launch.plan import stop_effect
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model.cluster import node_keys, request_of_node
 from cloudgpu.core.model.launch import Attempt, Boot, Part
@@ -94,7 +94,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
             launch_intended(
                 attempt,
                 prepared.fingerprint,
-                stop_means(attempt.request, attempt.offer),
+                stop_effect(attempt.request, attempt.offer),
                 session.clock(),
                 costs=each[attempt.offer].beside,
                 on_demand=each[attempt.offer].on_demand,
@@ -264,10 +264,10 @@ def _send_together(
         try:
             session.ledger.append([*made, *(instance_observed(one, now) for one in instances)])
         except LedgerUnavailable as error:  # nobody could see what they cost: they are ended again
-            raise _ended_all_unrecorded(session, attempts, error) from error
+            raise _end_all_unrecorded(session, attempts, error) from error
 
 
-def _ended_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: LedgerUnavailable) -> CloudgpuError:
+def _end_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: LedgerUnavailable) -> CloudgpuError:
     """End every machine of a launch that the ledger cannot take, and return what is to be raised."""
     faults: list[CloudgpuError] = []
     found: CloudgpuError = error

@@ -120,18 +120,18 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
     if not is_any_provider(session, account=request.account, provider=request.provider):
         name = account_of(session, account=request.account, provider=request.provider)
         return Candidates((candidate(session, request, template, name),))
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     _check_of_no_account(request)
     names = cloud_accounts(session)
     once = replace(session, report=_once(session.report))
-    passed = passing(names, lambda name: found.append(candidate(once, request, template, name)))
-    if not found:
+    passed = passing(names, lambda name: candidates.append(candidate(once, request, template, name)))
+    if not candidates:
         raise passed[0].fault
-    return Candidates(tuple(found), passed, anywhere=True)
+    return Candidates(tuple(candidates), passed, anywhere=True)
 
 
 def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return what tells each sentence once: what is said of one account is mostly said of the next, too."""
+    """Return a function that reports each sentence once, since those of several accounts are mostly equal."""
     reported: set[str] = set()
 
     def report(sentence: str) -> None:
@@ -238,7 +238,7 @@ def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_dema
 
 
 def _missing(provider: Provider, setup: Setup) -> Iterator[tuple[str, str]]:
-    """Yield each option that was given and what it is about, where the provider has no such thing."""
+    """Yield each given option that the provider does not support, and its subject."""
     looks_up, network = isinstance(provider, Resolves), setup.network
     says_who = isinstance(provider, Reachable)
     words = (
@@ -295,6 +295,6 @@ def owner_of(session: Session, request: UpRequest) -> str:
 
 
 def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:
-    """Return the setup with what the template says where the user said nothing, and what the policy says."""
+    """Return the setup with the template's values for what the user left open, and the policy's."""
     image, disk_gb = wished.image or template.image or None, wished.disk_gb or template.disk_gb
     return with_room(replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk), template)

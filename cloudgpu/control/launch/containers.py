@@ -1,4 +1,4 @@
-"""A template's container at a launch: where it can run, on which GPUs, how much disk it needs, and what its pull costs.
+"""Checks a template's container for a launch: supported GPUs, disk size, and the cost of its pull.
 
 All of it is known before anything is asked of a provider or paid: an image that a GPU cannot run is refused here.
 """
@@ -72,7 +72,7 @@ def with_room(setup: Setup, template: Template) -> Setup:
 
 
 def runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
-    """Return the offers whose GPUs can run the template's container, and what is to be said of the others.
+    """Return the offers whose GPUs can run the template's container, and remarks on the others.
 
     Raises InvalidRequest, with the newest tag that works there, where none can.
     """
@@ -116,7 +116,7 @@ def _too_new(template: Template, image: str, gpu: Accelerator, found: Misfit) ->
 
 
 def container_remarks(template: Template, offer: Offer) -> Iterator[str]:
-    """Yield what the plan says of a container: its size, what its pull takes, its licence, what is unknown."""
+    """Yield the plan's remarks on a container: its size, the cost of its pull, its licence, what is unknown."""
     image = template.container_image
     if not image:
         return

@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_file
 from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
-from cloudgpu.control.launch.any_provider import tied_candidates
+from cloudgpu.control.launch.any_provider import constrain_candidates
 from cloudgpu.control.launch.attempt import record, send_all
 from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, nodes_launched
@@ -25,7 +25,7 @@ from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
-from cloudgpu.control.lifecycle.start import AWAKE, requests_taken_back
+from cloudgpu.control.lifecycle.start import AWAKE, withdraw_requests_events
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
@@ -36,7 +36,7 @@ from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.attempt import launching
 from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name, launched_text
+from cloudgpu.core.model.machine import Machine, Ownership, billed_text, comes_back, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -98,7 +98,7 @@ def launch(
         session.report("another cloudgpu is busy with the same request; waiting for it")
     with session.lock(prepared.lock, wait=LOCK_WITHIN_S):
         clean_up(session)
-        machine, found = (_cluster_found if prepared.plan.nodes > 1 else _found_or_resolved)(session, prepared, agree)
+        machine, found = (_find_cluster if prepared.plan.nodes > 1 else _find_or_resolve)(session, prepared, agree)
         if machine is None:
             if prepared.existing is not None:
                 sync_for_budgets(session, replace(prepared, existing=None))
@@ -111,13 +111,13 @@ def launch(
                 raise
         nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
         if found and len(nodes) > 1 and all(one.state in AWAKE for one in nodes):
-            session.ledger.append(requests_taken_back(session, nodes))
+            session.ledger.append(withdraw_requests_events(session, nodes))
         left = launched_text(machine)
         with changing(left):
             nodes = [timers.guard(session, one, "launch") for one in nodes]
     with changing(left):
         if not found or any(one.state in ("running", "pending") for one in nodes):
-            nodes = _all_ready(session, nodes, found=found, wait=wait)
+            nodes = _wait_for_all(session, nodes, was_there=found, wait=wait)
         clean_up_local_files(session)
     return Launched(nodes[0], found, tuple(nodes))
 
@@ -155,7 +155,7 @@ def _sync_account(session: Session, prepared: Prepared, offer: Offer) -> None:
     session.check_launchable()
 
 
-def _found_or_resolved(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
+def _find_or_resolve(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return the machine of this request, and whether it was there before an interrupted launch.
 
     One that is parked, or was interrupted and left its disk, is returned as it is: never a second one unasked.
@@ -184,22 +184,22 @@ def _found_or_resolved(session: Session, prepared: Prepared, agree: Callable[[],
         )
     except NoCapacity as error:  # surely not made: the next offer is tried, as the interrupted launch would have done
         session.report(f"{machine.zone}: {error.message}")
-        return _found_or_resolved(session, prepared, agree)
+        return _find_or_resolve(session, prepared, agree)
     if machine.terminated_at is not None:
         return None, False
     return _under_the_agreed_lease(session, prepared, machine), False
 
 
-def _cluster_found(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
-    """Return a node of this request's cluster as `_found_or_resolved` returns the machine of a request."""
+def _find_cluster(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
+    """Return a node of this request's cluster as `_find_or_resolve` returns the machine of a request."""
     until = session.clock() + SEND_WITHIN
-    machine, found = find_or_settle_node(
+    machine, was_there = find_or_settle_node(
         session, prepared, agree, until, covered=lambda one: _is_covered(session, prepared, one)
     )
-    if machine is not None and not found:
+    if machine is not None and not was_there:
         for one in nodes_launched(session, machine):
             _under_the_agreed_lease(session, prepared, one)
-    return machine, found
+    return machine, was_there
 
 
 def _is_covered(session: Session, prepared: Prepared, machine: Machine) -> bool:
@@ -211,7 +211,7 @@ def _is_covered(session: Session, prepared: Prepared, machine: Machine) -> bool:
         return False
     if not prepared.plan.request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
         return False
-    return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.dearest.nanos
+    return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.highest_price.nanos
 
 
 def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:
@@ -230,33 +230,33 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machi
     return set_lease(session, machine, lease, "the interrupted launch was asked for again", prepared.override)
 
 
-def _all_ready(session: Session, nodes: Sequence[Machine], *, found: bool, wait: bool) -> list[Machine]:
+def _wait_for_all(session: Session, nodes: Sequence[Machine], *, was_there: bool, wait: bool) -> list[Machine]:
     """Return the nodes once each is ready; where one of a new cluster does not come up, all are ended."""
     try:
-        ready = [_until_ready(session, one, found=found, wait=wait) for one in nodes]
+        ready = [_wait_until_ready(session, one, was_there=was_there, wait=wait) for one in nodes]
         if wait and engine_of_machine(ready[0]) == "slurm":
             set_up(session, ready)
     except (InvalidRequest, Unreachable) as error:
-        if not found and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
+        if not was_there and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
             for one in reversed(nodes):
                 remove_with(session, one, error)
         raise
     return ready
 
 
-def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool) -> Machine:
+def _wait_until_ready(session: Session, machine: Machine, *, was_there: bool, wait: bool) -> Machine:
     try:
         machine = with_volume(session, machine)
         return wait_until_ready(session, machine) if wait else machine
     except LedgerUnavailable as error:
-        raise error if found else terminate_without_ledger(session, machine, error) from error
+        raise error if was_there else terminate_without_ledger(session, machine, error) from error
     except CloudgpuError as error:
         # One that nobody lets us through to may be well: whoever is let in can use it.
         if isinstance(error, Unreachable) and not isinstance(error, AccessBlocked):
-            if not found:
+            if not was_there:
                 terminate_failed_launch(session, machine, error)
             raise
-        billed = and_billed(machine, " and billed meanwhile")
+        billed = billed_text(machine, " and billed meanwhile")
         left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {command_name(machine)}"
         error.next = f"{error.next} {left}" if error.next else left
         raise
@@ -266,7 +266,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
     refused = Refusals(prepared.candidates.anywhere)
     if prepared.exact is None:  # what seemed to be there is not: where it may lie, and who may reach it, is asked now
-        prepared = _tied(session, prepared)
+        prepared = _constrain(session, prepared)
     looked = {prepared.plan.offer.available.account}
     for offer in _from_the_plan_on(prepared):
         if refused.bars(offer):
@@ -276,7 +276,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             _sync_account(session, prepared, offer)
         try:
             each = node_offers(prepared.plan.nodes, offer, prepared.offers)
-            places = [(one, _resolved(session, prepared, one)) for one in each]
+            places = [(one, _resolve_offer(session, prepared, one)) for one in each]
             if not prepared.no_guard and needs_run(prepared.candidates.of(offer).provider, *places[0]):
                 check_launch_guarded(session, offer)  # the run that the plan relied on may have fallen silent since
         except refused.unsent as error:  # known before anything is sent
@@ -296,19 +296,19 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
         if machine is None:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return machine
-    raise _refused_everywhere(prepared, refused.first)
+    raise _all_refused_error(prepared, refused.first)
 
 
-def _tied(session: Session, prepared: Prepared) -> Prepared:
+def _constrain(session: Session, prepared: Prepared) -> Prepared:
     """Return the plan with its requests tied, without the offers that lie elsewhere or cannot run its container."""
-    candidates = open_to_caller(session, tied_candidates(session, prepared.candidates))
+    candidates = open_to_caller(session, constrain_candidates(session, prepared.candidates))
     wants = {one.account: one.request.want for one in candidates.each}
     offers = (offer for offer in prepared.offers if offer.available.account in wants)
     fitting = tuple(offer for offer in offers if fits(offer.available, wants[offer.available.account]))
     return replace(prepared, candidates=candidates, offers=runnable(prepared.template, fitting)[0])
 
 
-def _refused_everywhere(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:
+def _all_refused_error(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:
     """Return the first refusal, which is made to say how many there were and what may help."""
     if first is None:
         return NoCapacity("There is no offer that fits.", field="offer")
@@ -328,7 +328,7 @@ def _from_the_plan_on(prepared: Prepared) -> Sequence[Offer]:
     return prepared.offers[prepared.offers.index(prepared.plan.offer) :]
 
 
-def _resolved(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
+def _resolve_offer(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
     """Return what was looked up for this offer: with the plan, or now."""
     if prepared.exact is not None and prepared.exact.offer == offer:
         return prepared.exact.resolved

@@ -26,7 +26,7 @@ NAMED = 4  # things that a sentence names before it ends, or says how many more
 
 
 def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity | None:
-    """Return that what is listed is launched nowhere any more, with what is nearest; None for what is not listed.
+    """Return the error for a discontinued type, with the nearest one; None for a type that is not listed.
 
     A provider whose list has no regions shows what is free now alone: there it may be again later. Asks the provider
     once what it launches there.
@@ -35,7 +35,7 @@ def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity |
     lost = [spec for spec in catalog.gpus() if spec.name in names]
     if not lost:
         return None
-    listed = _listed(provider, want)
+    listed = _list_prices(provider, want)
     stands = "is in the catalogue"
     if listed:
         price, places = listed[0].listed.price, {offer.listed.region for offer in listed}
@@ -62,7 +62,7 @@ def _types(provider: Provider, want: Requirements) -> list[InstanceType]:
     return [one for one in fitting if one.gpu.share == 1]
 
 
-def _listed(provider: Provider, want: Requirements) -> list[CatalogOffer]:
+def _list_prices(provider: Provider, want: Requirements) -> list[CatalogOffer]:
     """Return what has a list price, the cheapest first: on the wanted market, else on demand."""
     names = {one.name for one in _types(provider, want)}
     for market in (want.market, Market.ON_DEMAND):
@@ -114,7 +114,7 @@ def counted(want: Requirements) -> str:
 
 
 def what(want: Requirements) -> str:
-    """Return what was asked for, as it stands in a sentence."""
+    """Return the requirements as part of a sentence."""
     if want.instance_type:
         return want.instance_type
     return f"{want.gpu_count}x {want.gpu}" if want.gpu else "any machine with a GPU"
@@ -131,7 +131,7 @@ def explain_no_match(
     if priced:
         return _too_dear(want, priced)
     if unpriced:
-        return _unpriced(provider, want)
+        return _unpriced_error(provider, want)
     if provider.kind in PROVIDERS:
         why = _contradiction(provider, want, items) or _other_market(provider, want)
         return why or _elsewhere(provider, want) or explain_discontinued(provider, want) or _nothing(provider, want, ())
@@ -139,7 +139,7 @@ def explain_no_match(
     return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
 
 
-def _unpriced(provider: Provider, want: Requirements) -> CloudgpuError:
+def _unpriced_error(provider: Provider, want: Requirements) -> CloudgpuError:
     """Return the fault of what is there and has no price.
 
     A provider that tells the spot prices of the past and has none of now sells no spot machine there. That is what
@@ -156,7 +156,7 @@ def _unpriced(provider: Provider, want: Requirements) -> CloudgpuError:
 
 
 def _other_market(provider: Provider, want: Requirements) -> InvalidRequest | None:
-    """Return the fault of a market on which what is wanted is not sold, where it is on the other. Asks once."""
+    """Return the error for a market without the type if the other market has it. Queries once."""
     if want.or_on_demand:
         return None
     other = Market.ON_DEMAND if want.market is Market.SPOT else Market.SPOT
@@ -223,7 +223,7 @@ def _other_count(want: Requirements, has: Sequence[Available]) -> str:
 
 
 def _instead(want: Requirements, has: Sequence[Available]) -> str:
-    """Return which GPUs there are, where one was asked for and the provider has said what it has."""
+    """Return a clause with the provider's GPUs, if one was requested and it has any."""
     if want.gpu is None or not has:
         return ""
     return f"; it has {_several(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
@@ -304,7 +304,7 @@ def _not_sold(provider: Provider, want: Requirements) -> NoCapacity:
 
 
 def _elsewhere(provider: Provider, want: Requirements) -> NoCapacity | None:
-    """Return where else it can be launched, where the place is what is in the way. Asks the provider once."""
+    """Return the error that names other locations, if only the location is the obstacle. Queries once."""
     if want.region is None and want.zone is None:
         return None
     free = replace(want, region=None, zone=None)

@@ -1,4 +1,4 @@
-"""Finds what satisfies a request: what providers have, priced and ranked, and what is exact enough to be launched.
+"""Finds the offers of a request: priced and ranked ones of all providers, and the first that can be launched.
 
 `Refusals` keeps the offers that were refused, and says which further ones need not be tried.
 """
@@ -111,10 +111,10 @@ def _stops(error: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
         return False
     limits = [one for one in quotas_of(now.provider, now.instance_type, now.market) if one.code == error.value]
     limits = [one for one in limits if one.is_overall or before.region == now.region]
-    return any(_counted(one, now) >= _counted(one, before) for one in limits)
+    return any(_limit_use(one, now) >= _limit_use(one, before) for one in limits)
 
 
-def _counted(quota: ListedQuota, item: Available) -> int:
+def _limit_use(quota: ListedQuota, item: Available) -> int:
     """Return how much of a limit an offer takes, in its unit."""
     return sum(gpu.count for gpu in item.accelerators) if quota.unit == "GPU" else item.vcpus or 0
 
@@ -157,11 +157,11 @@ def open_to_caller(session: Session, candidates: Candidates) -> Candidates:
     if not shut:
         return candidates
     caller = caller_cidr(session)  # the same for all accounts
-    opened = (_opened(one, caller) if one.account in shut else one for one in candidates.each)
+    opened = (_open_candidate(one, caller) if one.account in shut else one for one in candidates.each)
     return replace(candidates, each=tuple(opened))
 
 
-def _opened(one: Candidate, caller: str) -> Candidate:
+def _open_candidate(one: Candidate, caller: str) -> Candidate:
     setup = one.request.setup
     network = replace(setup.network, ssh_from=(caller,))
     return replace(one, request=replace(one.request, setup=replace(setup, network=network)))
@@ -243,7 +243,7 @@ def offers_in(
     existing: Machine | None,
     untrusted: list[Offer],
 ) -> list[Offer]:
-    """Return what is offered to a request that was tied; where nothing is, the way out names what tied it.
+    """Return the offers of a constrained request; if there is none, the error names the constraint.
 
     Offers that fit but are less trusted than requested go into `untrusted`.
     """
@@ -271,7 +271,7 @@ def _offer_of(machine: Machine) -> Offer:
         market=Market(machine.market),
         accelerators=tuple(Accelerator(*gpu) for gpu in machine.accelerators or ()),
         stoppable=machine.stoppable is not False,
-        stop_means=machine.stop_effect or "",
+        stop_effect=machine.stop_effect or "",
         parkable=machine.parkable is not False,
         trust=Trust(machine.trust or Trust.CLOUD),
         traffic=machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices)),

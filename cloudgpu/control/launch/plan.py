@@ -101,24 +101,24 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     machines = session.ledger.machines()
     existing = None if request.new else living_of(machines, request.key, fingerprint)
     lock = lock_name(request.key or derived_key(fingerprint, 1))
-    there = existing or unsettled_of(machines, lock)
+    existing_machine = existing or unsettled_of(machines, lock)
     if existing and candidates.anywhere:
         here = session.account_here(existing)
         one = candidate(session, request, template, here)  # it is there, whatever the others offer
         candidates = replace(candidates, each=(one,), passed=())
     volume = request.setup.volume
-    if there is None and volume is not None and not candidates.anywhere:
+    if existing_machine is None and volume is not None and not candidates.anywhere:
         check_volume(session, candidates, volume.name)
-    found = _found(session, candidates, there)
-    if there is None and volume is not None:
+    found = _find_offers(session, candidates, existing_machine)
+    if existing_machine is None and volume is not None:
         check_volume(session, found.candidates, volume.name)  # by now it is known in which zone one of several lies
     unfit: tuple[str, ...] = ()
-    if there is None:
+    if existing_machine is None:
         offers, unfit = runnable(template, found.offers)
         found = replace(found, offers=offers, candidates=open_to_caller(session, found.candidates))
     first = (
         Exact(found.offers[0])
-        if there
+        if existing_machine
         else first_launchable(session, found.candidates, found.offers, no_guard=request.no_guard)
     )
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
@@ -133,7 +133,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         key=request.key,
         name=request.name,
         new=request.new,
-        exact=None if there else first,
+        exact=None if existing_machine else first,
         override=request.override,
         no_guard=request.no_guard,
     )
@@ -155,7 +155,7 @@ def ask_for_agreement(
     while True:
         ask(planned)
         shown_plan = launch_of(planned)
-        if shown_plan is None or session.clock() - _made(shown_plan) <= AGREED_WITHIN:
+        if shown_plan is None or session.clock() - _made_at(shown_plan) <= AGREED_WITHIN:
             return planned
         latest = again()
         now = launch_of(latest)
@@ -166,7 +166,7 @@ def ask_for_agreement(
         planned = latest
 
 
-def _made(prepared: Prepared) -> datetime:
+def _made_at(prepared: Prepared) -> datetime:
     """Return when a plan was made."""
     return prepared.plan.expires - timedelta(seconds=prepared.plan.request.lease_s)
 
@@ -175,16 +175,16 @@ def _per_hour(prepared: Prepared) -> Money:
     return prepared.plan.offer.price.per_hour
 
 
-def _found(session: Session, candidates: Candidates, there: Machine | None) -> OffersFound:
+def _find_offers(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:
     """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
     if candidates.anywhere:
-        return offers_of_any_provider(session, candidates, there)
+        return offers_of_any_provider(session, candidates, existing)
     (one,) = candidates.each
     wished = one.request.want
-    if there is None:
+    if existing is None:
         one = replace(one, request=with_constraint(one.provider, one.request))
     less: list[Offer] = []
-    offers = offers_in(session, one.provider, one.request, wished, there, less)
+    offers = offers_in(session, one.provider, one.request, wished, existing, less)
     return OffersFound(tuple(offers), replace(candidates, each=(one,)), tuple(less))
 
 

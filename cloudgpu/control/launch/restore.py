@@ -68,10 +68,10 @@ def start_stopped(
     except NoCapacity as error:
         raise offer_to_move(session, session.ledger.machine(machine.id) or machine, error) from error
     machine = with_volume(session, machine)
-    return _ready(session, machine) if wait else machine
+    return _wait_and_drop_image(session, machine) if wait else machine
 
 
-def _ready(session: Session, machine: Machine) -> Machine:
+def _wait_and_drop_image(session: Session, machine: Machine) -> Machine:
     """Wait until SSH is verified; then the image from which the machine may have come back is no longer needed."""
     machine = wait_until_ready(session, machine)
     if not machine.retained:
@@ -152,10 +152,10 @@ def plan_restore(
         )
     lease = new_lease(session, machine, span, renew)
     try:
-        request = _request(session, machine, lease, wider=wider)
-        return prepare_again(session, request, machine, _spans(session, lease), override, no_guard=no_guard)
+        request = _launch_request(session, machine, lease, wider=wider)
+        return prepare_again(session, request, machine, _lifetime(session, lease), override, no_guard=no_guard)
     except NoCapacity as error:
-        raise _stays(machine, error, wider=wider) from error
+        raise _still_retained_error(machine, error, wider=wider) from error
 
 
 def restore_machine(
@@ -169,7 +169,7 @@ def restore_machine(
         machine = launch(session, prepared, wait=wait, agree=agree).machine
     except NoCapacity as error:
         latest = session.ledger.machine(machine_id(session.ledger.id, prepared.key or ""))
-        raise (error if latest is None else _stays(latest, error, wider=False)) from error
+        raise (error if latest is None else _still_retained_error(latest, error, wider=False)) from error
     if machine.terminated_at is not None or not machine.retained:
         return machine
     if not wait:
@@ -187,7 +187,7 @@ def plan_move(session: Session, machine: Machine) -> MovePlan:
     if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
         raise _not_to_be_moved(machine)
     check_comeback(session, machine)
-    provider, request = session.provider_of(machine), _want(machine, wider=True)
+    provider, request = session.provider_of(machine), _requirements(machine, wider=True)
     offers = [
         offer
         for offer in offers_unless_launched(session, provider, request, None)
@@ -234,7 +234,7 @@ def move(session: Session, machine: Machine, *, why: str) -> Machine:
 
 
 def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
-    """Return the fault of a start without capacity, which says what moving by image would cost, where that helps."""
+    """Return the error of a start without capacity, with the cost of a move by image if that helps."""
     try:
         found = plan_move(session, machine)
     except (InvalidRequest, NoCapacity):
@@ -270,7 +270,7 @@ def _image_of(machine: Machine) -> str | None:
     return next((entry.id for entry in machine.retained if entry.kind == Kind.IMAGE and entry.ready), None)
 
 
-def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -> LaunchRequest:
+def _launch_request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
     setup = setup_from_json(machine.setup.record()) if machine.setup else _DEFAULT
     image = _image_of(machine)
@@ -279,7 +279,7 @@ def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -
         name=machine.name,
         provider=machine.provider,
         account=session.account_here(machine),
-        want=replace(_want(machine, wider=wider), persistent=setup.persistent),
+        want=replace(_requirements(machine, wider=wider), persistent=setup.persistent),
         template=not_none(machine.template),
         owner=machine.owner,
         project=machine.project,
@@ -292,7 +292,7 @@ def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -
     )
 
 
-def _want(machine: Machine, *, wider: bool) -> Requirements:
+def _requirements(machine: Machine, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
     region, market, trust = machine.region, Market(machine.market), Trust(machine.trust or Trust.CLOUD)
     gpus = machine.accelerators or ()
@@ -301,7 +301,7 @@ def _want(machine: Machine, *, wider: bool) -> Requirements:
     return Requirements(instance_type=machine.instance_type, region=region, market=market, trust=trust)
 
 
-def _spans(session: Session, lease: Lease) -> Lifetime:
+def _lifetime(session: Session, lease: Lease) -> Lifetime:
     now = session.clock().replace(microsecond=0)
     return Lifetime(lease.expires - now, lease.renew_until - now, Origin.POLICY, Origin.POLICY)
 
@@ -316,7 +316,7 @@ def _image_price(session: Session, machine: Machine) -> Extra:
     return image_price(machine.provider, machine.region, size)
 
 
-def _stays(machine: Machine, error: NoCapacity, *, wider: bool) -> NoCapacity:
+def _still_retained_error(machine: Machine, error: NoCapacity, *, wider: bool) -> NoCapacity:
     error.message += f" Retained resources of {machine.name} remain."
     widely = "" if wider else f"; with any type that has the same GPUs: cloudgpu start {machine.name} --move"
     error.next = f"Try again later: cloudgpu start {machine.name}{widely}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
+from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.team.authorization import check_may
 from cloudgpu.core.events.machine_lines import interruption_simulated
 from cloudgpu.core.model.machine import Machine, not_none
@@ -37,7 +37,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
         )
     machine = refresh_or_raise(session, machine)
     left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
-    with changing(left), gone_if_terminated(session, machine):
+    with changing(left), explain_terminated(session, machine):
         at = provider.interrupt(not_none(machine.provider_id))
     now = session.clock()
     session.ledger.append([interruption_simulated(machine.id, at, now)])
@@ -45,7 +45,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
 
 
 def _rehearsal_remedy(machine: Machine) -> str:
-    """Return where an interruption can be rehearsed: AWS does it in its console, which sets up what that needs."""
+    """Return how to rehearse an interruption: in AWS's console, or on a local spot machine."""
     if machine.market == "spot" and machine.provider == "aws":
         return (
             "In the EC2 console: Spot Requests, Actions, Initiate interruption. It gets its notice two minutes before."

@@ -16,7 +16,7 @@ from cloudgpu.control.budgets.admission import append_if_admitted, sync_before_a
 from cloudgpu.control.budgets.credit import check_credit_of_hold, check_longer, credit_of
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
+from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_line, lock_machine
 from cloudgpu.control.policies.resolve import limits_of, policy_of
@@ -49,14 +49,14 @@ def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | No
     """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
     try:
         policy = policy_of(session, machine).policy
-        caveats = [*_moments(session, machine, policy, until), *_agent(session, machine, policy)]
-        caveats += _spent(session, machine, policy)
+        caveats = [*_time_caveats(session, machine, policy, until), *_agent_caveats(session, machine, policy)]
+        caveats += _budget_caveats(session, machine, policy)
     except InvalidRequest as error:  # a hold keeps a machine from being ended: no broken file is to be in its way
         return f"whether something ends it all the same is not known: {error.message}"
     return "; ".join(caveats) or None
 
 
-def _moments(session: Session, machine: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
+def _time_caveats(session: Session, machine: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
     end = from_iso(machine.renew_until) if machine.renew_until else None
     off = None
     if policy is not None and not only_warned(machine, policy):
@@ -67,10 +67,10 @@ def _moments(session: Session, machine: Machine, policy: Policy | None, until: d
         yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; {back}"
     if end is not None and end < until:
         lost = " and deletes its disk" if at_last(machine, policy) is Do.TERMINATE else ""
-        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_moved(session, machine)}"
+        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_move_clause(session, machine)}"
 
 
-def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
+def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
     """Yield that an agent which goes by its first lease ends a held machine; nothing where it follows a hold."""
     try:
         if machine.state == State.STOPPED or learns_lease(session, machine):
@@ -84,7 +84,7 @@ def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterato
     )
 
 
-def _moved(session: Session, machine: Machine) -> str:
+def _move_clause(session: Session, machine: Machine) -> str:
     """Return what moves a machine's renew-until, as the end of a sentence."""
     try:
         provider = session.provider_of(machine)
@@ -94,17 +94,17 @@ def _moved(session: Session, machine: Machine) -> str:
     return f": {machine.provider} has fixed that until it is stopped" if fixed else "; extend moves that"
 
 
-def _spent(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
+def _budget_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
     stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(machine)]
     if stops:
         names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
-        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost(machine)}"
+        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost_clause(machine)}"
     if policy is not None and policy.budget is not None and policy.budget.do is Act.STOP:
         limit = policy.budget.limit.text()
-        yield f"its policy ends it once it has cost {limit}, after {WARNINGS} warnings{_lost(machine)}"
+        yield f"its policy ends it once it has cost {limit}, after {WARNINGS} warnings{_lost_clause(machine)}"
 
 
-def _lost(machine: Machine) -> str:
+def _lost_clause(machine: Machine) -> str:
     return "; its disk is deleted then" if gentlest_ending(machine) is Do.TERMINATE else ""
 
 
@@ -133,10 +133,10 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
         lease = Lease(now + by, now + by)
     else:
         lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
-    moves = _moves(machine, lease)
+    moves = _moves_renew_until(machine, lease)
     timers.check_host(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))
-    return Extension(machine, lease, moves, _cost(machine, by))
+    return Extension(machine, lease, moves, _added_cost(machine, by))
 
 
 def extend(session: Session, extension: Extension, *, override: str | None = None) -> Machine:
@@ -212,36 +212,36 @@ def admit_lease(
     def decision(view: View) -> Sequence[Draft]:
         known = [view.machine(machine.id) or machine for machine in machines]
         check_longer(session, view, credit, known, lease.expires, "new lease", "extend it by less")
-        later = [row_until(row, lease.renew_until) for row in known if _moves(row, lease)]
+        later = [row_until(row, lease.renew_until) for row in known if _moves_renew_until(row, lease)]
         return [*drafts, *(admit_all(session, view, later, override) if later else [])]
 
     append_if_admitted(session, decision, _remedy(machines[0], session.clock()))
 
 
-def _moves(machine: Machine, lease: Lease) -> bool:
+def _moves_renew_until(machine: Machine, lease: Lease) -> bool:
     return machine.renew_until is None or lease.renew_until > from_iso(machine.renew_until)
 
 
 def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Machine:
     """Set on the machine the lease that was admitted, and return the updated machine."""
     try:
-        _tag(session, machine, lease.tags())
+        _set_tags(session, machine, lease.tags())
     except ProviderUnavailable:
-        _read_back(session, machine)
+        _sync_lease(session, machine)
         raise
     except CloudgpuError:
-        _put_back(session, machine)
+        _record_old_lease(session, machine)
         raise
     return timers.guard(session, session.ledger.machine(machine.id) or machine, why)
 
 
-def _read_back(session: Session, machine: Machine) -> None:
+def _sync_lease(session: Session, machine: Machine) -> None:
     """Ask the machine which lease it has; where it does not say, the longer one counts until a sync tells."""
     with suppress(CloudgpuError):
         refresh(session, session.ledger.machine(machine.id) or machine)
 
 
-def _put_back(session: Session, machine: Machine) -> None:
+def _record_old_lease(session: Session, machine: Machine) -> None:
     """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
     session.ledger.append([lease_put_back(machine, _after_all_known(session, machine), host=platform.node())])
 
@@ -285,7 +285,7 @@ def set_hold_locked(session: Session, machine: Machine, until: datetime | None) 
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     machine = latest_of(session, session.ledger.machine(machine.id) or machine)
     with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
-        _tag(session, machine, hold_tags(until))
+        _set_tags(session, machine, hold_tags(until))
         now, who = _after_all_known(session, machine), by(session, machine, "hold")
         line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
         return session.ledger.append_to(machine, [line])
@@ -316,11 +316,11 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
         )
 
 
-def _tag(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
+def _set_tags(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
     """Set what the machine's agent and timer go by; nothing where it has no tags: then it is in the ledger alone."""
     provider = session.provider_of(machine)
     if isinstance(provider, Taggable):
-        with gone_if_terminated(session, machine):
+        with explain_terminated(session, machine):
             provider.tag(not_none(machine.provider_id), tags)
 
 
@@ -364,5 +364,5 @@ def latest_of(session: Session, machine: Machine) -> Machine:
     return refresh_or_raise(session, machine)
 
 
-def _cost(machine: Machine, by: timedelta) -> Money:
+def _added_cost(machine: Machine, by: timedelta) -> Money:
     return run_cost(Money(machine.price.nanos_per_hour), by) if machine.price else ZERO

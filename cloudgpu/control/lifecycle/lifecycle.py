@@ -80,10 +80,10 @@ def stop(session: Session, machine: Machine, *, why: str, check: Callable[[Machi
     policy keeps nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to
     stop; Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
     """
-    return without_ledger(session, machine, partial(_stop_alone, session, why=why, check=check), _stopped_words)
+    return without_ledger(session, machine, partial(_stop_alone, session, why=why, check=check), _stopped_text)
 
 
-def _stopped_words(machine: Machine) -> str:
+def _stopped_text(machine: Machine) -> str:
     return f"{machine.name} is {'parked' if has_retained_resources(machine) else machine.state} and not billed"
 
 
@@ -96,10 +96,10 @@ def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable
         check_stop(machine)
         if has_retained_resources(machine) or _is_parked_by_stop(session, machine):
             machine = park(
-                session, machine if has_retained_resources(machine) else resolved_machine(session, machine), why=why
+                session, machine if has_retained_resources(machine) else resolve_launch(session, machine), why=why
             )
         else:
-            machine = _stopped_or_parked(session, resolved_machine(session, machine), why)
+            machine = _stop_or_park(session, resolve_launch(session, machine), why)
     clean_up_local_files(session)
     return machine
 
@@ -110,7 +110,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
     with changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
-        machine = _stop(session, resolved_machine(session, machine), why, is_requested=is_requested)
+        machine = _stop(session, resolve_launch(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
 
@@ -119,7 +119,7 @@ def _is_parked_by_stop(session: Session, machine: Machine) -> bool:
     return machine.stoppable is False and retention_records.supports_images(session, machine)
 
 
-def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
+def _stop_or_park(session: Session, machine: Machine, why: str) -> Machine:
     """Stop it; a spot machine found without its launch record is parked where its provider says that it cannot be."""
     try:
         return _stop(session, machine, why)
@@ -197,7 +197,7 @@ def _end_alone(
     with lock_machine(session, machine):
         if check is not None:
             check(session.ledger.machine(machine.id) or machine)
-        machine, on_purpose = _all_ended(session, machine, why, failed=failed)
+        machine, on_purpose = _end_with_resources(session, machine, why, failed=failed)
     return _end_recorded(session, machine, on_purpose)
 
 
@@ -208,7 +208,7 @@ def end_locked(
 
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
-    return _end_recorded(session, *_all_ended(session, machine, why, failed=failed, is_requested=is_requested))
+    return _end_recorded(session, *_end_with_resources(session, machine, why, failed=failed, is_requested=is_requested))
 
 
 def request_all(
@@ -245,7 +245,7 @@ def _request_line(
     return requested(what, machine.id, why, now, host=platform.node(), who=who, failed=failed, judged=is_judged)
 
 
-def _all_ended(
+def _end_with_resources(
     session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool = False
 ) -> tuple[Machine, Sequence[ProviderResource]]:
     with changing(unproved("end", machine.name)), denied(session, machine, "down"):
@@ -333,13 +333,13 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool, is_reque
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
-    there = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
+    exists = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
     if not is_requested:
         session.ledger.append([_request_line(session, "terminate", machine, why, failed=failed)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         machine = request_until_confirmed(
-            session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
+            session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
         )
     except EndRefused as refusal:
         raise stop_instead(session, machine, refusal) from refusal.__cause__
@@ -383,7 +383,7 @@ def pausable(session: Session, machine: Machine) -> Any:
     return provider
 
 
-def resolved_machine(session: Session, machine: Machine) -> Machine:
+def resolve_launch(session: Session, machine: Machine) -> Machine:
     """Return a machine's row of now, once the outcome of its launch is known; raise InstanceNotFound if it is gone."""
     machine = session.ledger.machine(machine.id) or machine
     if machine.launch_status == "open":

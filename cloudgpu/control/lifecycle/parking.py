@@ -47,7 +47,7 @@ def return_to_parked(session: Session, machine: Machine, *, why: str) -> Machine
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
     machine = retention_records.park_line(session, machine, why, session.clock())
     provider = session.provider_of(machine)
-    machine = _proved(session, machine, partial(provider.terminate, not_none(machine.provider_id)))
+    machine = _wait_until_gone(session, machine, partial(provider.terminate, not_none(machine.provider_id)))
     return timers.drop(session, machine)
 
 
@@ -58,12 +58,14 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
     session.report(f"{machine.name}: ending it, its disk is kept")
     count_before_end(session, machine)
     ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
-    machine = _proved(session, machine, ask, keeping_disk=True)
+    machine = _wait_until_gone(session, machine, ask, keeping_disk=True)
     pin_to_the_end(session, machine)
     return timers.drop(session, machine)
 
 
-def _proved(session: Session, machine: Machine, ask: Callable[[], None], *, keeping_disk: bool = False) -> Machine:
+def _wait_until_gone(
+    session: Session, machine: Machine, ask: Callable[[], None], *, keeping_disk: bool = False
+) -> Machine:
     try:
         return request_until_confirmed(
             session,

@@ -16,7 +16,7 @@ from cloudgpu.control.lifecycle.lifecycle import (
     lock_machine,
     not_started,
     pausable,
-    resolved_machine,
+    resolve_launch,
 )
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import available, price_again
@@ -32,7 +32,7 @@ from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, and_billed, command_name, not_none, scope_of_row
+from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_none, scope_of_row
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.core.values.times import from_iso
@@ -90,7 +90,7 @@ def start(
     only scheduled runs of the reaper would end it and none is heard, InvalidRequest, unless `no_guard`.
     """
     check_start(session, [machine], override)
-    with lock_machine(session, machine), changing(may_start(machine, machine.name)):
+    with lock_machine(session, machine), changing(may_start_text(machine, machine.name)):
         latest = refresh_to_start(session, machine)
         if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
@@ -108,9 +108,9 @@ def check_start(session: Session, machines: Sequence[Machine], override: str | N
     sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
 
 
-def may_start(machine: Machine, name: str) -> str:
+def may_start_text(machine: Machine, name: str) -> str:
     """Return what an interruption of the start of `name` leaves; `machine` is one that it starts."""
-    billed = and_billed(machine, ", and billed")
+    billed = billed_text(machine, ", and billed")
     return f"{name} may be starting{billed}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
 
 
@@ -119,7 +119,7 @@ def refresh_to_start(session: Session, machine: Machine) -> Machine:
 
     As all of a start but `check_start`, it is done under the machine's lock, which the caller holds.
     """
-    latest = refresh(session, resolved_machine(session, machine))
+    latest = refresh(session, resolve_launch(session, machine))
     if latest.terminated_at:
         raise ended_error(latest, session.clock())
     return latest
@@ -143,7 +143,7 @@ def admit_start(
     if not no_guard:
         check_start_guarded(session, machines)
     now, before = session.clock(), partly_started([*awake, *machines])
-    wanted, lines = list[Machine](), requests_taken_back(session, awake)
+    to_start, lines = list[Machine](), withdraw_requests_events(session, awake)
     if before is not None:
         lines += [_start_line(session, one, now, running=True) for one in before.started]
     for machine in machines:
@@ -152,7 +152,7 @@ def admit_start(
         for sentence in off_now(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
         prices, who = _new_price(session, machine, provider), by(session, machine, "start")
-        wanted.append(_priced(row_until(machine, lease.renew_until), prices))
+        to_start.append(_with_price(row_until(machine, lease.renew_until), prices))
         lines += [
             lease_line(machine, lease, "start", now, who=who),
             *prices,
@@ -162,14 +162,14 @@ def admit_start(
     credit, lasts, scope = read_credit(provider), lease.expires - now, scope_of_row(machines[0])
 
     def decision(view: View) -> Sequence[Draft]:
-        check_credit(session, view, credit, wanted, scope, lasts)
-        return [*lines, *admit_all(session, view, wanted, override)]
+        check_credit(session, view, credit, to_start, scope, lasts)
+        return [*lines, *admit_all(session, view, to_start, override)]
 
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
     append_if_admitted(session, decision, Remedy(until))
 
 
-def requests_taken_back(session: Session, awake: Sequence[Machine]) -> list[Draft]:
+def withdraw_requests_events(session: Session, awake: Sequence[Machine]) -> list[Draft]:
     """Return the lines of a start for those of these machines, which run, whose stop or end is requested, not done."""
     return [
         _start_line(session, one, _after_its_request(session, one), running=True)
@@ -192,14 +192,14 @@ def _after_its_request(session: Session, machine: Machine) -> datetime:
     return max([not_before(machine, session.clock()), *map(from_iso, asked)])
 
 
-def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:
+def _with_price(machine: Machine, prices: Sequence[Draft]) -> Machine:
     for line in prices:
         price, on_demand = line.body.get("price"), line.body.get("on_demand")
-        wanted = wanted._replace(
-            price=HourlyPrice.of(price) if price else wanted.price,
-            on_demand=HourlyPrice.of(on_demand) if on_demand else wanted.on_demand,
+        machine = machine._replace(
+            price=HourlyPrice.of(price) if price else machine.price,
+            on_demand=HourlyPrice.of(on_demand) if on_demand else machine.on_demand,
         )
-    return wanted
+    return machine
 
 
 def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
@@ -228,7 +228,7 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
 
 def _check_arrived(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
     """Look whether a request arrived that was not answered; raise `error`, with the way out, where nothing is known."""
-    billed = and_billed(machine, ", and billed")
+    billed = billed_text(machine, ", and billed")
     error.next = f"It may be running{billed}. Run: cloudgpu show {machine.name} --refresh"
     try:
         return refresh(session, machine)

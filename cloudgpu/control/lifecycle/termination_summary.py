@@ -25,18 +25,18 @@ def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
     """Return, in whole sentences, what ending these machines deletes and what it leaves. Asks nobody."""
     by_sentence: dict[str, list[Machine]] = {}
     for machine in machines:
-        by_sentence.setdefault(_left(session, machine), []).append(machine)
+        by_sentence.setdefault(_remaining_text(session, machine), []).append(machine)
     if len(by_sentence) == 1:
-        (means,) = by_sentence
-        return " ".join((means or _deleted(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
+        (remaining,) = by_sentence
+        return " ".join((remaining or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
     each = (
-        f"{_names(some)}: {means}" if means else _deleted([machine.name for machine in some])
-        for means, some in by_sentence.items()
+        f"{_names(some)}: {remaining}" if remaining else _deleted_text([machine.name for machine in some])
+        for remaining, some in by_sentence.items()
     )
     return " ".join((*each, *_volumes(machines)))
 
 
-def _left(session: Session, machine: Machine) -> str:
+def _remaining_text(session: Session, machine: Machine) -> str:
     """Return what its provider says that an end leaves; empty where all that is on the machine goes."""
     for name in (machine.account, *session.settings.accounts, machine.provider):
         with suppress(CloudgpuError):
@@ -46,7 +46,7 @@ def _left(session: Session, machine: Machine) -> str:
     return ""
 
 
-def _deleted(names: Sequence[str]) -> str:
+def _deleted_text(names: Sequence[str]) -> str:
     return f"What is on {' and '.join(names)} is deleted."
 
 
@@ -71,15 +71,15 @@ def still_running(session: Session, machines: Sequence[Machine]) -> list[BusyMac
     Left out are machines that have a computer of their own, which ends with all that is on it, and those on which
     nothing runs. Raises nothing.
     """
-    asked = [machine for machine in machines if _is_to_ask(session, machine)]
-    if not asked:
+    to_query = [machine for machine in machines if _can_query(session, machine)]
+    if not to_query:
         return []
-    with Pool(min(AT_ONCE, len(asked))) as pool:
-        found = list(pool.map(lambda machine: _busy_machine(session, machine), asked))
+    with Pool(min(AT_ONCE, len(to_query))) as pool:
+        found = list(pool.map(lambda machine: _busy_machine(session, machine), to_query))
     return [one for one in found if one["processes"] != []]
 
 
-def _is_to_ask(session: Session, machine: Machine) -> bool:
+def _can_query(session: Session, machine: Machine) -> bool:
     if machine.terminated_at or machine.provider_id is None or machine.state != State.RUNNING:
         return False
     try:
@@ -89,14 +89,12 @@ def _is_to_ask(session: Session, machine: Machine) -> bool:
 
 
 def _busy_machine(session: Session, machine: Machine) -> BusyMachine:
-    found: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
+    busy: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
     try:
         provider = session.provider_of(machine)
         processes = provider.processes(not_none(machine.provider_id)) if isinstance(provider, ReportsProcesses) else ()
     except CloudgpuError as error:
-        return found | {"error": error.message}
+        return busy | {"error": error.message}
     if processes is None:
-        return found | {"error": "its computer does not tell its processes."}
-    return found | {
-        "processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in processes]
-    }
+        return busy | {"error": "its computer does not tell its processes."}
+    return busy | {"processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in processes]}

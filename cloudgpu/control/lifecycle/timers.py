@@ -53,7 +53,7 @@ def guard(session: Session, machine: Machine, why: str) -> Machine:
     if provider is None or not timer_is_due(machine, session.clock()):
         return machine
     try:
-        return _set(session, provider, machine, why)
+        return _set_and_record(session, provider, machine, why)
     except CloudgpuError as error:
         early = _may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
         until = f" Until then it ends the machine at {_minute(not_none(machine.timer))}." if early else ""
@@ -75,7 +75,7 @@ def before_start(session: Session, machine: Machine) -> None:
         return
     try:
         if provider.timer_limit(not_none(machine.provider_id)) is None:
-            _set(session, provider, machine, "start")
+            _set_and_record(session, provider, machine, "start")
     except CloudgpuError as error:
         if not _may_fire(machine, session.clock()):
             session.report(
@@ -164,14 +164,14 @@ def drop(session: Session, machine: Machine) -> Machine:
     if provider is None:
         return machine
     try:
-        return _dropped(session, provider, machine)
+        return _drop_and_record(session, provider, machine)
     except CloudgpuError as error:
         session.report(f"{machine.name}: its timer in the cloud stays until the next cloudgpu reap ({error.message})")
         return machine
 
 
 def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> Repaired:
-    """Set what a crash left out, drop what outlived its machine; calls only where the ledger says that one is needed.
+    """Set missing timers and drop those of ended machines; calls a provider only if the ledger has such a case.
 
     `machines` may have ended ones among them. A `sweep` asks the providers which timers there are, and compares.
     """
@@ -179,7 +179,7 @@ def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False
     due = [machine for machine in machines if timer_is_due(machine, now)]
     outlived = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
     _set_due(session, due, done)
-    _each(session, outlived, _untimed, done)
+    _for_each_machine(session, outlived, _drop_timer, done)
     if sweep:
         latest = {machine.id: machine for machine in session.ledger.machines()}
         _sweep(session, [latest.get(machine.id, machine) for machine in machines], done)
@@ -191,18 +191,18 @@ def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
 
     Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
     """
-    for _, provider, here in _timed_by(session, due, done):
-        there: Mapping[str, datetime] | None = None
+    for _, provider, machines in _by_account(session, due, done):
+        timers: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
-            there = provider.timers(of=[one for machine in here if (one := machine.provider_id)])
+            timers = provider.timers(of=[one for machine in machines if (one := machine.provider_id)])
         right = [
             machine
-            for machine in here
-            if _is_right(machine, (there or {}).get(machine.provider_id or ""), session.clock())
+            for machine in machines
+            if _is_right(machine, (timers or {}).get(machine.provider_id or ""), session.clock())
         ]
         for machine in right:
-            _written(session, machine, from_iso(not_none(machine.renew_until)), "it is there already")
-        _each(session, [machine for machine in here if machine not in right], _timed, done, there)
+            _record_timer(session, machine, from_iso(not_none(machine.renew_until)), "it is there already")
+        _for_each_machine(session, [machine for machine in machines if machine not in right], _set_timer, done, timers)
 
 
 def _is_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
@@ -210,38 +210,38 @@ def _is_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
     return at is not None and abs(at - max(from_iso(not_none(machine.renew_until)), now)) <= PRECISE
 
 
-def _each(
+def _for_each_machine(
     session: Session,
     machines: list[Machine],
     ask: Callable[[SetsTimer, Machine], _Set],
     done: Repaired,
-    there: Mapping[str, datetime] | None = None,
+    timers: Mapping[str, datetime] | None = None,
 ) -> None:
     """Ask for these machines side by side, and write down what was done; of one silence one fault is enough.
 
-    `there` are the timers that were seen before; None where that is not known.
+    `timers` are the timers that were seen before; None where that is not known.
     """
-    asked = [(provider, machine) for _, provider, some in _timed_by(session, machines, done) for machine in some]
+    asked = [(provider, machine) for _, provider, some in _by_account(session, machines, done) for machine in some]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(AT_ONCE) as pool:
-        outcomes = list(pool.map(lambda one: _tried(ask, *one, silent), asked))
+        outcomes = list(pool.map(lambda one: _try(ask, *one, silent), asked))
     reported: set[tuple[str, str, str]] = set()
-    for (_, machine), found in zip(asked, outcomes, strict=True):
-        if isinstance(found, InstanceNotFound):
+    for (_, machine), outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, InstanceNotFound):
             continue  # the next sync sees that it has gone
-        if isinstance(found, CloudgpuError):
-            silence = (machine.account, machine.region, found.kind)
-            done.faults += [found] * (silence not in reported)
+        if isinstance(outcome, CloudgpuError):
+            silence = (machine.account, machine.region, outcome.kind)
+            done.faults += [outcome] * (silence not in reported)
             reported.add(silence)
             continue
-        at, changed = found
-        _written(session, machine, at, "repaired" if at else "the machine has ended")
-        missing = there is not None and machine.provider_id not in there
+        at, changed = outcome
+        _record_timer(session, machine, at, "repaired" if at else "the machine has ended")
+        missing = timers is not None and machine.provider_id not in timers
         into = done.dropped if at is None else done.set if missing else done.moved
         into += [machine.name] * changed
 
 
-def _tried(
+def _try(
     ask: Callable[[SetsTimer, Machine], _Set],
     provider: SetsTimer,
     machine: Machine,
@@ -257,43 +257,43 @@ def _tried(
         return error
 
 
-def _timed(provider: SetsTimer, machine: Machine) -> _Set:
+def _set_timer(provider: SetsTimer, machine: Machine) -> _Set:
     at = from_iso(not_none(machine.renew_until))
     return at, provider.set_timer(not_none(machine.provider_id), at, does=timer_action(machine))
 
 
-def _untimed(provider: SetsTimer, machine: Machine) -> _Set:
+def _drop_timer(provider: SetsTimer, machine: Machine) -> _Set:
     provider.drop_timer(not_none(machine.provider_id))
     return None, True
 
 
 def _sweep(session: Session, machines: list[Machine], done: Repaired) -> None:
     known = {machine.provider_id for machine in machines}
-    for account, provider, some in _timed_by(session, [machine for machine in machines if machine.region], done):
-        for region in sorted({machine.region for machine in some}):
+    for account, provider, group in _by_account(session, [machine for machine in machines if machine.region], done):
+        for region in sorted({machine.region for machine in group}):
             try:
                 found = provider.timers(region)
             except CloudgpuError as error:
                 done.faults.append(error)
                 continue
-            _compared(session, [machine for machine in some if machine.region == region], found, done)
+            _repair_all(session, [machine for machine in group if machine.region == region], found, done)
             done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
-def _compared(session: Session, machines: list[Machine], found: Mapping[str, datetime], done: Repaired) -> None:
+def _repair_all(session: Session, machines: list[Machine], timers: Mapping[str, datetime], done: Repaired) -> None:
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
-    for machine, wanted in _wanted(machines, now):
-        there = found.get(machine.provider_id or "")
+    for machine, wanted in _wrong_timers(machines, now):
+        there = timers.get(machine.provider_id or "")
         if wanted is not None and not _is_right(machine, there, now):
             wrong.append(machine)
         elif wanted is None and there is not None and machine.terminated_at is not None:
             outlived.append(machine)
-    _each(session, wrong, _timed, done, found)
-    _each(session, outlived, _untimed, done)
+    _for_each_machine(session, wrong, _set_timer, done, timers)
+    _for_each_machine(session, outlived, _drop_timer, done)
 
 
-def _wanted(machines: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
+def _wrong_timers(machines: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
     for machine in machines:
         needs = timer_is_due(machine._replace(timer=None), now)
         yield machine, from_iso(not_none(machine.renew_until)) if needs else None
@@ -305,16 +305,16 @@ def _may_fire(machine: Machine, now: datetime) -> bool:
     return at is not None and (from_iso(at) + PRECISE > now or timer_action(machine) is TimerAction.STOP_AGAIN)
 
 
-def _set(session: Session, provider: SetsTimer, machine: Machine, why: str) -> Machine:
-    return _written(session, machine, _timed(provider, machine)[0], why)
+def _set_and_record(session: Session, provider: SetsTimer, machine: Machine, why: str) -> Machine:
+    return _record_timer(session, machine, _set_timer(provider, machine)[0], why)
 
 
-def _dropped(session: Session, provider: SetsTimer, machine: Machine) -> Machine:
-    _untimed(provider, machine)
-    return _written(session, machine, None, "the machine has ended") if machine.timer else machine
+def _drop_and_record(session: Session, provider: SetsTimer, machine: Machine) -> Machine:
+    _drop_timer(provider, machine)
+    return _record_timer(session, machine, None, "the machine has ended") if machine.timer else machine
 
 
-def _written(session: Session, machine: Machine, at: datetime | None, why: str) -> Machine:
+def _record_timer(session: Session, machine: Machine, at: datetime | None, why: str) -> Machine:
     return session.ledger.append_to(machine, [timer_set(machine.id, at, why, session.clock())])
 
 
@@ -326,7 +326,7 @@ def _able(session: Session, machine: Machine) -> SetsTimer | None:
     return provider if isinstance(provider, SetsTimer) and not provider.no_timer() else None
 
 
-def _timed_by(
+def _by_account(
     session: Session, machines: Sequence[Machine], done: Repaired
 ) -> list[tuple[str, SetsTimer, list[Machine]]]:
     """Return these machines by their account here, with its provider, where that has timers that can be set there.

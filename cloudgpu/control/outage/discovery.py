@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cloudgpu.control.inventory.sync_accounts import list_accounts
-from cloudgpu.control.outage.outage import going_on
+from cloudgpu.control.outage.outage import continue_without_ledger
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import Session, find_all_nodes
 from cloudgpu.control.team.roles import last_role
@@ -18,7 +18,7 @@ from cloudgpu.core.events.log import Draft, EventSummary
 from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.launch.attempt import attempt_from_json
-from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.launch.plan import stop_effect
 from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.launch import Attempt
@@ -56,7 +56,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
     Raises `fault` where this home does not know the ledger's id.
     """
     session.report(f"{fault.message} Machines are looked for by their tags")
-    with going_on(session, fault) as aside:
+    with continue_without_ledger(session, fault) as aside:
         calls = _saved_calls(session, aside.id)
         accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
         listings = list_accounts(session, accounts)
@@ -189,7 +189,7 @@ def _intent(session: Session, call: Attempt) -> Draft:
     item = call.offer.available
     identity = call.identity or session.provider(item.account).identity(item.region)
     return launch_intended(
-        call, call.request.key, stop_means(call.request, call.offer), call.made_at, identity=identity
+        call, call.request.key, stop_effect(call.request, call.offer), call.made_at, identity=identity
     )
 
 

@@ -26,23 +26,25 @@ LOOK_AGAIN = "What has become of the machines, the ledger learns by: cloudgpu ls
 
 
 @contextmanager
-def going_on(session: Session, fault: LedgerAway, machines: Iterable[Machine] = ()) -> Iterator[StandInLedger]:
+def continue_without_ledger(
+    session: Session, fault: LedgerAway, machines: Iterable[Machine] = ()
+) -> Iterator[StandInLedger]:
     """Have the session work without its ledger in this block; what it writes waits in the outbox.
 
     Where the ledger cannot be read either, `machines` are all that is known. Raises `fault` where this home does not
     know the ledger's id: then nobody can tell which machines are its own.
     """
-    behind = session.ledger
-    aside = StandInLedger(behind, _id_of(session, fault), fault, machines)
-    session.ledger, session.ledger_away = aside, True
+    ledger = session.ledger
+    stand_in = StandInLedger(ledger, _id_of(session, fault), fault, machines)
+    session.ledger, session.ledger_away = stand_in, True
     try:
-        yield aside
+        yield stand_in
     finally:
-        session.ledger, session.ledger_away = behind, False
+        session.ledger, session.ledger_away = ledger, False
 
 
 @contextmanager
-def read_on(session: Session) -> Iterator[None]:
+def read_without_ledger(session: Session) -> Iterator[None]:
     """Have an empty ledger stand in for one that cannot be read, for whoever has more to look at and writes nothing."""
     behind, known = session.ledger, ""
     try:
@@ -68,15 +70,15 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
     except LedgerAway as error:
         if session.ledger_away:
             raise
-        with going_on(session, error, [machine]) as aside:
+        with continue_without_ledger(session, error, [machine]) as stand_in:
             session.report(f"{machine.name}: {error.message} Continuing without it")
             result = act(machine)
-            if aside.offer():
+            if stand_in.offer():
                 return result
-        raise unrecorded(done(result), aside) from error
+        raise unrecorded_error(done(result), stand_in) from error
 
 
-def unrecorded(done: str, stand_in: StandInLedger) -> Unrecorded:
+def unrecorded_error(done: str, stand_in: StandInLedger) -> Unrecorded:
     """Return the error that says what was done, that the ledger does not know it yet, and what writes it there."""
     return Unrecorded(
         f"{done}, but the ledger does not know it yet: {stand_in.fault.message}",

@@ -105,7 +105,7 @@ def _samples_gone(begin: datetime, now: datetime) -> tuple[str, ...]:
 
 
 def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[MachineHistory]:
-    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
+    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(iso(begin)))))
     machines = [row for row in machines if not row.is_named_resource]
     if machine is not None:
         machines = _named(machines, machine, now)

@@ -130,7 +130,7 @@ def _runs(session: Session, machines: Sequence[Machine], since: str) -> dict[str
     What may have run after its proved end is left out: it costs what it did.
     """
     found: dict[str, list[tuple[str, str | None]]] = {machine.id: [] for machine in machines}
-    for subject, use in session.ledger.uses(since):
+    for subject, use in session.ledger.ended_usages(since):
         if subject in found and use.resource == Resource.INSTANCE:
             found[subject].append((use.begin, use.end))
     for machine in machines:

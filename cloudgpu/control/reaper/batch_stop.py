@@ -64,9 +64,9 @@ def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
         for one in items:
             stack.enter_context(changing(unproved("stop", one.machine.name)))
         session.ledger.append(
-            [_asked(one, now, by(session, one.machine, "stop", authorization=authorization)) for one in items]
+            [_stop_request(one, now, by(session, one.machine, "stop", authorization=authorization)) for one in items]
         )
-        failed = _asked_and_proved(session, {one.id: one.machine for one in items})
+        failed = _stop_and_wait(session, {one.id: one.machine for one in items})
     outcome = Outcome()
     for item in items:
         machine = session.ledger.machine(item.id) or item.machine
@@ -78,12 +78,12 @@ def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
     return outcome
 
 
-def _asked(item: EndItem, now: datetime, who: RequestedBy) -> Draft:
+def _stop_request(item: EndItem, now: datetime, who: RequestedBy) -> Draft:
     at, of_cluster = not_before(item.machine, now), item.machine.cluster is not None
     return requested("stop", item.id, item.decision.why, at, host=platform.node(), who=who, judged=of_cluster)
 
 
-def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict[str, str]:
+def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[str, str]:
     """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
 
     Asked again is what nobody knows to have arrived, and what was not found and is seen to be there. What is refused is
@@ -94,7 +94,7 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
     waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()
     wait = Waiting(session.waits, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
     while True:
-        refused = _refused(session, to_ask.values())
+        refused = _request_stops(session, to_ask.values())
         silent = sync_some(session, list(waiting.values()), watched=True)
         waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
         to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
@@ -106,9 +106,9 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
         for fault in last.values() if all(isinstance(one, Silent) for one in last.values()) else ():
             silence.record(cast("Silent", fault))
         if not waiting or session.clock() >= deadline:
-            return failed | {one: _last_word(session, row, last[one]) for one, row in waiting.items()}
+            return failed | {one: _unconfirmed_reason(session, row, last[one]) for one, row in waiting.items()}
         if silence.end_round():
-            return failed | {one: _silent_word(cast("Silent", last[one])) for one in waiting}
+            return failed | {one: _silent_reason(cast("Silent", last[one])) for one in waiting}
         wait.on(f"{len(waiting)} are left")
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
@@ -126,20 +126,24 @@ def _is_final(error: CloudgpuError) -> bool:
     return not isinstance(error, ProviderUnavailable | InstanceNotFound)
 
 
-def _refused(session: Session, machines: Iterable[Machine]) -> dict[str, CloudgpuError]:
+def _request_stops(session: Session, machines: Iterable[Machine]) -> dict[str, CloudgpuError]:
     """Ask for the stops, all accounts side by side; return what was refused, by machine."""
     groups, faults = by_account(session, list(machines))
     if not groups:
         return faults
-    of = {account: {not_none(machine.provider_id): machine.id for machine in some} for account, some in groups.items()}
-    providers = {account: cast("BulkStop", session.provider(account)) for account in of}
-    with Pool(len(of)) as pool:
-        answers = pool.map(lambda account: _asked_of(providers[account], list(of[account])), of)
-        pairs = list(zip(of, answers, strict=True))
-    return faults | {of[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
+    ids_by_account = {
+        account: {not_none(machine.provider_id): machine.id for machine in some} for account, some in groups.items()
+    }
+    providers = {account: cast("BulkStop", session.provider(account)) for account in ids_by_account}
+    with Pool(len(ids_by_account)) as pool:
+        answers = pool.map(
+            lambda account: _request_account(providers[account], list(ids_by_account[account])), ids_by_account
+        )
+        pairs = list(zip(ids_by_account, answers, strict=True))
+    return faults | {ids_by_account[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
 
 
-def _asked_of(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+def _request_account(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
     """Ask one account; what it answers with an error as a whole holds for each, and keeps no other account's on."""
     try:
         return provider.stop_many(ids)
@@ -152,11 +156,11 @@ def _is_stopped(session: Session, machine: Machine) -> bool:
     return bool(latest.terminated_at) or (not latest.billed and latest.state not in _NOT_YET)
 
 
-def _silent_word(error: Silent) -> str:
+def _silent_reason(error: Silent) -> str:
     return f"its stop was asked and is not proved: {error.message}"
 
 
-def _last_word(session: Session, machine: Machine, error: CloudgpuError | None) -> str:
+def _unconfirmed_reason(session: Session, machine: Machine, error: CloudgpuError | None) -> str:
     latest = session.ledger.machine(machine.id) or machine
     word = error.message if error is not None else f"it was last seen {latest.state}"
     minutes = int(PROVED_WITHIN.total_seconds() // 60)

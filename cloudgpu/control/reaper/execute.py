@@ -35,16 +35,16 @@ _BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes 
 
 
 def execute_decisions(
-    session: Session, seen: Sequence[MachineView], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
+    session: Session, views: Sequence[MachineView], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
 ) -> Outcome:
-    """Carry out the ends among these decisions, one for each of `seen`; return what came of each.
+    """Carry out the ends among these decisions, one for each of `views`; return what came of each.
 
     A warning that runs out within a minute is waited for. Each machine is looked at again, with its samples of now, and
     judged again by them: what came to life is spared. `apart`: each region by itself, so that one that is silent delays
     no end in another. The caller holds the reaper's lock.
     """
     check = _checker(session)
-    items = [EndItem(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
+    items = [EndItem(one, decision) for one, decision in zip(views, decisions, strict=True) if decision.ends]
     places = _by_region(items) if apart else {"": items}
     ways = [partial(_execute_group, items=some, judge=judge, check=check) for some in places.values() if some]
     return _side_by_side(session, ways)
@@ -98,11 +98,11 @@ def _execute_group(session: Session, *, items: Sequence[EndItem], judge: Judge, 
         outcome.add(more)
         again = {one.id for one in late}
         ends = [one for one in ends if one.id not in again] + fresh
-    outcome.add(_ended(session, ends, judge, check))
+    outcome.add(_end(session, ends, judge, check))
     return outcome
 
 
-def _ended(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
+def _end(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
     together, apart, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:

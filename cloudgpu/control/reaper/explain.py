@@ -59,15 +59,15 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     """
     from cloudgpu.control.policies.resolve import policy_of
 
-    held, now = policy_of(session, machine), session.clock()
-    if held.broken is not None:
-        raise held.broken
-    limits = Thresholds() if held.policy is None else thresholds(held.policy)
+    policy, now = policy_of(session, machine), session.clock()
+    if policy.broken is not None:
+        raise policy.broken
+    limits = Thresholds() if policy.policy is None else thresholds(policy.policy)
     ask = ask and runs_on(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
-    sources = _asked(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
+    sources = _query(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
     words = ask_activity(session, nodes, keep=False) if ask else {}
-    each = with_cluster_activity([_seen(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now)
+    each = with_cluster_activity([_view(one, policy, sources[one.id], words.get(one.id), now) for one in nodes], now)
     machines = cluster_nodes(session, each, at_work=False)
     decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=machines)
     seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
@@ -89,7 +89,7 @@ def _id(machine: Machine) -> str:
     return "" if machine.cluster is None else machine.cluster.id
 
 
-def _seen(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now: datetime) -> MachineView:
+def _view(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now: datetime) -> MachineView:
     last = from_iso(machine.last_active) if machine.last_active else None
     bare = with_word(MachineView(machine, held.policy, held.why, last_active=last), word)
     return with_silence(with_source(bare, source, now), word)
@@ -102,18 +102,18 @@ def _why_over(session: Session, machine: Machine) -> str | None:
     return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
 
 
-def with_source(seen: MachineView, source: Source, now: datetime) -> MachineView:
+def with_source(view: MachineView, source: Source, now: datetime) -> MachineView:
     """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
-    if tells_queue(seen.machine):
-        seen = replace(seen, engine=source.engine or EngineSaid(None, NOT_ASKED))
+    if tells_queue(view.machine):
+        view = replace(view, engine=source.engine or EngineSaid(None, NOT_ASKED))
     if source.judged is None or source.at is None:
-        return replace(seen, judged_fault=source.fault)
+        return replace(view, judged_fault=source.fault)
     if now - source.at > STALE:
-        return replace(seen, judged_fault=f"its samples were last read {duration_text(now - source.at)} ago")
-    return replace(seen, judged=source.judged, reached_at=source.at, scratch=source.scratch)
+        return replace(view, judged_fault=f"its samples were last read {duration_text(now - source.at)} ago")
+    return replace(view, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
-def _asked(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, Source]:
+def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, Source]:
     """Ask the machines; of a cluster that one is of which a user wants to know, the others that run are asked, too."""
     running = [one for one in machines if runs_on(one)]
     reports = probe(session, running)
@@ -151,7 +151,7 @@ def _older(judged: Judged, age: float, after: float) -> Judged:
     One that was in use then, and whose last sign of life has left the window since, is UNKNOWN: it may have shown
     another one of which nothing is kept here.
     """
-    signals = tuple(_aged(one, age, after) for one in judged.signals)
+    signals = tuple(_age_signal(one, age, after) for one in judged.signals)
     aged = judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
     if judged.activity != ACTIVE or aged.ago < after:
         return aged
@@ -159,7 +159,7 @@ def _older(judged: Judged, age: float, after: float) -> Judged:
     return aged._replace(activity=UNKNOWN, why=gone)
 
 
-def _aged(one: Signal, age: float, after: float) -> Signal:
+def _age_signal(one: Signal, age: float, after: float) -> Signal:
     ago = one.ago + age if one.ago >= 0 else one.ago
     value = one.value + age if _is_age(one.what, one.value) else one.value
     return one._replace(ago=ago, value=value, counts=one.counts and ago < after)
@@ -170,14 +170,14 @@ def _is_age(what: str, value: Any) -> bool:
 
 
 def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
-    """Return what budgets do with them; none where a budget cannot be read, which other verbs say."""
-    from cloudgpu.control.budgets.store import budgets, standings
+    """Return the budgets' stops of these machines; none if a budget cannot be read."""
+    from cloudgpu.control.budgets.store import budget_states, budgets
     from cloudgpu.core.budgets.enforcement import budget_stops
 
     with suppress(CloudgpuError):
         every = budgets(session)
         return (
-            budget_stops(standings(session, every), machines, warned_by_budget(machines), session.clock())
+            budget_stops(budget_states(session, every), machines, warned_by_budget(machines), session.clock())
             if every
             else []
         )

@@ -62,7 +62,7 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
     for one in machines:
         why = sentence(one, session.clock())
         try:
-            state = _stopped(session, one, why)
+            state = _stop(session, one, why)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -78,15 +78,15 @@ def name_of(one: Instance) -> str:
     return one.tags.get(TAG_NAME) or one.tags[TAG_ID]
 
 
-def _stopped(session: Session, one: Instance, why: str) -> str:
+def _stop(session: Session, one: Instance, why: str) -> str:
     """Look again, stop it and prove that; return its state, empty where its owner was quicker."""
     provider = session.provider(one.account)
     if not _is_over(provider.get(one.id), session.clock()):
         return ""
     session.check_lock(LOCK)
     with changing(unproved("stop", name_of(one))):
-        session.ledger.append([_line(one, why, session.clock(), by(session, _owned(one), "stop"))])
-        return _proved(session, provider, one.id, _stop_call(provider, one.id, one.market))
+        session.ledger.append([_line(one, why, session.clock(), by(session, _ownership(one), "stop"))])
+        return _wait_until_stopped(session, provider, one.id, _stop_call(provider, one.id, one.market))
 
 
 def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
@@ -109,7 +109,7 @@ def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None
     return ask
 
 
-def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
+def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
     """Ask, again where nobody knows whether that arrived, until the machine is not billed; return its state."""
     deadline, pause, arrived = session.clock() + PROVED_WITHIN, 0.05, False
     silence = UnansweredRounds(session.clock)
@@ -119,15 +119,15 @@ def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], Non
                 with suppress(InstanceNotFound):  # then nothing was sent, and one 404 is no proof
                     ask()
                     arrived = True
-            seen = get_repeatedly(session, provider, id)
+            instance = get_repeatedly(session, provider, id)
         except InstanceNotFound:
             return "terminated"
         except ProviderUnavailable as error:
             last = silence.record(error)
         else:
-            last = f"it was last seen {seen.state}"
-            if is_stopped(seen):
-                return str(seen.state)
+            last = f"it was last seen {instance.state}"
+            if is_stopped(instance):
+                return str(instance.state)
         if session.clock() >= deadline or silence.end_round():
             raise ProviderUnavailable(f"Its stop was asked and is not proved: {last}", field="machine", value=id)
         session.pause(pause)
@@ -159,5 +159,5 @@ def _line(one: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
     )
 
 
-def _owned(one: Instance) -> Ownership:
+def _ownership(one: Instance) -> Ownership:
     return Ownership(name_of(one), one.tags.get(TAG_OWNER, ""))

@@ -39,28 +39,28 @@ def renew(
     """Move the leases' ends, and return those that were moved and those that were not, with why."""
     pairs = zip(seen, decisions, strict=True)
     items = [EndItem(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
-    done, left = list[Ended](), list[NotEnded]()
+    done, not_renewed = list[Ended](), list[NotEnded]()
     silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
     with lock_each(session, items) as (mine, busy):
-        left += busy
+        not_renewed += busy
         for item in mine:
             account_region = (item.machine.account, item.machine.region)
             if account_region in silent:
-                left.append(item.left(silent[account_region]))
+                not_renewed.append(item.left(silent[account_region]))
                 continue
             try:
-                row = _renewed(session, item)
+                row = _renew(session, item)
             except LedgerUnavailable:
                 raise
             except CloudgpuError as error:
-                left.append(item.left(f"its lease could not be renewed: {error.message}"))
-                silent |= {account_region: left[-1].why} if isinstance(error, Silent) else {}
+                not_renewed.append(item.left(f"its lease could not be renewed: {error.message}"))
+                silent |= {account_region: not_renewed[-1].why} if isinstance(error, Silent) else {}
             else:
                 done.append(item.done(not_none(row.expires)))
-    return done, left
+    return done, not_renewed
 
 
-def _renewed(session: Session, item: EndItem) -> Machine:
+def _renew(session: Session, item: EndItem) -> Machine:
     machine = latest_of(session, session.ledger.machine(item.id) or item.machine)
     end = item.decision.at
     if end is None or (machine.expires and from_iso(machine.expires) >= end):  # its agent was quicker
@@ -92,12 +92,12 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
     at_terminals = _terminal_counts(session, given, reachable)
     alerted = bool(session.settings.alerts.to or session.settings.alerts.people)
     sent = [
-        _given_warning(one, warned, alerted=alerted, terminals=count)
+        _stored_warning(one, warned, alerted=alerted, terminals=count)
         for (one, warned), count in zip(given, at_terminals, strict=True)
     ]
-    lifted = [_lifted_line(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
+    lifted = [_lifted_event(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
     if sent or lifted:
-        session.ledger.append([*(_given_line(one, _time(session, one.machine)) for one in sent), *lifted])
+        session.ledger.append([*(_warning_event(one, _time(session, one.machine)) for one in sent), *lifted])
     return sent
 
 
@@ -121,7 +121,7 @@ def _terminal_counts(
 
 
 def _people_at(one: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
-    """Return the machines at which people work with what is decided of, as far as they can be reached."""
+    """Return the machine of a decision, or all nodes of its cluster, if reachable."""
     machine = reachable.get(one.machine)
     if not one.cluster:
         return [] if machine is None else [machine]
@@ -151,7 +151,7 @@ def sentence(name: str, warned: Warned) -> str:
     return f"{name}: {warned.why}." + (f" {way}" if way else "")
 
 
-def _given_warning(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
+def _stored_warning(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
     how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
     return GivenWarning(one.machine, one.called, warned.rule, warned.why, warned.due, tuple(how))
 
@@ -160,11 +160,11 @@ def _time(session: Session, machine: str) -> datetime:
     return not_before_last(session.ledger.machine(machine), session.clock())
 
 
-def _given_line(one: GivenWarning, now: datetime) -> Draft:
+def _warning_event(one: GivenWarning, now: datetime) -> Draft:
     return warning_sent(one.machine, str(one.rule), one.due, one.why, now, how=one.how, host=platform.node())
 
 
-def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
+def _lifted_event(machine: str, lifted: Lifted, now: datetime) -> Draft:
     return warning_cleared(machine, str(lifted.rule), lifted.why, now, host=platform.node())
 
 
@@ -191,13 +191,13 @@ def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
     )
 
 
-def _decision_findings(session: Session, found: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
-    """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
+def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
+    """Yield the findings to alert about besides warnings: urgent decisions, and those not possible here."""
     owners = {machine.id: machine.owner or "" for machine in machines}
-    for one in found.decisions:
+    for one in run.decisions:
         if one.urgent and not one.warnings:
             yield _urgent(one, owners.get(one.machine, ""))
-    for fault in found.faults:
+    for fault in run.faults:
         finding = Finding(
             key=f"{TOPIC}:fault:{fault}",
             kind="reaper",
@@ -222,23 +222,23 @@ def _urgent(one: Decision, owner: str) -> Finding:
 
 
 def deliver_all(
-    session: Session, found: ReaperRun, standings: Sequence[BudgetState], machines: Sequence[Machine]
+    session: Session, run: ReaperRun, budget_states: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the run was made; return what was not taken.
 
     `machines` are all of the ledger as they are after the run, with the resources that have names. A receiver that
     fails keeps no machine on: it is tried again by the next run.
     """
-    credit_findings = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
+    credit_findings = [one for known in run.credits if (one := credit_finding(known, session.clock())) is not None]
     news = [
         *credit_findings,
-        *budget_findings(session, standings),
+        *budget_findings(session, budget_states),
         *warning_findings(machines),
-        *_decision_findings(session, found, machines),
+        *_decision_findings(session, run, machines),
     ]
-    judged = {one.machine for one in found.decisions}
+    judged = {one.machine for one in run.decisions}
     elsewhere = [f"{TOPIC}:{machine.id}:" for machine in present(list(machines)) if machine.id not in judged]
-    read = {f"{CREDIT}:{known.scope}" for known in found.credits}
+    read = {f"{CREDIT}:{known.scope}" for known in run.credits}
     elsewhere += [key for key in lasting_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
     refused: list[str] = []
     try:
@@ -248,5 +248,5 @@ def deliver_all(
         raise
     except CloudgpuError as error:
         refused.append(error.message)
-    why = ping(session, ok=found.exit_code == 0 and not refused)
+    why = ping(session, ok=run.exit_code == 0 and not refused)
     return (*refused, f"the dead-man's address {why}") if why else tuple(refused)

@@ -1,4 +1,4 @@
-"""Gathers what a run decides by: each machine's row, its policy, and what its agent says where it could be idle.
+"""Gathers a run's inputs: each machine's record and policy, and the agent's answer if it could be idle.
 
 A run looks at all accounts and writes what is news; a rehearsal looks and writes nothing.
 """
@@ -73,21 +73,21 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     ]
     remembered = nullcontext() if sweep else session.by_remembered_regions(reachable_regions(machines))
     with remembered:
-        found = sync_accounts(
+        sync = sync_accounts(
             session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S
         )
-    if found.unlisted:
-        found.answered |= _query_unlisted(session, found.unlisted)
-    to_judge = living_machines(session.ledger.machines()) + (_kept(session) if sweep else [])
-    answered = found.answered | (_listed_resources(session, to_judge, found.unanswered) if sweep else set())
+    if sync.unlisted:
+        sync.answered |= _query_unlisted(session, sync.unlisted)
+    to_judge = living_machines(session.ledger.machines()) + (_retained_images(session) if sweep else [])
+    answered = sync.answered | (_queried_resources(session, to_judge, sync.unanswered) if sweep else set())
     return Snapshot(
         tuple(to_judge),
         answered,
-        tuple(found.foreign),
-        tuple(found.unanswered),
-        tuple(found.sentences),
-        found.asked,
-        tuple(found.closed),
+        tuple(sync.foreign),
+        tuple(sync.unanswered),
+        tuple(sync.sentences),
+        sync.asked,
+        tuple(sync.closed),
     )
 
 
@@ -117,7 +117,7 @@ def rehearse(session: Session) -> Snapshot:
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
     reached = covered(mine, whose)
-    seen = tuple(
+    views = tuple(
         _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now)
         for machine in living_machines(known)
     )
@@ -129,7 +129,7 @@ def rehearse(session: Session) -> Snapshot:
     unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; the next run of reap records it" for one in _strays(ours, known)]
     return Snapshot(
-        rows=tuple(machine for machine in seen if machine.terminated_at is None),
+        rows=tuple(machine for machine in views if machine.terminated_at is None),
         answered=reached & ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
@@ -140,13 +140,13 @@ def rehearse(session: Session) -> Snapshot:
 
 
 def _whose(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> AccountScope:
-    """Return which account a listing speaks for; who it is, is asked where it may have machines."""
+    """Return the account of a listing; its identity is queried if it may have machines."""
     found = AccountScope(session, account)
     found.take(listing.identities)
     return found.ask_of(machines)
 
 
-def _kept(session: Session) -> list[Machine]:
+def _retained_images(session: Session) -> list[Machine]:
     """Return what is kept as an image: of machines that are gone, and by name."""
     machines = [
         machine
@@ -161,8 +161,8 @@ def _kept(session: Session) -> list[Machine]:
     return machines + [machine for machine in resources if machine.state == Kind.IMAGE]
 
 
-def _listed_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
-    """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
+def _queried_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
+    """Return the ids of retained resources in accounts and regions that answered the full run."""
     silent = {gap.scope for gap in unanswered}
     kept = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
     here, _ = by_account(session, [machine for machine in kept if machine.name not in silent])
@@ -191,21 +191,21 @@ def _strays(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:
 ASKED_WITHIN_S = 10.0  # over SSH
 
 
-def seen_of(
+def machine_views(
     session: Session,
     machines: Sequence[Machine],
-    held: Mapping[str, ChosenPolicy],
+    policies: Mapping[str, ChosenPolicy],
     answered: Collection[str],
     *,
     keep: bool = True,
 ) -> tuple[list[MachineView], dict[str, Report]]:
-    """Return what is known of each machine, and what the agents said that were asked; `keep` that, too.
+    """Return the view of each machine and the agents' answers; `keep`: store these.
 
     Asked is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in use, and
     whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
     machine says of itself; then, where that leaves the question, the machine over SSH.
     """
-    bare = [_bare(machine, held[machine.id], answered=machine.id in answered) for machine in machines]
+    bare = [_bare(machine, policies[machine.id], answered=machine.id in answered) for machine in machines]
     now = session.clock()
     asked = to_ask(bare, now)
     words = ask_activity(session, asked, keep=keep)
@@ -219,7 +219,7 @@ def seen_of(
 
 
 def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
-    """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
+    """Query each machine's agent; again if a warned machine did not answer, as its end waits for that answer.
 
     Another machine that said nothing is asked by the next run: a dead one costs its time at every try. Both tries have
     the time of one.
@@ -240,7 +240,7 @@ def _bare(machine: Machine, held: ChosenPolicy, *, answered: bool) -> MachineVie
 
 
 def gather(session: Session, machines: Sequence[Machine]) -> int:
-    """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
+    """Fetch and store the new samples of these machines; return how many had some.
 
     A machine in use is asked by no run, and its agent forgets after a day: so a run a night gathers. Raises nothing.
     """

@@ -16,15 +16,15 @@ from typing import NoReturn
 from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresolved
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.credit import read_credits
-from cloudgpu.control.budgets.store import pass_budgets, standings
+from cloudgpu.control.budgets.store import budget_states, pass_budgets
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
-from cloudgpu.control.outage.outage import going_on, ledger_remedy
+from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
-from cloudgpu.control.reaper.observe import Snapshot, gather, observe_machines, rehearse, seen_of
+from cloudgpu.control.reaper.observe import Snapshot, gather, machine_views, observe_machines, rehearse
 from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_nodes
 from cloudgpu.control.session.guarding import own_home, own_run
 from cloudgpu.control.session.identity import judged_here
@@ -56,7 +56,7 @@ THRESHOLDS = (200_000, 10, 10)  # objects made since the last sync; the usual 70
 
 
 @contextmanager
-def collected_seldom() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Look for cycles every 200,000 new objects inside, and as before afterwards.
 
     What no cycle holds is let go of at once all the same.
@@ -89,7 +89,7 @@ class ReapOptions:
     interval: timedelta = INTERVAL
 
 
-@collected_seldom()
+@rare_garbage_collection()
 def reap(session: Session, request: ReapOptions) -> ReaperRun:
     """Make one run and return what it found, decided and did; `busy` says that another one is at it.
 
@@ -99,11 +99,11 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
     """
     begun = session.clock()
     if request.dry_run:
-        return _judged_only(session, request, begun)
+        return _decide_only(session, request, begun)
     try:
         if request.policy is not None:
             payers_only(session, f"Ending everybody's machines by the policy {request.policy}")
-        found = _reaped(session, request, begun)
+        found = _reap(session, request, begun)
     except LedgerAway as error:
         return _without_ledger(session, request, begun, error)
     except LedgerUnavailable as error:  # one that refuses this user, say: nothing ends behind its back
@@ -114,10 +114,10 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
 
 def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> ReaperRun:
     """Make the run by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
-    with going_on(session, fault) as aside:
+    with continue_without_ledger(session, fault) as aside:
         if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
             return _report_no_ledger(session, request, fault)
-        found = _reaped(session, request, begun)
+        found = _reap(session, request, begun)
         if aside.offer():
             over(session)
             return found
@@ -135,7 +135,7 @@ def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnava
     raise error
 
 
-def _reaped(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _reap(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     with ExitStack() as held:
         held.enter_context(session.for_the_lab())
         try:
@@ -145,7 +145,7 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> ReaperRu
         except ProviderUnavailable as other:
             return ReaperRun(begun, busy=other.message)
         try:
-            return _passed(session, request, begun)
+            return _decide_and_execute(session, request, begun)
         except LedgerAway:
             raise
         except CloudgpuError as error:
@@ -164,7 +164,7 @@ class _Judged:
     held: Mapping[str, ChosenPolicy]
     seen: list[MachineView]
     reports: Mapping[str, Report]
-    standings: tuple[BudgetState, ...]
+    budgets: tuple[BudgetState, ...]
     judge: Judge
     decisions: list[Decision]
     clashes: tuple[str, ...]  # budgets that stand in a file, too
@@ -183,47 +183,47 @@ class _Judged:
         )
 
 
-def _judged_only(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _decide_only(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
-    judged = _judged(session, request, rehearse(session))
+    judged = _decide(session, request, rehearse(session))
     found, now = judged.found(begun), session.clock()
     would = [f"{name_of(one)} would be stopped: {sentence(one, now)}" for one in overdue(session, judged.sight.foreign)]
     return replace(found, dry_run=True, sentences=(*found.sentences, *would), duration=session.clock() - begun)
 
 
-def _passed(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
-    judged = _judged(session, request, observe_machines(session, sweep=request.sweep))
-    found = _execute_decisions(session, judged, judged.found(begun))  # before all that a full disk would refuse
+    judged = _decide(session, request, observe_machines(session, sweep=request.sweep))
+    run = _execute_decisions(session, judged, judged.found(begun))  # before all that a full disk would refuse
     machines = session.ledger.billable_machines()
     if request.policy is None:
         session.ledger.append(list(changed_terms(session.home_terms, machines, session.clock())))
     repaired = repair(session, [machine for machine in machines if not machine.is_named_resource], sweep=request.sweep)
-    found = replace(
-        found,
-        faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
-        sentences=(*found.sentences, *_repair_lines(repaired), *(left_over(session) if request.sweep else ())),
+    run = replace(
+        run,
+        faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
+        sentences=(*run.sentences, *_repair_lines(repaired), *(left_over(session) if request.sweep else ())),
     )
-    found = replace(found, credits=tuple(read_credits(session, found.queried)))
+    run = replace(run, credits=tuple(read_credits(session, run.queried)))
     if request.cron:  # one by hand says nothing of the next
-        session.own_run = own_run(session, request.interval, found.queried, (*found.unanswered, *found.not_queried))
-    refused = deliver_all(session, found, judged.standings, machines)
-    found = replace(found, undelivered=refused, duration=session.clock() - begun)
-    record_run(session, found, cron=request.cron, sweep=request.sweep)
+        session.own_run = own_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
+    refused = deliver_all(session, run, judged.budgets, machines)
+    run = replace(run, undelivered=refused, duration=session.clock() - begun)
+    record_run(session, run, cron=request.cron, sweep=request.sweep)
     if request.sweep:
         gather(
             session,
             [machine for machine in machines if not machine.is_named_resource and machine.id not in judged.reports],
         )
-    return found
+    return run
 
 
-def _execute_decisions(session: Session, judged: _Judged, found: ReaperRun) -> ReaperRun:
+def _execute_decisions(session: Session, judged: _Judged, run: ReaperRun) -> ReaperRun:
     """Record what was decided, warn, renew, end; return the run with what came of it."""
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     warned = warn(session, judged.decisions, _reachable(judged))
-    (renewed, left), outcome = _renewed_and_ended(session, judged)
+    (renewed, not_ended), outcome = _renew_and_end(session, judged)
     if outcome.again:
         latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
         record_decisions(session, outcome.again, latest)
@@ -232,30 +232,30 @@ def _execute_decisions(session: Session, judged: _Judged, found: ReaperRun) -> R
     if late:
         outcome.add(stop_overdue(session, late))
     return replace(
-        found,
-        decisions=outcome.latest(found.decisions),
+        run,
+        decisions=outcome.latest(run.decisions),
         ended=tuple(outcome.ended),
         renewed=tuple(renewed),
         warned=tuple(warned),
-        skipped=(*left, *outcome.skipped),
+        skipped=(*not_ended, *outcome.skipped),
         unconfirmed=tuple(outcome.unconfirmed),
-        unanswered=(*found.unanswered, *outcome.unanswered),
+        unanswered=(*run.unanswered, *outcome.unanswered),
     )
 
 
-def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Ended], list[NotEnded]], Outcome]:
+def _renew_and_end(session: Session, judged: _Judged) -> tuple[tuple[list[Ended], list[NotEnded]], Outcome]:
     """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
-    seen, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
+    views, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
 
     def beside() -> tuple[list[Ended], list[NotEnded]]:
         with session.for_thread() as own:
-            return renew(own, seen, decisions)
+            return renew(own, views, decisions)
 
     if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
-        return renew(session, seen, decisions), execute_decisions(session, seen, decisions, judged.judge, apart=apart)
+        return renew(session, views, decisions), execute_decisions(session, views, decisions, judged.judge, apart=apart)
     with Pool(1) as pool:
         renewing = pool.submit(beside)
-        outcome = execute_decisions(session, seen, decisions, judged.judge, apart=apart)
+        outcome = execute_decisions(session, views, decisions, judged.judge, apart=apart)
         return renewing.result(), outcome
 
 
@@ -280,21 +280,21 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
     pass_budgets(session)
 
 
-def _judged(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
+def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
     sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
-    held = policies_of(session, sight.rows, request.policy)
-    refuse_broken(held)  # those of machines, too, that were found just now
-    seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not request.dry_run)
+    policies = policies_of(session, sight.rows, request.policy)
+    refuse_broken(policies)  # those of machines, too, that were found just now
+    views, reports = machine_views(session, sight.rows, policies, sight.answered, keep=not request.dry_run)
     counted, clashes = pass_budgets(session)
-    standing = standings(session, counted)
+    standing = budget_states(session, counted)
     over = stops_of(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
     def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
         now, most = session.clock(), request.max_stops
         return decide(some, over, now, interval=request.interval, max_idle_stops=most, machines=machines)
 
-    decisions = judge(seen, cluster_nodes(session, seen, at_work=False))
-    return _Judged(sight, held, seen, reports, standing, judge, decisions, clashes)
+    decisions = judge(views, cluster_nodes(session, views, at_work=False))
+    return _Judged(sight, policies, views, reports, standing, judge, decisions, clashes)
 
 
 def _reachable(judged: _Judged) -> dict[str, Machine]:

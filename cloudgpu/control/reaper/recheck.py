@@ -86,7 +86,7 @@ def split_still_to_end(session: Session, items: Sequence[EndItem], judge: Judge)
 def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
     """Return those that are still to be ended, by a sync of now, and what came of the others."""
     outcome, now = Outcome(), session.clock()
-    fresh = _seen_again(session, items, outcome)
+    fresh = _recheck_views(session, items, outcome)
     rows = cluster_nodes(session, fresh)
     again = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
     ends, others = split_ends(again, rows)
@@ -94,7 +94,7 @@ def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[l
     return ends, outcome
 
 
-def _seen_again(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
+def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
     """Return what is known now of those that answered again; the others are named, and left alone."""
     living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
     silent = sync_some(session, [one.machine for one in living])
@@ -104,15 +104,15 @@ def _seen_again(session: Session, items: Sequence[EndItem], outcome: Outcome) ->
         asked = {machine.id for machine in again}
         silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, again)
     outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]
-    left = [one for one in items if one.id not in silent]
-    machines = {one.id: session.ledger.machine(one.id) or one.machine for one in left}
+    remaining = [one for one in items if one.id not in silent]
+    machines = {one.id: session.ledger.machine(one.id) or one.machine for one in remaining}
     running = [
         machine for machine in machines.values() if machine.state == State.RUNNING and machine.terminated_at is None
     ]
     reports = probe_twice(session, running) if running else {}
     if reports:
         _count_traffic(session, machines, reports)
-    return [with_report(with_row(one.seen, machines[one.id]), reports.get(one.id)) for one in left]
+    return [with_report(with_row(one.seen, machines[one.id]), reports.get(one.id)) for one in remaining]
 
 
 def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:

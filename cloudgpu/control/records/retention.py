@@ -270,7 +270,7 @@ def _not_removed(machine: Machine, last: str) -> StopUnproved:
     )
 
 
-_LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
+_LASTING = "size_gb stored_as ready attached_to nanos per why_maybe_less".split()
 
 
 def is_ours(resource: ProviderResource, ledger: str) -> bool:

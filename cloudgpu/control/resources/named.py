@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.control.inventory.retention_sync import list_resources
-from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
+from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.records.retention import record_resources, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.team.authorization import check_may, ownership_of_named
@@ -239,7 +239,7 @@ def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *
     session.report(f"{machine.name}: making the image {name}")
 
     def ready() -> ProviderResource | None:
-        with gone_if_terminated(session, machine):
+        with explain_terminated(session, machine):
             made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
         return record_image(session, made) if made.ready else None
 

@@ -193,7 +193,7 @@ def _cost(resource: ProviderResource) -> Cost:
     if not resource.stored_as:
         return Cost(ZERO, source="it costs nothing by itself")
     rate = rate_of_resource(resource)
-    return Cost(rate.per_month, bool(rate.why_at_most), rate.source)
+    return Cost(rate.per_month, bool(rate.why_maybe_less), rate.source)
 
 
 def _concerns(one: Orphan, ledger: str) -> bool:

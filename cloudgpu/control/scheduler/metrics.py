@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.control.budgets.store import budgets, standings
+from cloudgpu.control.budgets.store import budget_states, budgets
 from cloudgpu.control.session.last_run import LastRun, read_last_run, runs
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, not_none
@@ -82,7 +82,7 @@ def _since(text: str, now: datetime) -> float:
 
 def _of_budgets(session: Session) -> Iterator[Family]:
     try:
-        judged = standings(session, budgets(session))
+        judged = budget_states(session, budgets(session))
     except CloudgpuError:  # a fault in a budget's file: `watch` says it; the other numbers are still wanted
         return
     spent = (({"budget": one.budget.name}, one.spent.dollars) for one in judged)

@@ -19,7 +19,7 @@ from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.control.budgets.credit import credit_checks
 from cloudgpu.control.network import reachability as doors
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.outage.outage import LOOK_AGAIN, read_on, refused_sentence
+from cloudgpu.control.outage.outage import LOOK_AGAIN, read_without_ledger, refused_sentence
 from cloudgpu.control.session.accounts import (
     account_of,
     accounts_here,
@@ -78,7 +78,7 @@ def examine(
         return [*checks, failed("settings and ledger", error)]
     checks.append(Check("settings", Verdict.OK, _settings(session)))
     checks += [_policy(session), _ledger(session), *team_checks(session), _key(session), _ssh_client(), *_extras()]
-    with read_on(session):
+    with read_without_ledger(session):
         return checks + _by_ledger(session, environ, provider=provider, account=account, region=region)
 
 

@@ -243,10 +243,10 @@ def _seconds(began: datetime, now: datetime) -> float:
     return round((now - began).total_seconds(), 3)
 
 
-def document(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> LiveCheck:
-    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `at_most` has every price in it."""
+def document(trials: Sequence[Trial], max_cost: Money, *, whole: bool) -> LiveCheck:
+    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `max_cost` has every price in it."""
     return {
-        "at_most_usd": usd(at_most),
+        "at_most_usd": usd(max_cost),
         "at_most_is_whole": whole,
         "machines": [_value(trial) for trial in trials],
         "ok": all(trial.ok for trial in trials),
@@ -356,7 +356,7 @@ def ceiling(plans: Sequence[Prepared]) -> tuple[Money, bool]:
     """
     total, whole = ZERO, True
     for prepared in plans:
-        total += run_cost(prepared.plan.dearest, 2 * LEASE)
+        total += run_cost(prepared.plan.highest_price, 2 * LEASE)
         for extra in prepared.plan.extras:
             whole = whole and extra.per_month is not None
             total += (extra.per_month or ZERO).scaled(Fraction(2 * LEASE / HOUR) / MONTH_H)

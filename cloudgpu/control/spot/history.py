@@ -161,7 +161,7 @@ def _line(machine: Machine, noticed: datetime | None, now: datetime) -> Draft:
 
 def _free(machine: Machine, ran_s: float) -> str:
     """Return why the run itself is not charged: EC2's first hour, Google's first minute; empty where it is."""
-    limit = rule_of(machine.provider, "spot", Resource.INSTANCE).free_when_taken_us / 1e6
+    limit = rule_of(machine.provider, "spot", Resource.INSTANCE).free_if_interrupted_us / 1e6
     if machine.state_reason != "interrupted" or ran_s >= limit:
         return ""
     return FREE.format(duration_text(timedelta(seconds=limit)))

@@ -130,7 +130,7 @@ def _first_break_even(
         if _cost_difference(first, desktop, rate, begin, number) >= 0:
             return first
         if _cost_difference(last, desktop, rate, begin, number) >= 0:
-            return _bisected(first, last, desktop, rate, begin, number)
+            return _bisect(first, last, desktop, rate, begin, number)
         first = last if last < end else last + MICRO  # the old one is replaced
     return None
 
@@ -155,7 +155,7 @@ def _lowest(
     return first
 
 
-def _bisected(
+def _bisect(
     first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, start: Start, number: int
 ) -> timedelta:
     while last - first > MICRO:

@@ -1,7 +1,7 @@
 """Compares machines with what the same work would have cost: the cloud with a desktop, own machines with a cloud.
 
-The cloud is laid beside a desktop day by day and in three cases. Of the user's own machines it also says what they did
-and took.
+The cloud is compared with a desktop day by day and in three cases. Of the user's own machines it also returns their
+work and energy.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.periods import midnight
 from cloudgpu.core.values.units import Energy, hours
 
-HERE = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
+LOCAL = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
 
 
 WEEK = 7  # days
-PACE_OF = 30 * DAY  # how much of the past says how it goes on
+PACE_WINDOW = 30 * DAY  # the past days from which the spend rate is taken
 SAME = Fraction(1)  # the cloud's cost is counted by the hour of the desktop's work here
-_DUST = 1e-6  # seconds: what adding fractions of them leaves
+_ROUNDING_ERROR_S = 1e-6  # of a sum of fractions of a second
 
 
 class Case(StrEnum):
-    """Three ways to take what is not known."""
+    """Three assumptions about what is not known."""
 
     LOW = "low"  # for the cloud: its least cost, and a slow desktop that does all that may have been work
     EXPECTED = "expected"  # what is likely
@@ -54,7 +54,7 @@ class Case(StrEnum):
 
 
 class Seconds(NamedTuple):
-    """How long a machine's GPUs worked, how long it was otherwise in use, idle, and how long nobody knows."""
+    """Seconds in which a machine's GPUs worked, in which it was used otherwise, idle, and of which nothing is known."""
 
     gpu: float = 0.0
     used: float = 0.0
@@ -67,8 +67,8 @@ class RentedMachine:
     """What one machine of the cloud has and did.
 
     `gpu` names its GPUs as its launch did ("" for none), `gpus` is how many there are (a share is a part of one) and
-    `memory_gib` what each has. `speed` is how many of their hours an hour of the desktop's GPU does. `read` says that
-    its GPUs' use was read at all: else all its use counts as work.
+    `memory_gib` what each has. `speed` is how many of their hours an hour of the desktop's GPU does.
+    `is_measured`: samples of its GPUs' use exist; without them, all its use counts as work.
     """
 
     name: str
@@ -76,18 +76,18 @@ class RentedMachine:
     gpus: float
     memory_gib: float | None
     speed: SpeedRatio
-    read: bool
+    is_measured: bool
     days: Mapping[date, Seconds]
 
     @property
-    def all(self) -> Seconds:
+    def total(self) -> Seconds:
         """The sum of its days."""
         return add_days(self.days.values())
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the cloud cost by day, and what its machines did, from `begin` to `end`; days are those of `zone`."""
+    """The cost of the cloud by day, and its machines' work, from `begin` to `end`; days are those of `zone`."""
 
     begin: datetime
     end: datetime
@@ -97,46 +97,46 @@ class History:
 
     @property
     def elapsed(self) -> timedelta:
-        """How long a desktop would have stood there; never negative, whatever the clock says."""
+        """How long a desktop would have been owned; never negative, whatever the clock says."""
         return max(timedelta(0), self.end - self.begin)
 
 
 @dataclass(frozen=True, slots=True)
 class CaseCosts:
-    """One case: the cloud's cost, and the desktops that do the same work.
+    """One case: the cloud's cost, and the cost of the desktops (`owned`) that do the same work.
 
-    `worked` is how long one desktop works for it. `past` is when the cloud had first cost as much, by the end of that
-    day, and `since` from when on it has, where it does now. `meets` is when it will, going on at `pace`: None where it
-    has, where that is never, or where there is no pace. `again` is from when to when (None: for good) the desktop,
-    bought anew, is the more expensive one once more after that.
-    `use` is the share of the time that a desktop has to work to be the cheaper one over its life, at what the cloud's
-    hours came to; `price` what an hour of the desktop's work may cost on the cloud to be as cheap at the desktop's
-    present use. Both None where nothing was worked. `busiest` is the day with the most work, and that.
+    `worked` is how long one desktop works for it. `first_break_even` is the end of the day by which the cloud had
+    first cost as much as the desktop; since `costlier_since` it has without interruption. `projected_break_even` is
+    when it will at the spend rate `pace`; None if it has already, never will, or no rate is known.
+    `desktop_costlier`: from when to when (None: for good) a desktop bought anew costs more once again after that.
+    `break_even_use` is the share of the time that a desktop must work to be cheaper over its life than the cloud's
+    hours; `break_even_price` is the cloud price per hour of its work that costs the same at its present use. Both are
+    None without work. `busiest` is the day with the most work, and that work.
     """
 
     cloud: Money
     worked: timedelta
     owned: OwnershipCost
     points: tuple[Point, ...]
-    past: datetime | None
-    since: datetime | None
-    meets: datetime | None
-    again: tuple[datetime, datetime | None] | None
+    first_break_even: datetime | None
+    costlier_since: datetime | None
+    projected_break_even: datetime | None
+    desktop_costlier: tuple[datetime, datetime | None] | None
     pace: SpendRate | None
-    use: Fraction | None
-    price: Money | None
+    break_even_use: Fraction | None
+    break_even_price: Money | None
     busiest: tuple[date, timedelta] | None
 
     @property
-    def is_dearer(self) -> bool:
+    def cloud_is_costlier(self) -> bool:
         """Whether the cloud has cost as much as the desktop by now, or more."""
-        return self.since is not None
+        return self.costlier_since is not None
 
 
-def by_day(found: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, Seconds]:
-    """Return what a machine did on each day; `days` says on which day each hour begins."""
+def by_day(hours: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, Seconds]:
+    """Return the seconds of a machine on each day; `days` maps the begin of each hour to its day."""
     sums: dict[date, list[float]] = {}
-    for hour in found:
+    for hour in hours:
         day = sums.setdefault(days[hour.at], [0.0] * 4)
         day[0] += hour.gpu
         day[1] += hour.used
@@ -158,55 +158,55 @@ def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
     """
     if not machine.gpus:
         return {}
-    part = {Case.LOW: 1.0, Case.HIGH: 0.0, Case.EXPECTED: _known_part(machine)}[case]
-    return {day: _busy(machine, one) + part * one.unknown for day, one in machine.days.items()}
+    part = {Case.LOW: 1.0, Case.HIGH: 0.0, Case.EXPECTED: _work_share(machine)}[case]
+    return {day: _work_seconds(machine, seconds) + part * seconds.unknown for day, seconds in machine.days.items()}
 
 
-def _busy(machine: RentedMachine, seconds: Seconds) -> float:
-    return seconds.gpu if machine.read else seconds.gpu + seconds.used
+def _work_seconds(machine: RentedMachine, seconds: Seconds) -> float:
+    return seconds.gpu if machine.is_measured else seconds.gpu + seconds.used
 
 
-def _known_part(machine: RentedMachine) -> float:
-    every = machine.all
-    known = every.gpu + every.used + every.idle
-    return _busy(machine, every) / known if known else 1.0
+def _work_share(machine: RentedMachine) -> float:
+    total = machine.total
+    known = total.gpu + total.used + total.idle
+    return _work_seconds(machine, total) / known if known else 1.0
 
 
 def desktop_work(machines: Iterable[RentedMachine], case: Case, gpus: int) -> dict[date, float]:
     """Return for how many seconds a desktop with so many GPUs works on each day to do the same."""
-    found: dict[date, float] = {}
+    seconds_by_day: dict[date, float] = {}
     for machine in machines:
         speed = {Case.LOW: machine.speed.low, Case.HIGH: machine.speed.high, Case.EXPECTED: machine.speed.ratio}[case]
         factor = machine.gpus / (float(speed) * gpus)
         for day, seconds in gpu_seconds_by_day(machine, case).items():
-            found[day] = found.get(day, 0.0) + factor * seconds
-    return found
+            seconds_by_day[day] = seconds_by_day.get(day, 0.0) + factor * seconds
+    return seconds_by_day
 
 
 def desktops_cost(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> OwnershipCost:
-    """Return what as many desktops cost as do so much work in this time.
+    """Return the cost of as many desktops as this much work needs in this time.
 
-    Of less than a day, as many as do it in a day: what an hour asked of many machines need not be done within it.
+    At least a day is allowed for the work, so that an hour of many machines does not need as many desktops.
     """
     number = desktops_needed(max(elapsed, DAY), busy_time)
     return ownership_cost(desktop, max(elapsed, -(-busy_time // number)), busy_time, number)
 
 
 def comparisons(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, CaseCosts]:
-    """Return the three cases; `goes_on`: the period is not over, so that a pace says when the two will meet."""
-    return {case: _side(history, desktop, case, goes_on=goes_on) for case in Case}
+    """Return the three cases; `goes_on`: the period is not over, so the break-even is projected at the spend rate."""
+    return {case: _case_costs(history, desktop, case, goes_on=goes_on) for case in Case}
 
 
-def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> CaseCosts:
+def _case_costs(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> CaseCosts:
     worked = desktop_work(history.machines, case, desktop.gpus)
     points = tuple(_points(history, worked, case))
     last, elapsed = points[-1], history.elapsed
     cost = desktops_cost(desktop, elapsed, last.worked)
     number = cost.number
-    pace = _pace(history, points, case) if goes_on else None
-    past, since = _dearer(history.begin, points, desktop, number)
+    rate = _spend_rate(history, points, case) if goes_on else None
+    first, since = _break_even_times(history.begin, points, desktop, number)
     start = Start(elapsed, last.cloud, last.worked)
-    after = break_even_after(desktop, pace, start) if pace is not None and since is None else None
+    after = break_even_after(desktop, rate, start) if rate is not None and since is None else None
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
     share = Fraction(last.worked // MICRO, max(elapsed * number, last.worked) // MICRO) if last.worked else Fraction(0)
     return CaseCosts(
@@ -214,96 +214,98 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> C
         worked=last.worked,
         owned=cost,
         points=points,
-        past=past,
-        since=since,
-        meets=None if after is None else history.begin + after,
-        again=None if after is None or pace is None else _rerun(history.begin, desktop, pace, after, start),
-        pace=pace,
-        use=break_even_utilization(desktop, per_hour, SAME) if last.worked else None,
-        price=break_even_price(desktop, share, SAME),
+        first_break_even=first,
+        costlier_since=since,
+        projected_break_even=None if after is None else history.begin + after,
+        desktop_costlier=None
+        if after is None or rate is None
+        else _costlier_again(history.begin, desktop, rate, after, start),
+        pace=rate,
+        break_even_use=break_even_utilization(desktop, per_hour, SAME) if last.worked else None,
+        break_even_price=break_even_price(desktop, share, SAME),
         busiest=max(((day, timedelta(seconds=each)) for day, each in worked.items()), key=_longest, default=None),
     )
 
 
-def _dearer(
+def _break_even_times(
     begin: datetime, points: Sequence[Point], desktop: Desktop, number: int
 ) -> tuple[datetime | None, datetime | None]:
-    """Return the first time at which the cloud had cost as much, and since when it has at each up to the last."""
-    past = since = None
+    """Return the first day's end at which the cloud had cost as much, and since when it has without interruption."""
+    first = since = None
     for point in points:
         at = first_break_even(begin, [point], desktop, number)
-        past, since = past or at, at and (since or at)
-    return past, since
+        first, since = first or at, at and (since or at)
+    return first, since
 
 
-def _rerun(
+def _costlier_again(
     begin: datetime, desktop: Desktop, rate: SpendRate, met: timedelta, start: Start
 ) -> tuple[datetime, datetime | None] | None:
-    found = costlier_again(desktop, rate, met, start)
-    if found is None:
+    again = costlier_again(desktop, rate, met, start)
+    if again is None:
         return None
-    return begin + found.since, None if found.until is None else begin + found.until
+    return begin + again.since, None if again.until is None else begin + again.until
 
 
-def _longest(found: tuple[date, timedelta]) -> tuple[timedelta, int]:
-    return found[1], -found[0].toordinal()
+def _longest(day_and_work: tuple[date, timedelta]) -> tuple[timedelta, int]:
+    return day_and_work[1], -day_and_work[0].toordinal()
 
 
 def _points(history: History, worked: Mapping[date, float], case: Case) -> Iterator[Point]:
-    """Yield where both stand at the end of each day; the last point has all there is, also what is billed ahead."""
-    side = {Case.LOW: 0, Case.EXPECTED: 1, Case.HIGH: 2}[case]
+    """Yield the costs of both at the end of each day; the last point has all costs, also those billed ahead."""
+    column = {Case.LOW: 0, Case.EXPECTED: 1, Case.HIGH: 2}[case]
     cloud, seconds = 0, 0.0
     day, last = (moment.astimezone(history.zone).date() for moment in (history.begin, max(history.begin, history.end)))
     while day < last:
-        cloud += history.cloud.get(day, NOTHING)[side]
+        cloud += history.cloud.get(day, NOTHING)[column]
         seconds += worked.get(day, 0.0)
         day += DAY
         at = midnight(day, history.zone)
         if history.begin < at < history.end:
             yield Point(at, money(cloud), _whole_seconds(seconds))
-    every = sum(sums[side] for sums in history.cloud.values())
+    every = sum(sums[column] for sums in history.cloud.values())
     yield Point(max(history.begin, history.end), money(every), _whole_seconds(sum(worked.values())))
 
 
 def _whole_seconds(seconds: float) -> timedelta:
-    """Return whole seconds: what adding up leaves must not be work for one more desktop."""
-    return timedelta(seconds=int(seconds + _DUST))
+    """Return whole seconds, so that a rounding error does not need one more desktop."""
+    return timedelta(seconds=int(seconds + _ROUNDING_ERROR_S))
 
 
-def _pace(history: History, points: Sequence[Point], case: Case) -> SpendRate | None:
-    """Return what each day adds; None for less than a day of history.
+def _spend_rate(history: History, points: Sequence[Point], case: Case) -> SpendRate | None:
+    """Return the spend per day; None for less than a day of history.
 
     Expected: the last 30 days, or all where that is less. Low and high: the week among them in which the cloud cost
     least and most; at most and at least as much as expected.
     """
     if history.elapsed < DAY:
         return None
-    every = [Point(history.begin, ZERO, timedelta(0)), *points]
-    late = [point for point in every if point.at >= history.end - PACE_OF]
-    last = _between(late[0], late[-1])
-    weeks = [_between(one, other) for one, other in zip(late, late[WEEK:-1], strict=False)]
+    all_points = [Point(history.begin, ZERO, timedelta(0)), *points]
+    recent = [point for point in all_points if point.at >= history.end - PACE_WINDOW]
+    last = _rate_between(recent[0], recent[-1])
+    weeks = [_rate_between(one, other) for one, other in zip(recent, recent[WEEK:-1], strict=False)]
     if case is Case.EXPECTED:
         return last
     pick = min if case is Case.LOW else max
     return pick([last, *weeks], key=lambda pace: (pace.cloud, pace.worked))
 
 
-def _between(point: Point, other: Point) -> SpendRate:
-    span = Fraction((other.at - point.at) // MICRO, DAY // MICRO)
-    seconds = Fraction((other.worked - point.worked) // MICRO) / span
-    return SpendRate((other.cloud - point.cloud).scaled(1 / span), MICRO * round(seconds))
+def _rate_between(point: Point, other: Point) -> SpendRate:
+    days = Fraction((other.at - point.at) // MICRO, DAY // MICRO)
+    seconds = Fraction((other.worked - point.worked) // MICRO) / days
+    return SpendRate((other.cloud - point.cloud).scaled(1 / days), MICRO * round(seconds))
 
 
 @dataclass(frozen=True, slots=True)
 class OwnMachineWork:
-    """What one of the user's own machines did, and what that took.
+    """The work of one of the user's own machines, and its energy and cost.
 
-    `worked` is how long its GPUs worked, or all its use where they are not read; of `unknown` nothing is known.
-    `cards` is the same for each GPU that worked, in the part of it, `counted`, in which they were counted.
-    `energy` is what was measured of its GPUs, None where nobody did. `electricity` is what the ledger says that the
-    machine cost, as `cost` shows it; `assumed`: by usual watts or a usual tariff, as its settings have none.
-    `cloud` is what the same work would have cost at `offer`, an hour of one of whose GPUs costs `per_hour`; `ratio` of
-    its hours do one of these.
+    `worked` is how long its GPUs worked, or all its use if they are not measured; of `unknown` nothing is known.
+    In `counted_time`, a part of `worked`, busy GPUs were counted one by one: `counted_gpu_time` is their sum.
+    `energy` is what its GPUs drew, None if that was not measured. `electricity` is the machine's cost in the ledger,
+    as `cost` shows it; `is_assumed`: at usual watts or a usual tariff, since its settings have none.
+    `cloud` is what the same work would have cost at `offer`, with one GPU at `per_hour`; `ratio` is how many hours of
+    that GPU replace an hour of this one.
     """
 
     id: str
@@ -314,21 +316,21 @@ class OwnMachineWork:
     unknown: timedelta
     energy: Energy | None
     electricity: Money | None
-    assumed: bool = False
+    is_assumed: bool = False
     offer: CatalogOffer | None = None
     ratio: Fraction = Fraction(1)
-    cards: timedelta = timedelta(0)
-    counted: timedelta = timedelta(0)
+    counted_gpu_time: timedelta = timedelta(0)
+    counted_time: timedelta = timedelta(0)
 
     @property
     def gpu_time(self) -> timedelta:
-        """How long each of its GPUs worked, in all: where they were not counted, all of them while one did."""
-        return min(self.cards, self.counted * self.gpus) + self.uncounted * self.gpus
+        """The sum of its GPUs' working times; in time without a count, all of them worked."""
+        return min(self.counted_gpu_time, self.counted_time * self.gpus) + self.uncounted_time * self.gpus
 
     @property
-    def uncounted(self) -> timedelta:
-        """How long it worked without anybody counting the GPUs that did."""
-        return max(timedelta(0), self.worked - self.counted)
+    def uncounted_time(self) -> timedelta:
+        """How long it worked without a count of its busy GPUs."""
+        return max(timedelta(0), self.worked - self.counted_time)
 
     @property
     def per_hour(self) -> Money | None:
@@ -345,8 +347,8 @@ class OwnMachineWork:
         return None if price is None else price.scaled(hours(self.gpu_time) * self.ratio)
 
 
-def clouds_of(machines: Sequence[Machine]) -> tuple[list[Machine], bool]:
-    """Return the rows of what was rented, and whether that is only rehearsed: local ones stand for it then."""
-    clouds = [machine for machine in machines if machine.provider not in (OWN, HERE)]
-    here = [machine for machine in machines if machine.provider == HERE]
-    return (clouds, False) if clouds or not here else (here, True)
+def rented_machines(machines: Sequence[Machine]) -> tuple[list[Machine], bool]:
+    """Return the rented machines and False; if there are none, the local ones, which stand for them, and True."""
+    rented = [machine for machine in machines if machine.provider not in (OWN, LOCAL)]
+    local = [machine for machine in machines if machine.provider == LOCAL]
+    return (rented, False) if rented or not local else (local, True)

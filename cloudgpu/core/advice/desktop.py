@@ -1,4 +1,4 @@
-"""Says what owning a desktop costs, and what is known of prices for who commits to use a machine for years.
+"""The cost of owning a desktop, and discounts of one- and three-year commitments.
 
 Owning costs what is paid for the desktop, less what it is still worth. Little is known of committed prices, and none is
 guessed.
@@ -182,11 +182,10 @@ class OwnershipCost:
 def ownership_cost(
     desktop: Desktop, elapsed: timedelta, busy_time: timedelta, number: int | None = None
 ) -> OwnershipCost:
-    """Return what desktops cost that stood there for `elapsed` and worked for `worked` (the sum of all of them).
+    """Return the cost of desktops that were owned for `elapsed` and worked for `busy_time` (the sum of all of them).
 
     Without `number`, as many as `desktops_needed`. At the very end of a life the old one is not yet replaced. Raises
-    ValueError
-    for a negative span, or where so many could not have done the work.
+    ValueError for a negative duration, or if so many could not have done the work.
     """
     if busy_time < timedelta(0) or elapsed < timedelta(0):
         message = f"a span cannot be negative: {busy_time}, {elapsed}"
@@ -203,14 +202,14 @@ def ownership_cost(
         number=number,
         worked=busy_time,
         energy=energy,
-        purchase=_bought(desktop, ended).scaled(Fraction(number)),
+        purchase=_purchase_cost(desktop, ended).scaled(Fraction(number)),
         electricity=desktop.tariff.cost(energy).scaled(running),
         maintenance=desktop.maintenance.scaled(number * hours(elapsed) / hours(YEAR) * running),
         worth=desktop.worth(age).scaled(number * discount(desktop.interest, elapsed)),
     )
 
 
-def _bought(desktop: Desktop, ended: int) -> Money:
+def _purchase_cost(desktop: Desktop, ended: int) -> Money:
     """Return what one desktop and those that replaced it cost, less what ended ones were sold for; in today's money."""
     if not desktop.interest:
         return desktop.purchase.scaled(Fraction(ended + 1)) - desktop.sold_for.scaled(Fraction(ended))
@@ -228,18 +227,18 @@ def years(number: Decimal) -> timedelta:
     return _MICRO * round(Fraction(number) * (YEAR // _MICRO))
 
 
-def counted_by(desktop: Desktop, depreciation: Depreciation) -> Desktop:
-    """Return the desktop with its worth counted another way."""
+def with_depreciation(desktop: Desktop, depreciation: Depreciation) -> Desktop:
+    """Return the desktop with another depreciation."""
     return replace(desktop, depreciation=depreciation)
 
 
 def sold_by_age(desktop: Desktop) -> Desktop:
-    """Return the desktop with what a used one of its age brings taken off; one that counts its worth stays as it is."""
-    return counted_by(desktop, Depreciation.MARKET) if desktop.depreciation is Depreciation.NONE else desktop
+    """Return the desktop with its resale price by age deducted; unchanged if it has a depreciation already."""
+    return with_depreciation(desktop, Depreciation.MARKET) if desktop.depreciation is Depreciation.NONE else desktop
 
 
 def multiply_desktop(desktop: Desktop, number: int) -> Desktop:
-    """Return so many of the same desktops as one thing to own."""
+    """Return so many of the same desktops as a single one."""
     times = Fraction(number)
     return replace(
         desktop,

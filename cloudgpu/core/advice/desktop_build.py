@@ -95,11 +95,11 @@ def possible_builds(specs: Iterable[GpuSpec], need: WorkNeeds, base: Desktop, fi
     single = [one for one in builds if one.cards == 1]
     chosen = single if single and need.cards is None else builds
     measured = need.work is Work.TRAINING and all(one.spec.trains_vs_h100 is not None for one in chosen)
-    paced = [_paced(one, need.speed(one.spec) if measured else decoding_speed(one.spec)) for one in chosen]
+    paced = [_with_speed(one, need.speed(one.spec) if measured else decoding_speed(one.spec)) for one in chosen]
     return sorted(paced, key=lambda one: (one.cards, -(one.per_dollar or 0.0), one.desktop.purchase, one.spec.name))
 
 
-def _paced(build: Build, pace: Speed | None) -> Build:
+def _with_speed(build: Build, pace: Speed | None) -> Build:
     each = float(build.desktop.purchase.dollars)
     return replace(build, per_dollar=None if pace is None else pace.value * build.cards / each)
 

@@ -101,7 +101,7 @@ class AttachedCostEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Buy:
-    """What is bought: an offer, what is really paid for an hour of it, and what is beside it; `number` of them.
+    """The machines of an estimate: `number` of an offer, the price per hour after discounts, and the attached costs.
 
     `committed`: every hour is paid, used or not.
     """
@@ -138,9 +138,9 @@ class CostParts:
 
 def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
     """Return what a span costs."""
-    listed, shape = buy.offer.listed, buy.offer.type
-    rule = rule_of(shape.provider, str(listed.market), Resource.INSTANCE)
-    billed = span.disk_us if buy.committed else _billed(rule, span)
+    listed, machine_type = buy.offer.listed, buy.offer.type
+    rule = rule_of(machine_type.provider, str(listed.market), Resource.INSTANCE)
+    billed = span.disk_us if buy.committed else _billed_us(rule, span)
     return CostParts(
         hours=billed / HOUR,
         machine=_times(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
@@ -150,31 +150,33 @@ def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
 
 
 def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
-    found = Fraction(0)
+    nanos = Fraction(0)
     for estimate in buy.attached:
         if estimate.part == part:
             cost = _attached_cost(estimate, buy, span)
             if cost is None:
                 return None
-            found += cost
-    return _times(buy.number, found)
+            nanos += cost
+    return _times(buy.number, nanos)
 
 
-def _attached_cost(one: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
-    """Return what it costs beside one machine, in nano-dollars; None where no price is known."""
-    rate = one.rate
+def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
+    """Return the attached cost of one machine in nano-dollars; None if no price is known."""
+    rate = attached.rate
     if rate.price is None:
         return None
     rule = rule_of(buy.offer.type.provider, str(buy.offer.listed.market), rate.resource)
-    running = _billed(rule, span)
-    whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), taken=False))
-    kept = max(whole, span.disk_us)
-    time = {PaidWhen.KEPT: kept, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), kept - running)}[one.when]
+    running = _billed_us(rule, span)
+    whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
+    disk_time = max(whole, span.disk_us)
+    time = {PaidWhen.KEPT: disk_time, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), disk_time - running)}[
+        attached.when
+    ]
     return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)
 
 
-def _billed(rule: Rule, span: PricedTime) -> Fraction:
-    return sum((often * rule.longest(run, taken=False) for run, often in span.runs), Fraction(0))
+def _billed_us(rule: Rule, span: PricedTime) -> Fraction:
+    return sum((often * rule.longest(run, interrupted=False) for run, often in span.runs), Fraction(0))
 
 
 def _times(number: int, nanos: Fraction) -> Money:
@@ -220,7 +222,7 @@ def compute_hours(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fr
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one offer would cost: its splits by the name of what they are for, of which `ranked_by` orders.
+    """The cost of one offer, split by purpose; `ranked_by` is the split that sorts estimates.
 
     `fits` False: a GPU of it has less memory than the work had before. `uncertain` is why its price may not hold.
     """
@@ -239,7 +241,7 @@ class Estimate:
 
 
 def cheapest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the cheapest first; then what has a doubtful price, what lacks one, and last what may not fit."""
+    """Return the cheapest first; then those with a doubtful price, without one, and last those that may not fit."""
     return sorted(estimates, key=_order)
 
 
@@ -250,14 +252,18 @@ def cheapest_each(estimates: Sequence[Estimate], *, each_type: bool) -> list[Est
     """
     chosen: dict[tuple[str, str, float], Estimate] = {}
     for estimate in sorted(estimates, key=lambda one: (not one.buy.committed, _order(one))):
-        shape = estimate.buy.offer.type
-        key = (shape.provider, shape.name, 0) if each_type else (shape.provider, shape.gpu.name, shape.gpu.share)
+        machine_type = estimate.buy.offer.type
+        key = (
+            (machine_type.provider, machine_type.name, 0)
+            if each_type
+            else (machine_type.provider, machine_type.gpu.name, machine_type.gpu.share)
+        )
         chosen.setdefault(key, estimate)
     return cheapest_first(list(chosen.values()))
 
 
 def whole_gpus_first(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return what has whole GPUs before what has a share of one, each in their order: they are meant by a number."""
+    """Return estimates with whole GPUs before those with a share of one, each group in its order."""
     return sorted(estimates, key=_is_share)
 
 

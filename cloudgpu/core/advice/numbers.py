@@ -99,16 +99,16 @@ def parse_amount(
     quoted = _QUOTED.fullmatch(text)
     if quoted is None or rates is None or quoted[2].upper() == "USD":
         digits = text.removeprefix("$") if quoted is None or rates is None else quoted[1]
-        found, amount = Money.usd(parse_number(digits, option, most=most, unit="in US dollars")), None
+        dollars, amount = Money.usd(parse_number(digits, option, most=most, unit="in US dollars")), None
     else:
         currency = rates(quoted[2])
         top = int(most * max(currency.per_usd, Decimal(1)))
         amount = Amount(parse_number(quoted[1], option, most=top, unit=f"in {currency.code}"), currency)
-        found = amount.dollars
-    if above_zero and not found:
+        dollars = amount.dollars
+    if above_zero and not dollars:
         message = f"{text!r} is nothing: what costs nothing never costs more than a desktop."
         raise InvalidRequest(message, field=option, value=text, next=f"Write it like {option} {_EXAMPLES[option]}")
-    return found, amount
+    return dollars, amount
 
 
 def parse_share(value: object, option: str, *, most: int = 1) -> Fraction:

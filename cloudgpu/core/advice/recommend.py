@@ -1,4 +1,4 @@
-"""Which machines of the catalogue hold a work, and in which order: by what a dollar does on them."""
+"""Selects the machines of the catalogue that hold a work, sorted by work per dollar."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SpecOf = Callable[[CatalogOffer], GpuSpec | None]
 
 @dataclass(frozen=True, slots=True)
 class WorkNeeds:
-    """What is wanted: the memory, on how many GPUs (None: as few as hold it), for which work, with which precision."""
+    """The requirements: memory, number of GPUs (None: the fewest that hold it), kind of work, precision."""
 
     memory: Memory
     work: Work
@@ -108,11 +108,11 @@ def fitting_machines(
     least = min(fewest.values(), default=0)
     kept = [one for one in machines if one.offer.type.gpu.count == fewest[_gpu(one)]]
     return sorted(
-        kept, key=lambda one: (_doubted(one, now), one.offer.type.gpu.count > least, -(one.per_dollar or 0.0))
+        kept, key=lambda one: (_is_doubtful(one, now), one.offer.type.gpu.count > least, -(one.per_dollar or 0.0))
     )
 
 
-def _doubted(machine: Machine, now: datetime | None) -> bool:
+def _is_doubtful(machine: Machine, now: datetime | None) -> bool:
     return now is not None and bool(spot_uncertainty(machine.offer, now))
 
 
@@ -122,7 +122,7 @@ def _gpu(machine: Machine) -> tuple[str, float]:
 
 def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> Machine | None:
     spec, gpu = spec_of(offer), offer.type.gpu
-    if spec is None or _why_not(offer, need, spec_of, figures):
+    if spec is None or _rejection_reason(offer, need, spec_of, figures):
         return None
     if need.cards is not None and gpu.count != need.cards:
         return None
@@ -133,7 +133,7 @@ def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Fig
     return Machine(offer, spec, number, pace, speed_per_dollar(offer, pace))
 
 
-def _why_not(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> str | None:
+def _rejection_reason(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> str | None:
     if offer.type.arch == "arm64":
         return "in machines with Arm processors, for which many packages are not built"
     return exclusion(spec_of(offer), need, figures)
@@ -143,7 +143,7 @@ def left_out(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, f
     """Return the GPUs that would have the memory and are not recommended all the same, each with the reason."""
     found: dict[str, str] = {}
     for offer in offers:
-        why = _why_not(offer, need, spec_of, figures)
+        why = _rejection_reason(offer, need, spec_of, figures)
         if why and need.gpus(offer.type.gpu.memory_gib, offer.type.gpu.count) is not None:
             found[offer.type.gpu.name] = why
     return dict(sorted(found.items()))

@@ -164,15 +164,15 @@ class RentOrBuyResult:
 def evaluate_case(question: RentOrBuyCase) -> RentOrBuyResult:
     """Return when the two have cost the same, and at which use and price they would over the desktop's life."""
     desktop, pace = question.desktop, question.spend_rate
-    found = break_even_after(desktop, pace) if pace.cloud else None
+    break_even = break_even_after(desktop, pace) if pace.cloud else None
     return RentOrBuyResult(
         case=question,
         year=ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY)),
-        break_even=found,
+        break_even=break_even,
         flat=break_even_by_flat_year(desktop, pace),
         break_even_use=break_even_utilization(desktop, question.per_hour, question.speed, question.growth),
         break_even_price=break_even_price(desktop, question.use, question.speed, question.growth),
-        costlier=None if found is None else costlier_again(desktop, pace, found),
+        costlier=None if break_even is None else costlier_again(desktop, pace, break_even),
     )
 
 

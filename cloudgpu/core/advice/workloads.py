@@ -22,7 +22,7 @@ class SourceQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where something stands, of which day that is, and how far it can be trusted."""
+    """The source of a figure, its date, and how far it can be trusted."""
 
     text: str
     as_of: date

@@ -41,7 +41,7 @@ def charges_by_key(
 
     Parts of nothing are left out.
     """
-    found: dict[str, Charge] = {}
+    charges: dict[str, Charge] = {}
     first, last = billed_span(usage, now)
     for assignment in assignments:
         begin, end = _later(assignment.since, since), _earlier(assignment.until, until)
@@ -49,8 +49,8 @@ def charges_by_key(
             continue
         part = charge(usage, now, since=begin, until=end)
         if part.billed_us or part.high or part.unpriced_us:
-            found[assignment.key] = _merge(found[assignment.key], part) if assignment.key in found else part
-    return found
+            charges[assignment.key] = _merge(charges[assignment.key], part) if assignment.key in charges else part
+    return charges
 
 
 def key_at(assignments: Sequence[Assignment], usage: Usage, moment: datetime) -> str:
@@ -71,14 +71,14 @@ def cuts_of(assignments: Iterable[Assignment]) -> list[datetime]:
 
 
 def _merge(old: Charge, new: Charge) -> Charge:
-    on_demand = None if old.list_cost is None or new.list_cost is None else old.list_cost + new.list_cost
+    list_cost = None if old.list_cost is None or new.list_cost is None else old.list_cost + new.list_cost
     return replace(
         old,
         billed_us=old.billed_us + new.billed_us,
         low=old.low + new.low,
         amount=old.amount + new.amount,
         high=old.high + new.high,
-        list_cost=on_demand,
+        list_cost=list_cost,
         unpriced_us=old.unpriced_us + new.unpriced_us,
         reasons=tuple(dict.fromkeys((*old.reasons, *new.reasons))),
     )

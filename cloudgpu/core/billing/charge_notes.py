@@ -1,4 +1,4 @@
-"""What the totals of ended usages do not say, kept beside them: doubts, trust in prices, comparisons, interruptions."""
+"""Notes stored with the totals of ended usages: uncertainties, price marks, comparisons, interruptions."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def _age_mark(as_of: str, day: str) -> str:
     """Return the mark of a price with this date on this day, or nothing."""
     from cloudgpu.core.catalog.catalog import is_old  # `ls` does without
 
-    dated = _dated(as_of)
+    dated = _parse_date(as_of)
     return OLD if dated is not None and is_old(dated, from_iso(f"{day}T00:00:00Z")) else ""
 
 
-def _dated(text: str) -> datetime | None:
+def _parse_date(text: str) -> datetime | None:
     """Return the first moment that a date may mean: `2026-11`, `2026 (undated)`; None where there is none."""
     match = _DATE.match(text)
     try:
@@ -124,7 +124,10 @@ def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
         if not machine.is_named_resource and machine.provider_id and _is_charged(machine)
     )
     waiting = (machine for machine in ran if machine.billed or machine.terminated_at or not machine.traffic)
-    gaps = [TrafficGap(machine.id, machine.name, _counted_until(machine), machine.terminated_at) for machine in waiting]
+    gaps = [
+        TrafficGap(machine.id, machine.name, _traffic_counted_until(machine), machine.terminated_at)
+        for machine in waiting
+    ]
     return [gap for gap in gaps if gap.until is None or gap.until > gap.since]
 
 
@@ -139,6 +142,6 @@ def gaps_within(machines: Iterable[Machine], since: datetime | None, until: date
     return [gap for gap in gaps if begin is None or gap.until is None or gap.until > begin]
 
 
-def _counted_until(machine: Machine) -> str:
+def _traffic_counted_until(machine: Machine) -> str:
     last = machine.traffic
     return str(last.until if last else machine.launched_at or machine.intended_at)

@@ -1,7 +1,4 @@
-"""Bills usages: what an interval costs by its provider's rule, exact, and as a range if something is not known.
-
-The bill has every charge of a period, each with whose it is.
-"""
+"""Bills usages: the exact cost of an interval by its provider's rule, and a range if something is not known."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import iso
 
-__all__ = (  # the exact parts of time and money are part of the face of `core`
+__all__ = (  # the units of exact time and money belong to the public names of `core`
     "PER_NANO", "Billed", "Charge", "ChargeSum", "CostTimeline", "billed_span", "billed_units", "billed_until",
     "charge", "cost_timeline", "max_cost_intervals", "money", "parse_us", "period_charges", "shares", "shown_bound",
     "spent_until_now", "to_us", "total", "unpriced_of",
@@ -41,7 +38,7 @@ __all__ = (  # the exact parts of time and money are part of the face of `core`
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a usage costs within a period. Amounts are whole `EXACT` parts of a nano-dollar: they add without rounding.
+    """What a usage costs within a period. Amounts are in `PER_NANO` parts of a nano-dollar, so sums need no rounding.
 
     `amount` is the estimate, between `low` and `high`; `reasons` say why those differ. `list_cost` is what the same
     hours would have cost on demand, None if that is not known. `billed_us` is how long was billed, in microseconds;
@@ -80,7 +77,7 @@ class CostTimeline(NamedTuple):
 class ChargeSum:
     """The sum of charges, in the same exact parts.
 
-    `unpriced` counts those that lack a price, `not_on_demand` the machines' runs without a list cost.
+    `unpriced` counts those that lack a price, `without_list_cost` the machines' runs without a list cost.
     """
 
     low: int = 0
@@ -89,7 +86,7 @@ class ChargeSum:
     list_cost: int = 0
     billed_us: int = 0
     unpriced: int = 0
-    not_on_demand: int = 0
+    without_list_cost: int = 0
     reasons: dict[str, None] = field(default_factory=dict)
 
     def add(self, charge: Charge) -> None:
@@ -98,7 +95,7 @@ class ChargeSum:
         self.amount += charge.amount
         self.high += charge.high
         self.list_cost += charge.list_cost or 0
-        self.not_on_demand += charge.list_cost is None and charge.usage.resource is Resource.INSTANCE
+        self.without_list_cost += charge.list_cost is None and charge.usage.resource is Resource.INSTANCE
         self.billed_us += charge.billed_us
         self.unpriced += bool(charge.unpriced_us)
         self.reasons |= dict.fromkeys(charge.reasons)
@@ -112,16 +109,16 @@ def money(exact: int) -> Money:
 
 def shares(exact: Iterable[int]) -> list[Money]:
     """Return exact amounts in whole nano-dollars that add up to their rounded sum."""
-    found, so_far, rounded = [], 0, ZERO
-    for one in exact:
-        so_far += one
+    amounts, so_far, rounded = [], 0, ZERO
+    for amount in exact:
+        so_far += amount
         before, rounded = rounded, money(so_far)
-        found.append(rounded - before)
-    return found
+        amounts.append(rounded - before)
+    return amounts
 
 
 def shown_bound(exact: int, amount_exact: int, amount: Money) -> Money:
-    """Return a bound of a range; where it is no other than the amount, the amount as it is shown."""
+    """Return a bound of a range as money; if it equals the amount, the rounded `amount` itself."""
     return amount if exact == amount_exact else money(exact)
 
 
@@ -139,18 +136,18 @@ def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until:
     A usage that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
     """
     rule = rule_for(usage)
-    cut = PeriodBounds(0 if since is None else to_us(since), None if until is None else to_us(until))
+    period = PeriodBounds(0 if since is None else to_us(since), None if until is None else to_us(until))
     if usage.resource is Resource.TRAFFIC:
-        return _traffic(usage, rule, cut)
+        return _traffic(usage, rule, period)
     span = span_of(usage, rule, to_us(now))
-    micros = cut.length(span.begin, span.end)
+    billed_us = period.length(span.begin, span.end)
     free = rule.free(usage, span.longest_run)
     if free:
-        return Charge(usage, micros, 0, 0, 0, _list_cost(usage, micros, None), 0, (free,))
+        return Charge(usage, billed_us, 0, 0, 0, _list_cost(usage, billed_us, None), 0, (free,))
     if not usage.segments:
         why = f"no price is known for {usage.what}"
-        return Charge(usage, micros, 0, 0, 0, _list_cost(usage, micros, None), micros, (why,))
-    return _priced(usage, rule, span, cut)
+        return Charge(usage, billed_us, 0, 0, 0, _list_cost(usage, billed_us, None), billed_us, (why,))
+    return _charge_priced(usage, rule, span, period)
 
 
 def billed_until(usage: Usage) -> str:
@@ -173,7 +170,7 @@ def billed_span(usage: Usage, now: datetime) -> tuple[datetime, datetime]:
 
 
 def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
-    """Return how much a price is multiplied with for a part of a usage that is billed: hours, months or GB, exact."""
+    """Return the billed quantity of a part of a usage, in the unit of its price: hours, months or GB, exact."""
     rule = rule_for(usage)
     if usage.per is Per.GB:
         return Fraction(usage.quantity, rule.gb_bytes)
@@ -208,7 +205,7 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
     if usage.resource is Resource.TRAFFIC:
         counted = _counted_us(usage)
         once = [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
-        return CostTimeline(counted, counted + 1, [] if usage.at_most else once, once, once, not usage.segments)
+        return CostTimeline(counted, counted + 1, [] if usage.why_maybe_less else once, once, once, not usage.segments)
     span = span_of(usage, rule, now)
     if not usage.segments or rule.free(usage, span.longest_run):
         return CostTimeline(span.begin, span.end, [], [], [], not rule.free(usage, span.longest_run))
@@ -216,7 +213,7 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
     if any(_uncertainties(usage, rule, span)):
         low = _rate_intervals(usage, rule, (span.certain_begin, span.certain_end), -1)
         high = _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
-        low = [] if usage.at_most or rule.maybe_free(usage, span.shortest_run) else low
+        low = [] if usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run) else low
     return CostTimeline(span.begin, span.end, low, amount, high)
 
 
@@ -226,15 +223,17 @@ def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int)
     ]
 
 
-def _priced(usage: Usage, rule: Rule, span: BilledSpan, cut: PeriodBounds) -> Charge:
-    amount = low = high = _sum(usage, rule, (span.begin, span.end), cut, 0)
-    micros = cut.length(span.begin, span.end)
+def _charge_priced(usage: Usage, rule: Rule, span: BilledSpan, period: PeriodBounds) -> Charge:
+    amount = low = high = _sum(usage, rule, (span.begin, span.end), period, 0)
+    billed_us = period.length(span.begin, span.end)
     doubts = tuple(_uncertainties(usage, rule, span))
     if doubts:
-        low = _sum(usage, rule, (span.certain_begin, span.certain_end), cut, -1)
-        high = _sum(usage, rule, (span.earliest, span.latest), cut, 1)
-        low = 0 if usage.at_most or rule.maybe_free(usage, span.shortest_run) else low
-    return Charge(usage, micros, low, amount, high, _list_cost(usage, micros, amount), 0, doubts if low != high else ())
+        low = _sum(usage, rule, (span.certain_begin, span.certain_end), period, -1)
+        high = _sum(usage, rule, (span.earliest, span.latest), period, 1)
+        low = 0 if usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run) else low
+    return Charge(
+        usage, billed_us, low, amount, high, _list_cost(usage, billed_us, amount), 0, doubts if low != high else ()
+    )
 
 
 def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
@@ -253,33 +252,40 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
         yield f"how {usage.provider} rounds so short a use, or one of this system, is not known"
     if rule.maybe_month_hours and usage.per is Per.MONTH:
         yield f"whether a month of {usage.provider} has {rule.maybe_month_hours} hours or the calendar's is not known"
-    maybe = usage.at_most or rule.maybe_free(usage, span.shortest_run)
+    maybe = usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run)
     if maybe:
         yield maybe
 
 
-def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: PeriodBounds, bound: int) -> int:
+def _sum(usage: Usage, rule: Rule, span: tuple[int, int], period: PeriodBounds, bound: int) -> int:
     """Return the exact amount of an interval; `bound` -1 takes the lowest price that may have held, 1 the highest."""
-    found = 0
+    total_cost = 0
     for begin, end, nanos in price_pieces(usage, *span, bound):
-        first, last = cut.clip(begin, end)
+        first, last = period.clip(begin, end)
         if first < last:
-            found += nanos * scaled_duration(usage.per, rule, first, last, bound)
-    return usage.quantity * found
+            total_cost += nanos * scaled_duration(usage.per, rule, first, last, bound)
+    return usage.quantity * total_cost
 
 
-def _traffic(usage: Usage, rule: Rule, cut: PeriodBounds) -> Charge:
+def _traffic(usage: Usage, rule: Rule, period: PeriodBounds) -> Charge:
     """Charge traffic at the time of its reading.
 
     The counter includes traffic inside the region, so the amount is an upper bound.
     """
     counted = _counted_us(usage)
-    inside = cut.length(counted, counted + 1)
+    inside = period.length(counted, counted + 1)
     if not usage.segments:
         return Charge(usage, 0, 0, 0, 0, None, inside, (f"no price is known for {usage.what}",) * inside)
     amount = _bytes_cost(usage, rule) * inside
     return Charge(
-        usage, 0, 0 if usage.at_most else amount, amount, amount, None, 0, (usage.at_most,) if usage.at_most else ()
+        usage,
+        0,
+        0 if usage.why_maybe_less else amount,
+        amount,
+        amount,
+        None,
+        0,
+        (usage.why_maybe_less,) if usage.why_maybe_less else (),
     )
 
 
@@ -302,7 +308,7 @@ def _list_cost(usage: Usage, billed_us: int, amount: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """A charge and the row of the machine, or of the thing kept by name, that it is for."""
+    """A charge, and the record of the machine or named resource that it is for."""
 
     machine: Machine
     charge: Charge
@@ -316,28 +322,28 @@ def period_charges(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Iterator[Billed]:
-    """Yield what machines (`View.billable_machines`) and ended usages (`View.uses`) cost within [`since`, `until`).
+    """Yield the charges of machines (`View.billable_machines`) and ended usages within [`since`, `until`).
 
-    Charges of nothing, outside of the period, are left out.
+    Empty charges, of usages outside the period, are left out.
     """
-    known = {machine.id: machine for machine in machines}
-    running = ((machine, use) for machine in known.values() for use in machine.open_usage)
-    for machine, use in (*((known[subject], use) for subject, use in ended), *running):
+    by_id = {machine.id: machine for machine in machines}
+    running = ((machine, use) for machine in by_id.values() for use in machine.open_usage)
+    for machine, use in (*((by_id[subject], use) for subject, use in ended), *running):
         found = charge(use, now, since=since, until=until)
         if found.billed_us or found.high or found.unpriced_us:
             yield Billed(machine, found)
 
 
 def spent_until_now(machine: Machine, now: datetime) -> Money:
-    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last sync still runs.
+    """Return a machine's cost up to `now` with its attached resources, if what ran at the last sync still runs.
 
-    What has no price is not in it: `unpriced` says so.
+    What has no price is not in it: see `unpriced_of`.
     """
     ended = sum(sums[1] for sums in machine.usage_totals.values())
     return money(ended + total(charge(use, now) for use in machine.open_usage).amount)
 
 
 def unpriced_of(machine: Machine) -> list[str]:
-    """Return of which resources something ran, or runs, without a known price."""
+    """Return the kinds of a machine's resources that have run, or run, without a known price."""
     ended = {resource for resource, sums in machine.usage_totals.items() if sums[5]}
     return sorted(ended | {use.resource for use in machine.open_usage if not use.segments})

@@ -30,12 +30,11 @@ _BILLED_US_INDEX = 4  # in `Machine.usage_totals`
 class CostTotals:
     """Sums in exact parts of a nano-dollar (`core.billing.granularity.PER_NANO`) and microseconds.
 
-    `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what
-    the runs with a known on-demand price would have cost at it, `compared` what they did cost; `uncompared` counts the
-    runs without.
-    `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ.
-    `interrupted` and `failed` are (low, amount, high, micros, number) of runs that the provider took away and of
-    launches that gave no usable machine. `marks` are those of docs/catalog.md.
+    `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what the runs
+    with a known on-demand price would have cost at it, `compared_cost` what they did cost; `uncompared_runs` counts the
+    runs without. `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ.
+    `interrupted` and `failed` are (low, amount, high, billed microseconds, number) of runs that the provider took away
+    and of launches that gave no usable machine. `marks` are those of docs/catalog.md.
     """
 
     low: int = 0
@@ -44,8 +43,8 @@ class CostTotals:
     billed_us: int = 0
     all_billed_us: int = 0
     list_cost: int = 0
-    compared: int = 0
-    uncompared: int = 0
+    compared_cost: int = 0
+    uncompared_runs: int = 0
     without_price: int = 0
     unpriced: dict[str, None] = field(default_factory=dict)
     reasons: dict[str, None] = field(default_factory=dict)
@@ -64,15 +63,15 @@ class CostTotals:
             self.unpriced[f"{machine.name} ({charge.usage.resource})"] = None
 
     def add_ended(self, machine: Machine, resource: str) -> None:
-        """Add the totals of a row's uses of one resource that have ended."""
+        """Add the totals of a machine's ended usages of one resource."""
         self._add(
             machine, resource, machine.usage_totals[resource], machine.charge_notes.get(resource, charge_notes.NO_NOTE)
         )
 
     def _add(self, machine: Machine, resource: str, sums: Sequence[int], note: ChargeNote) -> None:
-        low, amount, high, on_demand, micros, unpriced, uncompared = sums
+        low, amount, high, list_cost, billed_us, unpriced, uncompared = sums
         self.low, self.amount, self.high = self.low + low, self.amount + amount, self.high + high
-        self.all_billed_us += micros
+        self.all_billed_us += billed_us
         self.without_price += unpriced
         if note.marks:
             self.marks = charge_notes.join_marks(self.marks, note.marks)
@@ -81,19 +80,19 @@ class CostTotals:
         for reason in note.reasons:
             self.reasons[f"{machine.name} ({resource}): {reason}"] = None
         if resource == Resource.INSTANCE:
-            self.billed_us += micros
-            self.list_cost, self.compared = self.list_cost + on_demand, self.compared + note.compared
-            self.uncompared += uncompared
+            self.billed_us += billed_us
+            self.list_cost, self.compared_cost = self.list_cost + list_cost, self.compared_cost + note.compared
+            self.uncompared_runs += uncompared
         if note.interrupted[4]:
             self.interrupted = [old + part for old, part in zip(self.interrupted, note.interrupted, strict=True)]
         if is_failed(machine):
-            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), machine.id not in self._failed)
+            parts = (low, amount, high, billed_us * (resource == Resource.INSTANCE), machine.id not in self._failed)
             self.failed = [old + int(part) for old, part in zip(self.failed, parts, strict=True)]
             self._failed.add(machine.id)
 
 
 def is_failed(machine: Machine) -> bool:
-    """Say whether a launch gave no usable machine: it was refused, came to nothing, or was removed as unfit."""
+    """Say whether a launch was refused, made no machine, or made one that was removed as unfit."""
     return bool(machine.launch_failed) or machine.launch_status in ("refused", "void")
 
 
@@ -124,17 +123,17 @@ _FIXED_GROUPINGS = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By
 
 @dataclass(frozen=True, slots=True)
 class CostQuery:
-    """What is grouped by what, within [`since`, `until`) where they are given; calendar periods are those of `zone`."""
+    """A grouping of the costs within [`since`, `until`), if given; calendar periods are those of `zone`."""
 
     by: By
     zone: tzinfo
     since: datetime | None = None
     until: datetime | None = None
-    owner: str | None = None  # of whose machines alone; None: everybody's
+    owner: str | None = None  # only this owner's machines; None: everybody's
 
     @property
     def from_totals(self) -> bool:
-        """Whether the rows alone tell it; else every usage that has ended has to be read."""
+        """Whether the totals stored with each machine suffice; else every ended usage has to be read."""
         return self.since is None and self.until is None and self.by in _FIXED_GROUPINGS
 
 
@@ -151,13 +150,13 @@ def costs(
 ) -> Costs:
     """Return what these machines (`View.billable_machines`) cost as of `now`.
 
-    `ended` are the usages that have ended (`View.uses`, from `query.since` on); not needed `from_totals`.
+    `ended` are the usages that have ended (`View.ended_usages`, from `query.since` on); not needed `from_totals`.
     The groups add up to the total exactly, calendar periods and jobs too: a usage is cut at their bounds. `assigned`
     says which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
     """
     groups: dict[str, CostTotals] = {}
     total = CostTotals()
-    for part in _parts(with_full_names(list(machines), query.by), ended, now, query, assigned):
+    for part in _cost_parts(with_full_names(list(machines), query.by), ended, now, query, assigned):
         group = groups.setdefault(part.key, CostTotals())
         if isinstance(part.charge_or_resource, str):
             group.add_ended(part.machine, part.charge_or_resource)
@@ -178,33 +177,33 @@ def with_full_names(machines: list[Machine], by: By) -> list[Machine]:
     """
     if by not in (By.OWNER, By.PROJECT):
         return machines
-    meant: dict[str, list[str]] = {}
+    full_names: dict[str, list[str]] = {}
     for name in {tag for machine in machines if (tag := _tag_of(machine, by))}:
-        meant.setdefault(tag_value(name), []).append(name)
-    whole = {tag: [name for name in names if name != tag] for tag, names in meant.items()}
+        full_names.setdefault(tag_value(name), []).append(name)
+    candidates = {tag: [name for name in names if name != tag] for tag, names in full_names.items()}
     tagged = (machine for machine in machines if machine.is_named_resource or not machine.template)
     full = {
-        machine.id: whole[_tag_of(machine, by)][0]
+        machine.id: candidates[_tag_of(machine, by)][0]
         for machine in tagged
-        if len(whole.get(_tag_of(machine, by), ())) == 1
+        if len(candidates.get(_tag_of(machine, by), ())) == 1
     }
-    return [_tagged(machine, by, full[machine.id]) if machine.id in full else machine for machine in machines]
+    return [_with_name(machine, by, full[machine.id]) if machine.id in full else machine for machine in machines]
 
 
 def _tag_of(machine: Machine, by: By) -> str:
     return (machine.owner if by is By.OWNER else machine.project) or ""
 
 
-def _tagged(machine: Machine, by: By, name: str) -> Machine:
+def _with_name(machine: Machine, by: By, name: str) -> Machine:
     return machine._replace(owner=name) if by is By.OWNER else machine._replace(project=name)
 
 
 def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
-    """Return the rows and the ended usages of what this owner has, named in full or as tags have it."""
-    whole = with_full_names(machines, By.OWNER)
-    theirs = [machine for machine in whole if machine.owner and tag_value(machine.owner) == tag_value(owner)]
-    known = {machine.id for machine in theirs}
-    return theirs, [one for one in ended if one[0] in known]
+    """Return an owner's machines and ended usages; the name is the full one or that of tags."""
+    with_owners = with_full_names(machines, By.OWNER)
+    theirs = [machine for machine in with_owners if machine.owner and tag_value(machine.owner) == tag_value(owner)]
+    ids = {machine.id for machine in theirs}
+    return theirs, [one for one in ended if one[0] in ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +216,11 @@ class _Part:
     already_counted: bool = False
 
 
-def _parts(
+def _cost_parts(
     machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
     if query.by in CALENDAR or query.by is By.JOB:
-        yield from _in_pieces(machines, ended, now, query, assigned)
+        yield from _parts_by_period_or_job(machines, ended, now, query, assigned)
         return
     charges = period_charges(machines, ended, now, since=query.since, until=query.until)
     if query.from_totals:
@@ -237,7 +236,7 @@ def _parts(
 
 
 def _key(by: By, machine: Machine, resource: str, usage: Usage | None = None) -> str:
-    """Return the group of a charge, or of a row's totals; empty where the row does not say."""
+    """Return the group of a charge, or of a machine's totals; empty if the machine has none."""
     if by is By.INSTANCE:
         return str(machine.id)
     if by is By.RESOURCE:
@@ -247,24 +246,24 @@ def _key(by: By, machine: Machine, resource: str, usage: Usage | None = None) ->
     return str(getattr(machine, by) or "")
 
 
-def _in_pieces(
+def _parts_by_period_or_job(
     machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
     """Yield each usage in pieces; a group has one piece of a usage at most."""
-    known = {machine.id: machine for machine in machines}
-    gone = ((known[subject], use) for subject, use in ended)
-    for machine, data in chain(gone, ((one, use) for one in machines for use in one.open_usage)):
-        again = False
+    by_id = {machine.id: machine for machine in machines}
+    ended_usages = ((by_id[subject], use) for subject, use in ended)
+    for machine, usage in chain(ended_usages, ((one, use) for one in machines for use in one.open_usage)):
+        already_counted = False
         assignments = assigned.get(machine.id, UNASSIGNED)
         by_job = query.by is By.JOB
-        found = charges_by_key(data, now, assignments, since=query.since, until=query.until) if by_job else {}
-        for key, piece in found.items() if by_job else _pieces(data, now, query):
-            yield _Part(key, machine, piece, again)
-            again = True
+        charges = charges_by_key(usage, now, assignments, since=query.since, until=query.until) if by_job else {}
+        for key, piece in charges.items() if by_job else _pieces(usage, now, query):
+            yield _Part(key, machine, piece, already_counted)
+            already_counted = True
 
 
 def _pieces(usage: Usage, now: datetime, query: CostQuery) -> Iterator[tuple[str, Charge]]:
-    """Yield what a usage costs in each period in which it is or may be billed; pieces of nothing are left out."""
+    """Yield what a usage costs in each period in which it is or may be billed; empty pieces are left out."""
     first, last = billed_span(usage, now)
     first = first if query.since is None else max(first, query.since)
     last = last if query.until is None else min(last, query.until)
@@ -279,19 +278,19 @@ def _pieces(usage: Usage, now: datetime, query: CostQuery) -> Iterator[tuple[str
 def billed_within(
     machines: Sequence[Machine], ended: Iterable[Ended], query: CostQuery, now: datetime
 ) -> dict[str, timedelta]:
-    """Return for how long each machine was billed within the period, by the id of its row."""
-    found = {machine.id: NO_TIME for machine in machines}
+    """Return how long each machine was billed within the period, by its id."""
+    billed = {machine.id: NO_TIME for machine in machines}
     if query.from_totals:
         for machine in machines:
             sums = machine.usage_totals.get(Resource.INSTANCE)
-            found[machine.id] += timedelta(microseconds=sums[_BILLED_US_INDEX] if sums else 0)
+            billed[machine.id] += timedelta(microseconds=sums[_BILLED_US_INDEX] if sums else 0)
     for subject, use in (
-        *(one for one in ended if one[0] in found),
+        *(one for one in ended if one[0] in billed),
         *((machine.id, use) for machine in machines for use in machine.open_usage),
     ):
         if use.resource == Resource.INSTANCE:
-            found[subject] += _within(use, query, now)
-    return found
+            billed[subject] += _within(use, query, now)
+    return billed
 
 
 def _within(usage: Usage, query: CostQuery, now: datetime) -> timedelta:
@@ -302,7 +301,7 @@ def _within(usage: Usage, query: CostQuery, now: datetime) -> timedelta:
 
 
 def time_owned_within(machines: Sequence[Machine], query: CostQuery, now: datetime) -> timedelta:
-    """Return how long a desktop would have stood there: since the period's begin or the first launch."""
+    """Return how long a desktop would have been owned: since the period's begin or the first launch."""
     first = min((from_iso(machine.first_at) for machine in machines if machine.provider_id), default=now)
     begin = first if query.since is None else max(first, query.since)
     return max(NO_TIME, (now if query.until is None else min(now, query.until)) - begin)

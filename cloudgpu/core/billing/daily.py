@@ -1,4 +1,4 @@
-"""What everything cost on each calendar day, by project: one pass over the usages, exact, however many there are."""
+"""The cost of each calendar day by project, exact, in one pass over the usages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOREVER = 2**62
 
 
 class Sums(NamedTuple):
-    """What something cost, in exact parts (`core.billing.granularity.PER_NANO`); the three differ where in doubt."""
+    """A cost in exact parts (`core.billing.granularity.PER_NANO`); the three differ if it is not known exactly."""
 
     low: int
     amount: int
@@ -38,7 +38,7 @@ NOTHING = Sums(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Daily:
-    """The days on which anything cost something, in order: by project, "" where none was named.
+    """The cost by project of each day that has any, in order; the project is "" if none was named.
 
     `without_price` names what was billed and has no price: it is in no sum. Of each, its name and its resource.
     """
@@ -48,7 +48,7 @@ class Daily:
 
     @property
     def total(self) -> Sums:
-        """All of it: what `core.billing.cost_groups.costs` says of the same period."""
+        """The total, equal to that of `core.billing.cost_groups.costs` for the same period."""
         return add_sums(sums for day in self.days.values() for sums in day.values())
 
 
@@ -61,15 +61,15 @@ def add_sums(sums: Iterable[Sums]) -> Sums:
 
 
 class TimedUsage(NamedTuple):
-    """A usage with its cost over time: of which machine (`subject`), of which resource, and what it costs when."""
+    """The cost over time of one resource of a machine (`subject`)."""
 
     subject: str
     resource: str
-    course: CostTimeline
+    timeline: CostTimeline
 
 
 def timed_usages(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[TimedUsage]:
-    """Return the cost over time of the usages of `View.billable_machines`, and of ended ones (`View.uses`)."""
+    """Return the cost over time of the usages of `View.billable_machines`, and of ended ones (`View.ended_usages`)."""
     moment = to_us(now)
     gone = [TimedUsage(subject, use.resource, timeline_of(use, moment)) for subject, use in ended]
     return gone + [
@@ -88,10 +88,10 @@ def daily(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Daily:
-    """Return what machines (`View.billable_machines`) and ended usages (`View.uses`) cost on each day of `zone`.
+    """Return what machines (`View.billable_machines`) and ended usages cost on each day of `zone`.
 
-    As of `now`, within [`since`, `until`) where they are given. A project that was read from a tag is the one that
-    launches named.
+    As of `now`, within [`since`, `until`) where they are given. A project that was read from a tag gets the
+    full name that launches gave it.
     """
     machines = list(machines)
     return daily_of(machines, timed_usages(machines, ended, now), zone, since=since, until=until)
@@ -99,39 +99,39 @@ def daily(
 
 def daily_of(
     machines: Iterable[Machine],
-    laid: Iterable[TimedUsage],
+    usages: Iterable[TimedUsage],
     zone: tzinfo,
     *,
     since: datetime | None,
     until: datetime | None,
 ) -> Daily:
     """Return what these machines and their usages (`timed_usages`) cost on each day of `zone`: as `daily` does."""
-    known = {machine.id: machine for machine in with_full_names(list(machines), By.PROJECT)}
+    by_id = {machine.id: machine for machine in with_full_names(list(machines), By.PROJECT)}
     first = 0 if since is None else to_us(since)
     last = _FOREVER if until is None else to_us(until)
     intervals: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
-    without: dict[str, None] = {}
-    for subject, resource, timeline in laid:
-        machine = known[subject]
+    without_price: dict[str, None] = {}
+    for subject, resource, timeline in usages:
+        machine = by_id[subject]
         intervals[machine.project or ""].take(timeline)
         if timeline.unpriced and max(timeline.begin, first) < min(timeline.end, last):
-            without[f"{machine.name} ({resource})"] = None
-    return Daily(_by_day(intervals, zone, first, last), tuple(without))
+            without_price[f"{machine.name} ({resource})"] = None
+    return Daily(_by_day(intervals, zone, first, last), tuple(without_price))
 
 
 def timeline_of(usage: Usage, now: int) -> CostTimeline:
-    """Return what a usage costs in time, as `core.billing.charges.cost_timeline` does: for most uses much faster."""
+    """Return a usage's cost over time, as `core.billing.charges.cost_timeline` does, but faster for most usages."""
     segments, resource, market = usage.segments, usage.resource, usage.market
-    odd = not segments or resource == "traffic" or usage.reason == "interrupted"
-    odd = odd or bool(usage.maybe_until or usage.maybe_since)
-    if odd or usage.continues or usage.at_most or usage.sure_from:
+    is_special = not segments or resource == "traffic" or usage.reason == "interrupted"
+    is_special = is_special or bool(usage.maybe_until or usage.maybe_since)
+    if is_special or usage.continues or usage.why_maybe_less or usage.sure_from:
         return cost_timeline(usage, now)
     begin = _parse_us(usage.begin)
     rule = rule_of(usage.provider, market, resource, usage.licence)
     run = max(0, (now if usage.end is None else _parse_us(usage.end)) - begin)
-    length = rule.length(run, taken=False)
+    length = rule.length(run, interrupted=False)
     doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
-    if doubtful and rule.longest(run, taken=False) != length:
+    if doubtful and rule.longest(run, interrupted=False) != length:
         return cost_timeline(usage, now)
     if market == "spot" and resource == "instance" and _parse_us(segments[0].at) > begin + CLOCKS_DIFFER:
         return cost_timeline(usage, now)
@@ -143,7 +143,7 @@ def timeline_of(usage: Usage, now: int) -> CostTimeline:
 
 
 def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
-    """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
+    """Return the cost over time at hourly prices; None if it is not known when a price changed."""
     segments, parts = usage.segments, usage.quantity * PER_NANO_HOUR
     if len(segments) == 1:
         intervals = [(begin, end, segments[0].nanos * parts)]
@@ -160,7 +160,7 @@ def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
 
 
 def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
-    """Return what a price a month comes to, by each reading of how long a month is."""
+    """Return the cost over time at a monthly price, as a range if the length of a billed month is not known."""
     month_hours = rule.month_hours
     months = list(in_months(begin, end)) if month_hours is None else [(begin, end, month_hours)]
     amount = [(first, last, nanos * (PER_NANO_HOUR // hours)) for first, last, hours in months]
@@ -180,7 +180,7 @@ def _parse_us(text: str) -> int:
 
 @dataclass(slots=True)
 class _ProjectIntervals:
-    """The rate intervals of one project: those that are certain, and those of which low, amount and high differ."""
+    """The rate intervals of one project: certain ones, and those whose low, amount and high differ."""
 
     sure: list[RateInterval] = field(default_factory=list)
     low: list[RateInterval] = field(default_factory=list)
@@ -199,17 +199,19 @@ class _ProjectIntervals:
         return chain(self.sure, self.low, self.amount, self.high)
 
 
-def _by_day(laid: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, last: int) -> dict[date, dict[str, Sums]]:
-    every = [interval for one in laid.values() for interval in one]
+def _by_day(
+    projects: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, last: int
+) -> dict[date, dict[str, Sums]]:
+    every = [interval for parts in projects.values() for interval in parts]
     begin = max(first, min((interval[0] for interval in every), default=0))
     end = min(last, max((interval[1] for interval in every), default=0))
     if begin >= end:
         return {}
     names, edges = _days(begin, end, zone)
     days: dict[date, dict[str, Sums]] = {}
-    for project, one in sorted(laid.items()):
-        sure = _binned(one.sure, edges, begin, end)
-        sides = [_binned(intervals, edges, begin, end) for intervals in (one.low, one.amount, one.high)]
+    for project, parts in sorted(projects.items()):
+        sure = _cost_by_day(parts.sure, edges, begin, end)
+        sides = [_cost_by_day(intervals, edges, begin, end) for intervals in (parts.low, parts.amount, parts.high)]
         for number, name in enumerate(names):
             sums = Sums(*(sure[number] + bound[number] for bound in sides))
             if sums.high:
@@ -218,14 +220,14 @@ def _by_day(laid: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, las
 
 
 def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
-    """Return the days that a time touches, and where each begins; one more edge is the end of the last."""
-    found = list(periods("day", EPOCH + begin * MICRO, EPOCH + end * MICRO, zone))
-    edges = [to_us(period.begin) for period in found] + [to_us(found[-1].end)]
-    return [period.begin.astimezone(zone).date() for period in found], edges
+    """Return the days of an interval, and the begin of each; the last edge is the end of the last day."""
+    days = list(periods("day", EPOCH + begin * MICRO, EPOCH + end * MICRO, zone))
+    edges = [to_us(period.begin) for period in days] + [to_us(days[-1].end)]
+    return [period.begin.astimezone(zone).date() for period in days], edges
 
 
-def _binned(intervals: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
-    """Return what rate intervals cost between each two edges: whole days are summed once."""
+def _cost_by_day(intervals: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
+    """Return the cost of rate intervals between each two edges."""
     parts, changes = [0] * len(edges), [0] * len(edges)
     for begin, end, rate in intervals:
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)

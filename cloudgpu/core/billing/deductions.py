@@ -29,25 +29,25 @@ _REASON = (
 
 
 def after_credits(
-    given: Sequence[Credit],
+    configured: Sequence[Credit],
     machines: Sequence[Machine],
     ended: Ended,
     now: datetime,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> AfterCredits:
-    """Return what credits take off what was spent in [`since`, `until`), and what is left of each at its end.
+    """Return the use of credits for the spend in [`since`, `until`), and what is left of each at its end.
 
     What was spent before uses them up first. Days are those of UTC. `ended` gives the usages that ended since a time.
     """
     spent = list(_spent(machines, ended(None), now, until))
-    whole = credits_used(given, spent)
+    in_all = credits_used(configured, spent)
     if since is None:
-        return whole
-    earlier = credits_used(given, list(_spent(machines, ended(None), now, since)))
-    pairs = zip(whole.uses, earlier.uses, strict=True)
+        return in_all
+    earlier = credits_used(configured, list(_spent(machines, ended(None), now, since)))
+    pairs = zip(in_all.uses, earlier.uses, strict=True)
     uses = tuple(CreditUse(one.credit, one.used - before.used, one.left) for one, before in pairs)
-    return AfterCredits(whole.before - earlier.before, whole.after - earlier.after, uses)
+    return AfterCredits(in_all.before - earlier.before, in_all.after - earlier.after, uses)
 
 
 def _spent(
@@ -86,8 +86,10 @@ def sustained_use_discounts(
     if not began:
         return []
     first = max(filter(None, (min(began), since)))
-    known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many usages, and many months
-    there = [
+    countable = [
+        one for one in ended(first) if may_count(one[1])
+    ]  # read once: a ledger has many usages, and many months
+    eligible = [
         machine._replace(open_usage=tuple([use for use in machine.open_usage if may_count(use)]))
         for machine in machines
     ]
@@ -96,7 +98,7 @@ def sustained_use_discounts(
         over = until is not None and until < month.end and until < now
         if not over and (since is None or since <= month.begin):
             bill = period_charges(
-                there, _within(known, month.begin, month.end), now, since=month.begin, until=month.end
+                eligible, _within(countable, month.begin, month.end), now, since=month.begin, until=month.end
             )
             discounts += sustained_use(bill, month.begin)
     return discounts
@@ -139,7 +141,7 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
         pools[_pool(one.machine)] += _rates(one, begin, end)
     found = []
     for (account, region, what), rates in sorted(pools.items()):
-        amount = _taken_off(rates, end - begin)
+        amount = _discount_amount(rates, end - begin)
         if amount:
             found.append(Discount(account, region, what, f"{first:%Y-%m}", amount, _REASON))
     return found
@@ -155,7 +157,7 @@ def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us:
     """Return what comes off the price of one machine that is on for `held_us` of a month; None where nothing does."""
     if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_SERIES):
         return None
-    exact = _taken_off([(0, held_us, per_hour.nanos)], month_us)
+    exact = _discount_amount([(0, held_us, per_hour.nanos)], month_us)
     return Money(round(Fraction(exact, PER_NANO))) if exact else None
 
 
@@ -176,22 +178,22 @@ def _rates(one: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
             yield start, stop, nanos * use.quantity
 
 
-def _taken_off(rates: list[tuple[int, int, int]], month: int) -> int:
+def _discount_amount(rates: list[tuple[int, int, int]], month: int) -> int:
     """Return the discount: each dollar of the hourly cost counts for as long as the cost was that high or higher.
 
     So machines that follow one another are one that runs on (the provider's inferred instances).
     """
-    lasted = _lasted(rates)
-    found = below = 0
+    lasted = _time_at_cost(rates)
+    amount = below = 0
     for level in sorted(lasted):
         held = sum(span for height, span in lasted.items() if height >= level)
         beyond = sum(max(0, _TIERS * held - quarter * month) for quarter in range(1, _TIERS))
-        found += (level - below) * beyond
+        amount += (level - below) * beyond
         below = level
-    return found * (PER_NANO_HOUR // (_TIERS * _STEP))
+    return amount * (PER_NANO_HOUR // (_TIERS * _STEP))
 
 
-def _lasted(rates: list[tuple[int, int, int]]) -> dict[int, int]:
+def _time_at_cost(rates: list[tuple[int, int, int]]) -> dict[int, int]:
     """Return for how long the machines together cost each height, nano-dollars by the hour, above zero."""
     changes: dict[int, int] = defaultdict(int)
     for start, stop, nanos in rates:

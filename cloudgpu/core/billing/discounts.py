@@ -115,31 +115,34 @@ class CreditUse:
 
 @dataclass(frozen=True, slots=True)
 class AfterCredits:
-    """What was spent before credits, what is left to be paid, and what became of each credit."""
+    """The spend before and after credits, and the use of each credit."""
 
     before: Money
     after: Money
     uses: tuple[CreditUse, ...]
 
 
-def credits_used(given: Sequence[Credit], spent: Iterable[Spent]) -> AfterCredits:
+def credits_used(configured: Sequence[Credit], spent: Iterable[Spent]) -> AfterCredits:
     """Return what credits took off, the earliest spending first and, for each, the credit that ends first.
 
     That is our model: which credit a provider uses first, its bill says.
     """
-    left = {number: credit.amount for number, credit in enumerate(given)}
+    remaining = {number: credit.amount for number, credit in enumerate(configured)}
     before = after = ZERO
-    order = sorted(left, key=lambda number: _end(given[number]))
-    for one in sorted(spent, key=lambda one: (one.at, one.provider, one.account)):
-        open_amount = one.amount
+    order = sorted(remaining, key=lambda number: _end(configured[number]))
+    for item in sorted(spent, key=lambda item: (item.at, item.provider, item.account)):
+        open_amount = item.amount
         for number in order:
-            if given[number].fits(one):
-                taken = max(ZERO, min(open_amount, left[number]))
-                left[number] -= taken
+            if configured[number].fits(item):
+                taken = max(ZERO, min(open_amount, remaining[number]))
+                remaining[number] -= taken
                 open_amount -= taken
-        before += one.amount
+        before += item.amount
         after += open_amount
-    uses = (CreditUse(credit, credit.amount - left[number], left[number]) for number, credit in enumerate(given))
+    uses = (
+        CreditUse(credit, credit.amount - remaining[number], remaining[number])
+        for number, credit in enumerate(configured)
+    )
     return AfterCredits(before, after, tuple(uses))
 
 

@@ -101,14 +101,14 @@ def burn_rate(found: Iterable[Running], now: datetime) -> Burn:
     return Burn(parts, without)
 
 
-def remaining(found: Iterable[Running], now: datetime, goal: Horizon, end: datetime | None = None) -> RemainingCost:
+def remaining(usages: Iterable[Running], now: datetime, goal: Horizon, end: datetime | None = None) -> RemainingCost:
     """Return what is still to come up to `end`, or to the end of each lease or renewal.
 
     A running machine is counted to its renew-until. If that has passed, or there is none, it is counted to `end`.
     Stopped machines and retained resources are counted to `end`, and left out of a horizon that has none.
     """
     sums, endless = [0, 0, 0], 0
-    for one in found:
+    for one in usages:
         until = _until(one, goal, now, end)
         if until is None:
             endless += one.usage.resource is Resource.INSTANCE
@@ -118,15 +118,15 @@ def remaining(found: Iterable[Running], now: datetime, goal: Horizon, end: datet
     return RemainingCost(sums[0], sums[1], sums[2], endless)
 
 
-def _until(one: Running, goal: Horizon, now: datetime, end: datetime | None) -> datetime | None:
-    renewed = _time(one.machine.renew_until)
+def _until(usage: Running, goal: Horizon, now: datetime, end: datetime | None) -> datetime | None:
+    renewed = _time(usage.machine.renew_until)
     if end is not None:
-        return end if one.part is not Part.MACHINES or renewed is None or renewed <= now else min(end, renewed)
-    if one.part is not Part.MACHINES:
+        return end if usage.part is not Part.MACHINES or renewed is None or renewed <= now else min(end, renewed)
+    if usage.part is not Part.MACHINES:
         return None
     if goal is Horizon.RENEWALS:
         return renewed
-    ends = list(_times(one.machine.expires, one.machine.hold_until))
+    ends = list(_times(usage.machine.expires, usage.machine.hold_until))
     return min(filter(None, (max(ends), renewed))) if ends else renewed
 
 

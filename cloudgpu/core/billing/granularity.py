@@ -72,12 +72,12 @@ def span_of(usage: Usage, rule: Rule, now: int) -> BilledSpan:
     stop = max(begin, now if usage.end is None else parse_us(usage.end))
     last = stop if usage.maybe_until is None else max(stop, parse_us(usage.maybe_until))
     sure = begin if usage.sure_from is None else min(stop, max(begin, parse_us(usage.sure_from)))
-    taken = usage.reason == "interrupted" and usage.end is not None
+    interrupted = usage.reason == "interrupted" and usage.end is not None
     if usage.continues is not None:
         return _continued(usage, rule, (begin, stop, last))
-    end = begin + rule.length(stop - begin, taken=taken)
-    certain_end = min(end, sure + rule.length(stop - sure, taken=taken))
-    latest = max(end, earliest + rule.longest(last - earliest, taken=taken))
+    end = begin + rule.length(stop - begin, interrupted=interrupted)
+    certain_end = min(end, sure + rule.length(stop - sure, interrupted=interrupted))
+    latest = max(end, earliest + rule.longest(last - earliest, interrupted=interrupted))
     return BilledSpan(
         earliest, begin, min(sure, end), certain_end, end, latest, stop - begin, stop - sure, last - earliest
     )
@@ -90,9 +90,9 @@ def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> BilledS
     """
     begin, stop, last = known
     origin = parse_us(usage.continues or usage.begin)
-    paid = origin + rule.length(begin - origin, taken=False)
-    end = max(paid, origin + rule.length(stop - origin, taken=False))
-    latest = max(end, origin + rule.longest(last - origin, taken=False))
+    paid = origin + rule.length(begin - origin, interrupted=False)
+    end = max(paid, origin + rule.length(stop - origin, interrupted=False))
+    latest = max(end, origin + rule.longest(last - origin, interrupted=False))
     return BilledSpan(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
 
 

@@ -112,22 +112,22 @@ def _midnight(moment: datetime) -> datetime:
 
 
 def _item(
-    machine: Machine, found: Charge, piece: tuple[datetime, datetime], amount: Money, now: datetime, job: str
+    machine: Machine, charge: Charge, piece: tuple[datetime, datetime], amount: Money, now: datetime, job: str
 ) -> LineItem:
-    (begin, end), use = piece, found.usage
-    free = bool(use.segments) and not found.high
-    until = end if use.resource is Resource.TRAFFIC else begin + found.billed_us * _MICRO
-    low = min(money(found.low), amount)
-    high = max(money(found.high), amount)
+    (begin, end), use = piece, charge.usage
+    free = bool(use.segments) and not charge.high
+    until = end if use.resource is Resource.TRAFFIC else begin + charge.billed_us * _MICRO
+    low = min(money(charge.low), amount)
+    high = max(money(charge.high), amount)
     return LineItem(
         machine=machine,
         begin=begin,
         end=end,
-        charge=found,
+        charge=charge,
         segment=_price_at(use, begin),
         amount=amount,
-        low=amount if found.low == found.amount else low,
-        high=amount if found.high == found.amount else high,
+        low=amount if charge.low == charge.amount else low,
+        high=amount if charge.high == charge.amount else high,
         units=Fraction(0) if free and _costs(use, begin) else billed_units(use, begin, until),
         running=use.end is None and end >= now,
         job=job,

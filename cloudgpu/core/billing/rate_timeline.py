@@ -1,7 +1,7 @@
-"""What is paid, and will be, as rate intervals: so much per microsecond from one moment to another. They add up fast.
+"""Costs as rate intervals: so much per microsecond from one moment to another. They add up fast.
 
 An interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`PER_NANO`) in each of
-them. What uses cost at most, by the rules of their providers, is the sum of their rate intervals.
+them. The maximal cost of usages, by the rules of their providers, is the sum of their rate intervals.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
 
 
 def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
-    """Return what a usage costs at most up to `now`, as `billing.max_cost_intervals` does, much faster."""
-    if not is_plain(usage) or usage.maybe_since:
+    """Return the maximal cost of a usage up to `now`, as `charges.max_cost_intervals` does, but faster."""
+    if not one_price(usage) or usage.maybe_since:
         return max_cost_intervals(usage, now)
-    return rate_intervals(*_plain(usage, now))
+    return rate_intervals(*_billed_span(usage, now))
 
 
 def ended_intervals(usage: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return until when an ended usage may be billed, a ledger time, and its rate intervals; None without a price."""
-    if not is_plain(usage) or usage.maybe_since:
+    if not one_price(usage) or usage.maybe_since:
         return max_cost_to_the_end(usage)
-    found = _plain(usage, 0)
-    return iso(moment_of(found[1])), rate_intervals(*found)
+    billed = _billed_span(usage, 0)
+    return iso(moment_of(billed[1])), rate_intervals(*billed)
 
 
-def _plain(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
-    """Return from when to when a plain use is billed up to `now`, its price, what that is for, and the rule."""
+def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
+    """Return the billed begin and end of a usage at one price, that price, its unit of time, and the rule."""
     rule = rule_of(usage.provider, usage.market, usage.resource, usage.licence)
     begin, nanos = parse_us(usage.begin), usage.quantity * usage.segments[0].nanos
     run = (now if usage.end is None else parse_us(usage.end)) - begin
-    return begin, begin + rule.longest(max(0, run), taken=False), nanos, usage.per, rule
+    return begin, begin + rule.longest(max(0, run), interrupted=False), nanos, usage.per, rule
 
 
-def is_plain(usage: Usage) -> bool:
-    """Say whether a usage is billed at one price, as long as its rule says, from its begin to its end."""
+def one_price(usage: Usage) -> bool:
+    """Say whether a usage is billed at one known price from its begin to its end, as long as its rule says."""
     plain = len(usage.segments) == 1 and not usage.reason and not usage.maybe_until and not usage.continues
     return plain and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")
 
 
 def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[RateInterval]:
-    """Return what `nanos` an hour, or a month, cost from `begin` to `end`; a month is read as what costs more."""
+    """Return the intervals of `nanos` per hour or month from `begin` to `end`; the shortest month that may count."""
     if begin >= end:
         return []
     if per == "hour":
@@ -87,10 +87,10 @@ def worst_window(intervals: Iterable[RateInterval], length: int, begin: int, end
     What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
     rate interval begins or ends: the most expensive is at one of these moments. The earliest of equals is returned.
     """
-    held = rate = 0
+    amount = rate = 0
     changes: list[tuple[int, int]] = []
     for first, last, each in intervals:
-        held += max(0, min(last, begin) - max(first, begin - length)) * each
+        amount += max(0, min(last, begin) - max(first, begin - length)) * each
         for enters, leaves, sign in ((first, last, each), (first + length, last + length, -each)):
             if enters <= begin < leaves:
                 rate += sign
@@ -99,38 +99,38 @@ def worst_window(intervals: Iterable[RateInterval], length: int, begin: int, end
             if begin < leaves <= end:
                 changes.append((leaves, -sign))
     changes.sort()
-    best, previous = (begin, held), begin
+    best, previous = (begin, amount), begin
     for at, change in changes:
-        held += (at - previous) * rate
+        amount += (at - previous) * rate
         rate += change
         previous = at
-        if held > best[1]:
-            best = (at, held)
-    held += (max(begin, end) - previous) * rate
-    return (end, held) if held > best[1] else best
+        if amount > best[1]:
+            best = (at, amount)
+    amount += (max(begin, end) - previous) * rate
+    return (end, amount) if amount > best[1] else best
 
 
-def window_full(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
+def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
     """Return how many microseconds after `begin` a window of `length` holds `limit`, if `rate` comes in from then on.
 
     What was paid before leaves the window in its turn. None: it never holds as much.
     """
-    held, flow, changes = 0, rate, [(begin + length, -rate)]
-    for first, last, each in intervals:
-        held += max(0, last - max(first, begin - length)) * each
+    amount, flow, changes = 0, rate, [(begin + length, -rate)]
+    for first, last, interval_rate in intervals:
+        amount += max(0, last - max(first, begin - length)) * interval_rate
         if first + length > begin:
-            changes.append((first + length, -each))
+            changes.append((first + length, -interval_rate))
         elif last + length > begin:
-            flow -= each
+            flow -= interval_rate
         if last + length > begin:
-            changes.append((last + length, each))
+            changes.append((last + length, interval_rate))
     at = begin
     for moment, change in sorted(changes):
-        if held >= limit:
+        if amount >= limit:
             return at - begin
-        if held + flow * (moment - at) >= limit:
-            return at - begin - (held - limit) // flow
-        held, flow, at = held + flow * (moment - at), flow + change, moment
+        if amount + flow * (moment - at) >= limit:
+            return at - begin - (amount - limit) // flow
+        amount, flow, at = amount + flow * (moment - at), flow + change, moment
     return None
 
 

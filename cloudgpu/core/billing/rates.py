@@ -1,4 +1,4 @@
-"""The price of something that is paid beside a machine or without one: how much of it, at what, by whose word. Pure."""
+"""The price of a resource other than a machine: its quantity, price, unit and source. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Rate:
     """What `quantity` of a resource costs: `price` for one of it, per hour, month or GB. None: no price is known.
 
     `stored_as` is the price list's word for it. `by_size` False: the price is for the whole, whatever its size.
-    `why_at_most` is why it may cost less, down to nothing; empty where it does not. `low` is the least that a derived
-    price may be, where that is known; the bill does not use it.
+    `why_maybe_less` is why it may cost less, even nothing; empty if it cannot. `low` is the least that a
+    derived price may be, where that is known; the bill does not use it.
     """
 
     resource: Resource
@@ -31,13 +31,13 @@ class Rate:
     source: str
     as_of: datetime | None = None
     basis: Basis | None = None
-    why_at_most: str = ""
+    why_maybe_less: str = ""
     by_size: bool = True
     low: Money | None = None
 
     @property
     def per_month(self) -> Money | None:
-        """What it costs in a month of 730 hours; None where no price is known, or a month says nothing."""
+        """What it costs in a month of 730 hours; None if no price is known, or it is per GB."""
         return self._monthly(self.price)
 
     @property
@@ -51,13 +51,13 @@ class Rate:
         return Money(price.nanos * self.quantity * (MONTH_H if self.per is Per.HOUR else 1))
 
     def terms(self) -> RateRecord:
-        """Return the price as a ledger event stores it; how much there is of the thing stands elsewhere in the line."""
+        """Return the price as a ledger event stores it; the resource's quantity is another field of the event."""
         return {
             "per": str(self.per),
             "nanos": None if self.price is None else self.price.nanos,
             "source": self.source,
             "as_of": None if self.as_of is None else iso(self.as_of),
             "basis": None if self.basis is None else str(self.basis),
-            "why_at_most": self.why_at_most,
+            "why_maybe_less": self.why_maybe_less,
             "by_size": self.by_size,
         }

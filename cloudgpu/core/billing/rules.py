@@ -23,14 +23,14 @@ class Rule:
     """How a resource is billed. Lengths are microseconds.
 
     `granularity_us` is what is started and billed whole, `minimum_us` the least of each start. `month_hours` is the
-    length of a month that a price per month is for; None: that of the calendar's month, in UTC. `gb_bytes` is what a
-    GB of traffic is. `states` says when it is billed. `licence` is the system's, where that changes the rule.
-    A run that the provider takes away within `free_when_taken_us` of its start is free (0: no such rule); of a machine
-    that it starts again, only where `free_every_run` is sure. `drops_part_when_taken`: the granule in which it was
-    taken is free. Where sources disagree or are silent, `maybe_...` is the more expensive or the other reading: charges
-    show it as a range. `from_running`: a machine that is only starting is not billed; `maybe_starting`: a part of that
-    time is, and a sync cannot tell which. `status` is `verified` (the provider's own text), `secondary` (others'
-    texts), `derived`, `recalled` (from memory) or `convention` (ours).
+    length of a month that a price per month is for; None: that of the calendar's month, in UTC. `gb_bytes` is what a GB
+    of traffic is. `states` says when it is billed. `licence` is the system's, where that changes the rule. A run that
+    the provider takes away within `free_if_interrupted_us` of its start is free (0: no such rule); of a machine that it
+    starts again, only where `free_every_run` is sure. `drops_part_if_interrupted`: the granule in which it was taken is
+    free. Where sources disagree or are silent, `maybe_...` is the more expensive or the other reading: charges show it
+    as a range. `from_running`: a machine that is only starting is not billed; `maybe_starting`: a part of that time is,
+    and a sync cannot tell which. `status` is `verified` (the provider's own text), `secondary` (others' texts),
+    `derived`, `recalled` (from memory) or `convention` (ours).
     """
 
     provider: str
@@ -44,9 +44,9 @@ class Rule:
     as_of: str
     status: str
     licence: str = ""
-    free_when_taken_us: int = 0
+    free_if_interrupted_us: int = 0
     free_every_run: bool = False
-    drops_part_when_taken: bool = False
+    drops_part_if_interrupted: bool = False
     maybe_granularity_us: int = 0
     maybe_minimum_us: int = 0
     maybe_month_hours: int = 0
@@ -54,17 +54,17 @@ class Rule:
     from_running: bool = False
     maybe_starting: bool = False
 
-    def length(self, run_us: int, *, taken: bool) -> int:
-        """Return how long a run of this length is billed for; `taken`: the provider ended it."""
+    def length(self, run_us: int, *, interrupted: bool) -> int:
+        """Return how long a run of this length is billed for; `interrupted`: the provider ended it."""
         granule = self.granularity_us
-        if taken and self.drops_part_when_taken:
+        if interrupted and self.drops_part_if_interrupted:
             return max(0, run_us) // granule * granule
         return max(self.minimum_us, _rounded(run_us, granule))
 
-    def longest(self, run_us: int, *, taken: bool) -> int:
+    def longest(self, run_us: int, *, interrupted: bool) -> int:
         """Return how long it is billed for by the more expensive reading of what sources say; never below `length`."""
         coarse = _rounded(run_us, max(self.granularity_us, self.maybe_granularity_us))
-        least = self.length(run_us, taken=taken)
+        least = self.length(run_us, interrupted=interrupted)
         doubtful = self.maybe_granularity_us or self.maybe_minimum_us
         return max(least, self.maybe_minimum_us, coarse) if doubtful else least
 
@@ -79,7 +79,7 @@ class Rule:
         return _TAKEN_SOMETIME if usage.first or self.free_every_run else _TAKEN_LATER
 
     def _is_taken_soon(self, usage: Usage, run_us: int) -> bool:
-        return usage.reason == "interrupted" and usage.end is not None and run_us < self.free_when_taken_us
+        return usage.reason == "interrupted" and usage.end is not None and run_us < self.free_if_interrupted_us
 
 
 _TAKEN = "free: the provider interrupted it soon after its start"
@@ -123,12 +123,12 @@ _GCE_MONTH = (
 RULES = (
     Rule(
         "aws", ANY, Resource.INSTANCE, HOUR, HOUR, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
-        licence="suse", free_when_taken_us=HOUR, drops_part_when_taken=True, from_running=True,
+        licence="suse", free_if_interrupted_us=HOUR, drops_part_if_interrupted=True, from_running=True,
     ),
     Rule(
         "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
         f"{_EC2_SPOT}; one version of the page bills RHEL by the hour, the newest does not", "2026",
-        "verified; RHEL: sources disagree", licence="rhel", free_when_taken_us=HOUR, maybe_granularity_us=HOUR,
+        "verified; RHEL: sources disagree", licence="rhel", free_if_interrupted_us=HOUR, maybe_granularity_us=HOUR,
         from_running=True,
     ),
     Rule(
@@ -138,7 +138,7 @@ RULES = (
     ),
     Rule(
         "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
-        free_when_taken_us=HOUR, from_running=True,
+        free_if_interrupted_us=HOUR, from_running=True,
     ),
     Rule(
         "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
@@ -172,7 +172,7 @@ RULES = (
         "gcp", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
         "Compute Engine, VM instance pricing; preempted in the first minute after a start: no charge "
         "(public copies of the page on Spot VMs)", "2024", "verified; the free minute: secondary",
-        free_when_taken_us=MINUTE, free_every_run=True, from_running=True,
+        free_if_interrupted_us=MINUTE, free_every_run=True, from_running=True,
     ),
     Rule(
         "gcp", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,

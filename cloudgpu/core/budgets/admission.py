@@ -91,7 +91,7 @@ class BudgetSums:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One period of a budget: what was spent in it, what runs already and will be billed in it, and what is wanted.
+    """One period of a budget: its spend, the committed cost of running machines, and the requested cost.
 
     `until` is its end; of a rolling budget that of its most expensive window, of a total one the end of the forecast.
     """
@@ -217,13 +217,13 @@ def budget_sums(
     unpriced: Ended | None = None,
 ) -> tuple[BudgetSums, ...]:
     """Return the sums of each budget, without future costs of the machines with the ids `without`."""
-    found = tuple(BudgetSums(budget, _begin(budget, now)) for budget in budgets)
-    if not found:
+    all_sums = tuple(BudgetSums(budget, _begin(budget, now)) for budget in budgets)
+    if not all_sums:
         return ()
-    micros, covers = to_us(now), _Covers(found)
+    micros, covers = to_us(now), _Covers(all_sums)
     covering: dict[str, Sequence[BudgetSums]] = {}
     names: dict[str, str] = {}
-    summed = [sums for sums in found if unpriced is not None and sums.budget.span.kind == "total"]
+    summed = [sums for sums in all_sums if unpriced is not None and sums.budget.span.kind == "total"]
     for exposure in exposures:
         subject = exposure.id
         names[subject] = exposure.name
@@ -234,15 +234,15 @@ def budget_sums(
             _add_commitments(covered, exposure, micros, prices, volumes, ahead=subject not in without)
         if summed:
             _add_ended([sums for sums in covered if sums in summed], exposure)
-    folded = [sums for sums in found if sums not in summed]
+    folded = [sums for sums in all_sums if sums not in summed]
     for chosen, uses in (
         (folded, ended(earliest_relevant([sums.budget for sums in folded], now)) if folded else ()),
         (summed, unpriced(None) if summed and unpriced else ()),
     ):
-        theirs = covering if len(chosen) == len(found) else _only(chosen, covering)
+        theirs = covering if len(chosen) == len(all_sums) else _only(chosen, covering)
         for subject, use in uses:
             _add_usage(theirs.get(subject, ()), use, micros, prices, names.get(subject, subject))
-    return found
+    return all_sums
 
 
 class _Covers:
@@ -334,7 +334,7 @@ def _add_commitments(
         sums.commitments += future.items
         if future.unpriced:
             sums.unpriced.append(subject.name)
-        sums.assumed |= _assumed(subject, future.items)
+        sums.assumed |= _assumption_texts(subject, future.items)
 
 
 def _add_usage(
@@ -367,38 +367,40 @@ def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
     return usage._replace(per=Per(per), segments=(PriceInterval(usage.begin, nanos, why, None, "derived"),)), why
 
 
-def _assumed(subject: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:
+def _assumption_texts(subject: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:
     return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
 def _verdict(sums: BudgetSums, subject: Budgeted, commitments: Commitments, now: datetime) -> Verdict:
     unpriced = [*sums.unpriced, *([subject.name] if commitments.unpriced else [])]
-    assumed = sums.assumed | _assumed(subject, commitments.items)
+    assumed = sums.assumed | _assumption_texts(subject, commitments.items)
     free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
     found = tuple(shares(sums, commitments.items, now))
     return Verdict(sums.budget, found, () if free else tuple(unpriced), tuple(assumed))
 
 
-def shares(sums: BudgetSums, wanted: Sequence[Commitment], now: datetime) -> Iterator[Share]:
+def shares(sums: BudgetSums, commitments: Sequence[Commitment], now: datetime) -> Iterator[Share]:
     """Yield each period that what is wanted touches, with the sums that are held against the limit."""
     budget, micros = sums.budget, to_us(now)
-    last = max([micros, *(commitment.until for commitment in wanted if commitment.until is not None)])
+    last = max([micros, *(commitment.until for commitment in commitments if commitment.until is not None)])
     if budget.span.kind in ("day", "week", "month"):
         for one in periods(budget.span.kind, now, moment_of(last), budget.zone):
-            yield _share(sums, wanted, one, micros)
+            yield _share(sums, commitments, one, micros)
         return
     horizon = max([last, *sums.ends()])
     if not budget.span.days:
-        yield _share(sums, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
+        yield _share(sums, commitments, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
         return
     length = budget.span.window // timedelta(microseconds=1)
-    more = (interval for commitment in wanted for interval in commitment.intervals(micros, horizon))
+    more = (interval for commitment in commitments for interval in commitment.intervals(micros, horizon))
     found = chain(sums.spent_intervals(), sums.committed_intervals(micros, horizon), more)
     end, _ = worst_window(found, length, micros, horizon)
     costs = any(
-        commitment.nanos for commitment in wanted
+        commitment.nanos for commitment in commitments
     )  # from now on: also where the most expensive window is the one that ends now
-    yield _share(sums, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
+    yield _share(
+        sums, commitments, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs
+    )
 
 
 def _share(

@@ -186,10 +186,10 @@ def _paid_in(body: Mapping[str, Any]) -> PaidIn:
 
 def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict[str, Budget]:
     """Return the budgets that these lines leave, by name, in the order in which their names first came."""
-    found: dict[str, Budget] = {}
+    budgets: dict[str, Budget] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         if line.kind == BUDGET_SET:
-            found[line.body["name"]] = budget_from(line.body, zone_of)
+            budgets[line.body["name"]] = budget_from(line.body, zone_of)
         elif line.kind == BUDGET_REMOVED:
-            found.pop(line.body["name"], None)
-    return found
+            budgets.pop(line.body["name"], None)
+    return budgets

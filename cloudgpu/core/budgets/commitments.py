@@ -153,25 +153,25 @@ def _of_beside(subject: Budgeted, entry: AttachedCost, until: int | None, prices
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
-        return _priced(subject, entry.what, end, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
+        return _commitment(subject, entry.what, end, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
     found = _price(subject, entry, subject.region, resource, prices)
-    return _priced(subject, entry.what, end, resource, found, quantity)
+    return _commitment(subject, entry.what, end, resource, found, quantity)
 
 
 def _of_kept(subject: Budgeted, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
-        return _priced(subject, what, None, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
+        return _commitment(subject, what, None, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
     found = _price(subject, entry, entry.region, resource, prices)
     quantity = entry.size_gb if entry.by_size or found.why else 1
-    return _priced(subject, what, None, resource, found, quantity)
+    return _commitment(subject, what, None, resource, found, quantity)
 
 
 def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Counted:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
-    if nanos is not None and not entry.why_at_most:
+    if nanos is not None and not entry.why_maybe_less:
         return Counted(nanos, entry.per or "month", "")
     found = prices.beside(subject.provider, region, entry.stored_as or "", resource)
     if nanos is not None and not found.why:
@@ -179,6 +179,8 @@ def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resou
     return found
 
 
-def _priced(row: Budgeted, what: str, until: int | None, resource: str, price: Counted, quantity: int) -> Commitment:
+def _commitment(
+    row: Budgeted, what: str, until: int | None, resource: str, price: Counted, quantity: int
+) -> Commitment:
     rule = rule_of(row.provider or "", row.market or "on_demand", resource)
     return Commitment(what, until, price.nanos * quantity, price.per, rule, price.why)

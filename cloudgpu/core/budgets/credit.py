@@ -136,13 +136,13 @@ class CreditFit(NamedTuple):
 
 
 def credit_fit(
-    account: str, credit: Credit, others: Money, wanted: Money, lease: timedelta, now: datetime
+    account: str, credit: Credit, others: Money, planned: Money, lease: timedelta, now: datetime
 ) -> CreditFit:
-    """Return how a launch fits: `wanted` is what it costs an hour, `others` what the account spends an hour already.
+    """Return how a launch fits: `planned` is what it costs an hour, `others` what the account spends an hour already.
 
     What runs already is counted to the end of that lease, too: it may be renewed, and is deleted with all the rest.
     """
-    hourly = others + wanted
+    hourly = others + planned
     needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), _MICROS))
     return CreditFit(account, left_at(credit, others, now), needed, hourly, credit.page)
 

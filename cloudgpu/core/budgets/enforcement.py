@@ -1,4 +1,4 @@
-"""Decides what a passed budget does with machines, and what would fit where a budget refuses.
+"""Decides which machines an exceeded budget stops, and what would fit if a budget refuses.
 
 A passed budget ends or warns machines: it is decided which, how, in which order, and nothing is done here. What would
 fit is how long the same machine may live, or what an hour may cost.
@@ -92,7 +92,7 @@ class Stop:
 
 
 def budget_stops(
-    standings: Sequence[BudgetState], machines: Iterable[Machine], warned: Mapping[str, int], now: datetime
+    budget_states: Sequence[BudgetState], machines: Iterable[Machine], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
     """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
 
@@ -100,21 +100,21 @@ def budget_stops(
     first, and stopped only after it was warned `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose
     launch is not settled is left to whoever settles it. What stops decide carries nothing out.
     """
-    passed = [state for state in standings if Action.STOP in state.budget.actions and state.passed]
+    passed = [state for state in budget_states if Action.STOP in state.budget.actions and state.is_exceeded]
     living = [
         machine
         for machine in machines
         if machine.terminated_at is None and not machine.is_named_resource and machine.launch_status == "made"
     ]
     running = [machine for machine in living if runs_on(machine)]  # one whose stop was asked and is not proved, too
-    found = []
+    stops = []
     for machine in sorted(
         running, key=lambda machine: (machine.launched_at or machine.intended_at, machine.id), reverse=True
     ):
         over = [one for one in passed if one.budget.scope.covers(machine)]
         if over:
-            found.append(_stop(machine, over[0], warned.get(machine.id, 0), now))
-    return found
+            stops.append(_stop(machine, over[0], warned.get(machine.id, 0), now))
+    return stops
 
 
 def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
@@ -133,7 +133,7 @@ def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> St
 
 def stops_of(
     authorization: Authorization,
-    standings: Sequence[BudgetState],
+    budget_states: Sequence[BudgetState],
     machines: Sequence[Machine],
     warned: Mapping[str, int],
     now: datetime,
@@ -143,11 +143,11 @@ def stops_of(
     For a member, a budget in a file of their home stops their own machines alone.
     """
     if not authorization.is_member:
-        return budget_stops(standings, machines, warned, now)
-    stops = budget_stops([state for state in standings if not state.budget.file], machines, warned, now)
+        return budget_stops(budget_states, machines, warned, now)
+    stops = budget_stops([state for state in budget_states if not state.budget.file], machines, warned, now)
     known = {stop.machine for stop in stops}
     own = budget_stops(
-        [state for state in standings if state.budget.file],
+        [state for state in budget_states if state.budget.file],
         [machine for machine in machines if authorization.owns(machine)],
         warned,
         now,

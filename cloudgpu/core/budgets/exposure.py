@@ -1,4 +1,4 @@
-"""What budgets count of a machine, short: the ledger stores it beside the machine, so that an admission reads no more.
+"""A machine's exposure: what budgets count of it, stored in the ledger, so that an admission reads only that.
 
 Made by the same functions that judge a whole machine, and only where nothing but the machine itself decides: a price
 that is not known, or a volume that stands for itself, leaves it None, and the machine is judged whole. The provider's
@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.granularity import parse_us, price_pieces
-from cloudgpu.core.billing.rate_timeline import PER_NANO_HOUR, RateInterval, in_months, is_plain, moment_of, rule_of
+from cloudgpu.core.billing.rate_timeline import PER_NANO_HOUR, RateInterval, in_months, moment_of, one_price, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine
@@ -58,9 +58,9 @@ def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInte
     return [(first, last, nanos * (PER_NANO_HOUR // min(hours, -unit))) for first, last, hours in in_months(begin, end)]
 
 
-def _start_before(moment: int, most: int) -> int:
+def _start_before(moment: int, month_hours: int) -> int:
     """Return what a nano-dollar a month of the calendar costs from 1970 up to a moment, in exact parts."""
-    begin, cost, rate = _month(*_month_of(moment // _DAY), most)
+    begin, cost, rate = _month(*_month_of(moment // _DAY), month_hours)
     return cost + (moment - begin) * rate
 
 
@@ -72,29 +72,29 @@ def _month_of(day: int) -> tuple[int, int]:
 
 
 @cache
-def _month(year: int, month: int, most: int) -> tuple[int, int, int]:
+def _month(year: int, month: int, month_hours: int) -> tuple[int, int, int]:
     """Return when a month begins, what a nano-dollar a month has cost up to then, and what it costs a microsecond."""
-    begin, cost = _year(year, most)
+    begin, cost = _year(year, month_hours)
     for _ in range(1, month):
-        begin, cost, _rate = _next_start(begin, cost, most)
-    return begin, cost, _next_start(begin, cost, most)[2]
+        begin, cost, _rate = _next_start(begin, cost, month_hours)
+    return begin, cost, _next_start(begin, cost, month_hours)[2]
 
 
 @cache
-def _year(year: int, most: int) -> tuple[int, int]:
+def _year(year: int, month_hours: int) -> tuple[int, int]:
     """Return when a year begins, and what a nano-dollar a month has cost up to then."""
     if year <= _FIRST_YEAR:
         return 0, 0
-    begin, cost = _year(year - 1, most)
+    begin, cost = _year(year - 1, month_hours)
     for _ in range(12):
-        begin, cost, _rate = _next_start(begin, cost, most)
+        begin, cost, _rate = _next_start(begin, cost, month_hours)
     return begin, cost
 
 
-def _next_start(begin: int, cost: int, most: int) -> tuple[int, int, int]:
+def _next_start(begin: int, cost: int, month_hours: int) -> tuple[int, int, int]:
     """Return when the month that begins there ends, the cost up to then, and the cost of a microsecond of it."""
     _, end, hours = next(in_months(begin, begin + 32 * _DAY))
-    rate = PER_NANO_HOUR // min(hours, most)
+    rate = PER_NANO_HOUR // min(hours, month_hours)
     return end, cost + (end - begin) * rate, rate
 
 
@@ -108,7 +108,7 @@ _Other = tuple[int, _Lengths, list[_Part]]
 
 
 class Exposure(NamedTuple):
-    """What budgets count of a machine at their prices, at any time.
+    """The cost of a machine that budgets count, at any time.
 
     `ended_total` is what its ended usages with a price have cost at most, in exact parts. It costs each
     of `items` from now on: (nano-dollars, unit as `flows.unit_of`, microseconds behind its `renew_until` up to which,
@@ -144,18 +144,18 @@ class Exposure(NamedTuple):
         return self.renew_until if self.renew_until > now else now + OVERDUE * self.late
 
     def flows(self, now: int) -> list[tuple[int, int, int, int]]:
-        """Return what its usages cost at most up to now, as (nano-dollars, begin, end, unit)."""
-        found = []
+        """Return the maximal cost of its usages up to now, as (nano-dollars, begin, end, unit)."""
+        flows_found = []
         for nanos, begin, unit, granule, least in self.uses:
             run = -((begin - now) // granule) * granule
-            found.append((nanos, begin, begin + max(run, least), unit))
+            flows_found.append((nanos, begin, begin + max(run, least), unit))
         for begin, lengths, parts in self.others:
             at = max(now, begin)
             end = max([since + max(least, -((since - at) // granule) * granule) for since, granule, least in lengths])
-            found += [
+            flows_found += [
                 (nanos, first, end if last is None else min(end, last), unit) for nanos, first, last, unit in parts
             ]
-        return found
+        return flows_found
 
 
 class _NotStored(Exception):
@@ -167,16 +167,16 @@ class _Volumes:
         raise _NotStored
 
 
-def _no_compute(_row: Budgeted) -> NoReturn:
+def _no_price(_row: Budgeted) -> NoReturn:
     raise _NotStored
 
 
-def _no_other(_provider: str, _region: str, _kind: str, _resource: str) -> Counted:
+def _no_substitute(_provider: str, _region: str, _kind: str, _resource: str) -> Counted:
     raise _NotStored
 
 
-_COUNTED = Prices(_no_compute, _no_other)
-_TODAY = Prices(_no_compute, _no_other, today=True)
+_COUNTED = Prices(_no_price, _no_substitute)
+_TODAY = Prices(_no_price, _no_substitute, today=True)
 
 
 def exposure_of(machine: Machine) -> Exposure | None:
@@ -184,7 +184,7 @@ def exposure_of(machine: Machine) -> Exposure | None:
     if machine.is_named_resource and machine.terminated_at is None:
         return None
     try:
-        uses, others = _uses(machine)
+        uses, others = _open_usages(machine)
         items = _items(machine, _COUNTED)
         today = _items(machine, _TODAY) if machine.market == "spot" else items
     except _NotStored:
@@ -215,23 +215,27 @@ def _items(machine: Machine, prices: Prices) -> _Items:
     end = None if machine.renew_until is None else parse_us(machine.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
     for commitment in commitments_of(machine, _LONG_AGO, prices, _Volumes()).items:
-        key = unit_of(commitment.per, commitment.rule), _behind(commitment, end), commitment.since is not None
+        key = (
+            unit_of(commitment.per, commitment.rule),
+            _after_renew_until(commitment, end),
+            commitment.since is not None,
+        )
         sums[key] = sums.get(key, 0) + commitment.nanos
     return [(nanos, *key) for key, nanos in sums.items()]
 
 
-def _behind(commitment: Commitment, renew_until: int | None) -> int | None:
+def _after_renew_until(commitment: Commitment, renew_until: int | None) -> int | None:
     return None if commitment.until is None or renew_until is None else commitment.until - renew_until
 
 
-def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
+def _open_usages(machine: Machine) -> tuple[list[_Use], list[_Other]]:
     """Return the usages that are billed still, merged by begin and end; raise _NotStored without a price."""
     plain: dict[tuple[int, int, int, int], int] = {}
     others = []
     for use in machine.open_usage:
         if use.end is not None or not use.segments or use.maybe_until or use.resource == "traffic":
             raise _NotStored
-        begin, lengths, parts = _of_use(use)
+        begin, lengths, parts = _billed_parts(use)
         nanos, first, last, unit = parts[0] if len(parts) == 1 else (0, 0, 0, 0)
         if last is None and len(lengths) == 1 and lengths[0][0] == begin == first:
             key = begin, unit, *lengths[0][1:]
@@ -241,22 +245,22 @@ def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
     return [(nanos, *key) for key, nanos in plain.items()], others
 
 
-def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
+def _billed_parts(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, at any time."""
     whose = usage.provider, usage.market, usage.resource, usage.licence
-    (unit, at_most), begin = _terms(*whose, usage.per), parse_us(usage.begin)
-    if is_plain(usage) and not usage.maybe_since:
+    (unit, upper_bounds), begin = _terms(*whose, usage.per), parse_us(usage.begin)
+    if one_price(usage) and not usage.maybe_since:
         nanos = usage.quantity * usage.segments[0].nanos
-        return begin, tuple((begin, *one) for one in at_most), [(nanos, begin, None, unit)]
+        return begin, tuple((begin, *one) for one in upper_bounds), [(nanos, begin, None, unit)]
     rule, first = rule_of(*whose), begin
-    lengths = [(begin, *one) for one in at_most]
+    lengths = [(begin, *one) for one in upper_bounds]
     if usage.continues:
         origin = parse_us(usage.continues or "")
-        first = origin + rule.length(begin - origin, taken=False)
-        lengths = [(origin, *one) for one in at_most]
+        first = origin + rule.length(begin - origin, interrupted=False)
+        lengths = [(origin, *one) for one in upper_bounds]
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))
-        lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
+        lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in upper_bounds)]
     found = [price_piece for price_piece in price_pieces(usage, first, _EVER, 1) if price_piece[0] < price_piece[1]]
     parts = [(usage.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
     return begin, tuple(lengths), parts

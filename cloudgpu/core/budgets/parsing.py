@@ -24,30 +24,30 @@ _PLAIN = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 def amount_of(text: str, field: str) -> Decimal:
     """Return an amount above zero, in whole and up to nine digits after the point; InvalidRequest for anything else."""
     try:
-        found = Decimal(text) if _PLAIN.fullmatch(text) else None
+        amount = Decimal(text) if _PLAIN.fullmatch(text) else None
     except InvalidOperation:
-        found = None
-    if found is None or not 0 < found <= MAX:
+        amount = None
+    if amount is None or not 0 < amount <= MAX:
         raise InvalidRequest(
             f"{_text_of(text)} is not an amount above zero.",
             field=field,
             value=text,
             next="Write it in digits, with a point: 300 or 99.50. To take a budget away: cloudgpu budget rm NAME",
         )
-    return found
+    return amount
 
 
 def limit_of(amount: Decimal, paid_in: PaidIn | None, field: str) -> Money:
     """Return the limit in US dollars; InvalidRequest for an amount that is less than the least part of one."""
-    found = Money.usd(amount) if paid_in is None else paid_in.usd
-    if paid_in is not None and not found.nanos:
+    limit = Money.usd(amount) if paid_in is None else paid_in.usd
+    if paid_in is not None and not limit.nanos:
         raise InvalidRequest(
             f"{amount:f} {paid_in.currency.code} are less than a billionth of a US dollar.",
             field=field,
             value=f"{amount:f}",
             next="Write a larger amount, or correct the rate.",
         )
-    return found
+    return limit
 
 
 def span_of(text: str, field: str) -> BudgetPeriod:
@@ -65,14 +65,14 @@ def scope_of(text: str, field: str) -> Scope:
     """Return what `project=x,provider=aws` stands for; empty or `all`: everything."""
     if text.strip() in ("", "all"):
         return Scope()
-    found: dict[str, str] = {}
+    scope: dict[str, str] = {}
     for pair in text.split(","):
         key, equals, value = pair.strip().partition("=")
-        if key in found or not equals:
+        if key in scope or not equals:
             says = f"says {key} twice" if equals else f"has {_text_of(pair)}, which is not KEY=VALUE"
             raise _fault(f"The scope {says}.", field, text)
-        found[key] = value
-    return scope_from(found, field)
+        scope[key] = value
+    return scope_from(scope, field)
 
 
 def scope_from(values: Mapping[str, object], field: str) -> Scope:
@@ -93,14 +93,14 @@ def thresholds_of(values: Iterable[object], field: str) -> tuple[int, ...]:
     return tuple(sorted({percent_of(word, field) for word in given}))
 
 
-def percent_of(word: object, field: str) -> int:
+def percent_of(value: object, field: str) -> int:
     """Return a whole number of percent from 1 to 1000; InvalidRequest for anything else."""
-    text = str(word).strip().removesuffix("%")
-    if isinstance(word, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= HIGHEST_PERCENT:
+    text = str(value).strip().removesuffix("%")
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= HIGHEST_PERCENT:
         raise InvalidRequest(
-            f"{_text_of(str(word))} is not a percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
+            f"{_text_of(str(value))} is not a percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
             field=field,
-            value=str(word),
+            value=str(value),
             next="Write it like 50,80,100, or none.",
         )
     return int(text)

@@ -30,14 +30,14 @@ class Remedy:
     offers: Sequence[Offer] = ()
 
 
-def refusal(request: AdmissionRequest, way: Remedy) -> BudgetRefused:
+def refusal(request: AdmissionRequest, remedy: Remedy) -> BudgetRefused:
     """Return the error of what is not carried: it names the budget that lacks most, the sum, and what would fit."""
     refusals = request.admission().refusals
     unpriced = next((one for one in refusals if one.unpriced), None)
     if unpriced is not None:
-        return _unpriced(unpriced, request)
+        return _unpriced_error(unpriced, request)
     worst = max(refusals, key=lambda verdict: (verdict.tightest.total - verdict.budget.limit).nanos)
-    until, price = longest_admitted(request, way.least), highest_admitted_price(request)
+    until, price = longest_admitted(request, remedy.least), highest_admitted_price(request)
     share, budget = worst.tightest, worst.budget
     sums = {"limit": budget.limit, "spent": share.spent, "running": share.running, "wanted": share.wanted}
     plain = {name: usd(amount) for name, amount in (sums | {"total": share.total}).items()}
@@ -47,7 +47,9 @@ def refusal(request: AdmissionRequest, way: Remedy) -> BudgetRefused:
         _sentence(worst, request, len(refusals)),
         field="budget",
         value=budget.name,
-        next=" ".join([*_ways(request, way, until, price), *_elsewhere(request, way, refusals), _override(refusals)]),
+        next=" ".join(
+            [*_remedies(request, remedy, until, price), *_elsewhere(request, remedy, refusals), _override(refusals)]
+        ),
         sums=plain,
     )
 
@@ -62,7 +64,7 @@ def _sentence(worst: Verdict, request: AdmissionRequest, number: int) -> str:
         f"{share.running.text()} for running machines, waiting jobs and retained resources + "
         f"{share.wanted.text()} for {name} = {share.total.text()} "
         f"{period_text(budget, share)}, above the limit of {limit_text(budget)}."
-        f"{assumed}{_counted_at(request)}{_LEFT_ALONE * is_left_alone(request.wanted, request.prices)}"
+        f"{assumed}{_counted_price_text(request)}{_LEFT_ALONE * is_left_alone(request.wanted, request.prices)}"
     )
 
 
@@ -73,7 +75,7 @@ _LEFT_ALONE = (
 _MAKE_PASSES = "Once the reaper runs, it counts only to its renew-until: cloudgpu cron install."
 
 
-def _counted_at(request: AdmissionRequest) -> str:
+def _counted_price_text(request: AdmissionRequest) -> str:
     """Return at which price a spot machine is counted: a newcomer expects that of today."""
     nanos = compute_nanos(request.wanted, request.prices)
     if request.wanted.market != "spot" or nanos is None:
@@ -115,14 +117,14 @@ def span_text(span: timedelta) -> str:
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0m"
 
 
-def _ways(request: AdmissionRequest, way: Remedy, until: datetime | None, price: Money | None) -> list[str]:
+def _remedies(request: AdmissionRequest, remedy: Remedy, until: datetime | None, price: Money | None) -> list[str]:
     ways = []
     fits = request.fitting()
     if fits:
         ways.append(f"{fits} of the {len(request.others) + 1} machines would fit: --nodes {fits}.")
     if until is not None:
-        ways.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {way.shorter(until)}.")
-    offer = None if price is None else _cheaper(request, way, price)
+        ways.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {remedy.shorter(until)}.")
+    offer = None if price is None else _cheaper(request, remedy, price)
     if offer is not None:
         item = offer.available
         place = f"{item.instance_type} in {item.zone or item.region} ({str(item.market).replace('_', '-')})"
@@ -183,7 +185,7 @@ def _override(refusals: Sequence[Verdict]) -> str:
     return 'Or exceed it, and have the reason recorded: --override "REASON".'
 
 
-def _unpriced(verdict: Verdict, request: AdmissionRequest) -> BudgetRefused:
+def _unpriced_error(verdict: Verdict, request: AdmissionRequest) -> BudgetRefused:
     names = ", ".join(verdict.unpriced[:5])
     own = request.wanted.name in verdict.unpriced
     what = "its price is not known" if own else f"the price of {names}, which runs already, is not known"

@@ -1,4 +1,4 @@
-"""How a budget stands: what is spent and committed, how fast, until when; and what somebody has to hear of it."""
+"""A budget's status: amounts spent and committed, their rate, when it is exhausted, and the alerts about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import PER_NANO, money, to_us
-from cloudgpu.core.billing.rate_timeline import window_full
+from cloudgpu.core.billing.rate_timeline import time_until_full
 from cloudgpu.core.budgets.admission import BudgetSums, current_period, shares
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money
@@ -22,7 +22,7 @@ _EVER = 2**62
 class BudgetState:
     """How a budget stands now.
 
-    `spent` is at most, in `period` (None: since ever). `promised` is what runs to its renew-until, and what is kept to
+    `spent` is at most, in `period` (None: since ever). `committed` is what runs to its renew-until, and what is kept to
     the period's end, at the prices that are counted; in the most expensive period. `forecast` is the sum at the
     period's end at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in`
     is how long the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever.
@@ -32,7 +32,7 @@ class BudgetState:
     budget: Budget
     period: Period | None
     spent: Money
-    promised: Money
+    committed: Money
     forecast: Money
     burn: Money
     counted_burn: Money
@@ -46,7 +46,7 @@ class BudgetState:
         return self.budget.limit - self.spent
 
     @property
-    def passed(self) -> bool:
+    def is_exceeded(self) -> bool:
         """Whether all of it is spent."""
         return self.spent >= self.budget.limit
 
@@ -70,7 +70,7 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
         budget=budget,
         period=period,
         spent=money(spent),
-        promised=max((share.running for share in shares(counted, (), now)), default=Money(0)),
+        committed=max((share.running for share in shares(counted, (), now)), default=Money(0)),
         forecast=money(spent + _to_come(today, period, micros)),
         burn=money(burn),
         counted_burn=money(counted.burn(micros)),
@@ -85,7 +85,7 @@ def _end(budget: Budget, period: Period | None) -> int:
 
 
 def _to_come(sums: BudgetSums, period: Period | None, now: int) -> int:
-    """Return what is still to come in a period: machines to their renew-until, what is kept to the end of it."""
+    """Return the committed cost of a period: machines to their renew-until, retained resources to its end."""
     end = to_us(period.end) if period and to_us(period.end) > now else max([now, *sums.ends()])
     return sums.committed_within(now, end, now, end)
 
@@ -93,7 +93,7 @@ def _to_come(sums: BudgetSums, period: Period | None, now: int) -> int:
 def _window_full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
     """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
     window, limit = sums.budget.span.window // timedelta(microseconds=1), sums.budget.limit.nanos * PER_NANO
-    lasts = window_full(sums.spent_intervals(), burn // HOUR, window, now, limit)
+    lasts = time_until_full(sums.spent_intervals(), burn // HOUR, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)
 
 
@@ -109,9 +109,9 @@ def _empty_in(room: int, burn: int, period: Period | None, now: datetime) -> tim
     return lasts if period is None or lasts < period.end - now else None
 
 
-def findings(standings: Iterable[BudgetState]) -> Iterator[Finding]:
+def findings(budget_states: Iterable[BudgetState]) -> Iterator[Finding]:
     """Yield each threshold that was reached, and each forecast; of budgets that notify alone."""
-    for state in standings:
+    for state in budget_states:
         if Action.NOTIFY not in state.budget.actions:
             continue
         for percent in state.budget.thresholds:
@@ -161,6 +161,6 @@ def _facts(state: BudgetState) -> dict[str, str]:
         "period": budget.span.text,
         "scope": budget.scope.text,
         "spent": state.spent.text(),
-        "promised": state.promised.text(),
+        "promised": state.committed.text(),
         "burn": f"{state.burn.text(4)} an hour",
     }

@@ -39,7 +39,7 @@ from cloudgpu.core.values.times import iso
 def launch_intended(
     attempt: Attempt,
     fingerprint: str,
-    stop_means: str,
+    stop_effect: str,
     now: datetime,
     *,
     costs: Sequence[AttachedCost] = (),
@@ -86,7 +86,7 @@ def launch_intended(
         "stoppable": item.stoppable,
         "parkable": item.parkable,
         "setup": setup_to_json(request.setup),
-        "stop_effect": stop_means,
+        "stop_effect": stop_effect,
         "attached_costs": [cost.record() for cost in costs],
         "licence": licence,
     }

@@ -171,17 +171,17 @@ def _doubted(state: Meter, record: Record, line: Line, before: Before) -> Iterat
     at, _ = _end_times(line, before)
     if before["state"] == "pending":
         _waited(state, record, at)
-    runs = {key: use for key, use in state["open"].items() if _only_runs(key) and use["at_most"] != _DOUBTED}
+    runs = {key: use for key, use in state["open"].items() if _only_runs(key) and use["why_maybe_less"] != _DOUBTED}
     yield from end_uses(state, list(runs), at, None)
     for key, use in runs.items():
         same = {"begin": use["end"], "continues": use["continues"] or use["begin"], "segments": [*use["segments"]]}
-        sure = {"end": None, "first": False, "sure_from": None, "maybe_since": None, "at_most": _DOUBTED}
+        sure = {"end": None, "first": False, "sure_from": None, "maybe_since": None, "why_maybe_less": _DOUBTED}
         open_use(state, key, use | same | sure)
 
 
 def _back(state: Meter, line: Line, at: str) -> Iterator[Made]:
     """End the doubt about a run that is billed again: since its cloud's word where that is within it, else now."""
-    doubted = {key: use["begin"] for key, use in state["open"].items() if use["at_most"] == _DOUBTED}
+    doubted = {key: use["begin"] for key, use in state["open"].items() if use["why_maybe_less"] == _DOUBTED}
     if doubted:
         yield from end_uses(state, list(doubted), at if at > max(doubted.values()) else line.occurred_at, None)
 
@@ -256,10 +256,10 @@ def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
     A cloud tells when it took the start, not when the machine ran: that was at the latest when it was first seen to.
     """
     for key, use in state["open"].items():
-        if line.body["state"] == "pending" and key in new and _only_runs(key) and not use["at_most"]:
-            use["at_most"] = _STARTING
-        elif line.body["state"] != "pending" and use["at_most"] == _STARTING:
-            use["at_most"] = ""
+        if line.body["state"] == "pending" and key in new and _only_runs(key) and not use["why_maybe_less"]:
+            use["why_maybe_less"] = _STARTING
+        elif line.body["state"] != "pending" and use["why_maybe_less"] == _STARTING:
+            use["why_maybe_less"] = ""
             _ran_by(use, line.occurred_at, line.body.get("pending_at"))
 
 
@@ -288,7 +288,7 @@ def _waited(state: Meter, record: Record, seen: str | None) -> None:
         return
     sure = iso(from_iso(seen) - clock_ahead(record["intended_at"], record["launched_at"]))
     for key, use in state["open"].items():
-        if _only_runs(key) and use["at_most"] == _STARTING and (record["last_active"] or "") <= use["begin"]:
+        if _only_runs(key) and use["why_maybe_less"] == _STARTING and (record["last_active"] or "") <= use["begin"]:
             use["begin"] = max(use["begin"], sure)
 
 
@@ -405,7 +405,7 @@ def _attached_usage(record: Record, entry: Before, begin: str) -> Made:
         per=entry.get("per", "month"),
         begin=begin,
         segments=[segment_of(entry, begin)] if priced else [],
-        at_most=entry.get("why_at_most") or "",
+        why_maybe_less=entry.get("why_maybe_less") or "",
     )
 
 

@@ -24,7 +24,7 @@ def segment_of(price: Mapping[str, Any], at: str) -> Made:
 def use_of(record: Record, **facts: Any) -> Made:
     """Return a usage with what is common to most; `market` is that of the machine, so that its rule is found."""
     defaults = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
-    defaults |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": "", "continues": None}
+    defaults |= {"sure_from": None, "maybe_until": None, "why_maybe_less": "", "licence": "", "continues": None}
     defaults["maybe_since"] = None
     return defaults | {"provider": record["provider"] or "", "market": record["market"] or "on_demand"} | facts
 
@@ -98,7 +98,7 @@ def _changed(
         yield from end_uses(state, [key], line.occurred_at, None)
         more = now["quantity"] - use["quantity"]
         if since is not None and more > 0:
-            yield now | {"quantity": more, "begin": since, "end": line.occurred_at, "at_most": _GREW}
+            yield now | {"quantity": more, "begin": since, "end": line.occurred_at, "why_maybe_less": _GREW}
         state["open"][key] = now
         return
     old = [segment["nanos"] for segment in use["segments"][-1:]]
@@ -119,7 +119,7 @@ def _thing(record: Record, entry: Mapping[str, Any], begin: str) -> Made:
         per=entry.get("per") or "month",
         begin=begin,
         segments=[segment_of(entry, begin)] if priced else [],
-        at_most=entry.get("why_at_most") or "",
+        why_maybe_less=entry.get("why_maybe_less") or "",
     )
 
 
@@ -164,6 +164,6 @@ def _bytes(record: Record, line: Line, what: str, number: int) -> Made:
         begin=body["since"],
         end=body["until"],
         segments=[segment_of(rate, body["since"])] if rate.get("nanos") is not None else [],
-        at_most=rate.get("why_at_most")
+        why_maybe_less=rate.get("why_maybe_less")
         or ("" if own else "what leaves the region is not counted apart from what does not"),
     )

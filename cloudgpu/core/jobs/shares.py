@@ -74,8 +74,8 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
     """Return what a job has cost as of `now`: its row of `cost --by job`, rounded by itself.
 
     `shares` are those of all jobs (`machine_assignments`). `machines` are `View.billable_machines`; of machines that
-    are wholly the job's they tell what has ended, so that `ended` (`View.uses`) may hold no more than the usages since
-    `guest_since`.
+    are wholly the job's they tell what has ended, so that `ended` (`View.ended_usages`) may hold no more than the
+    usages since `guest_since`.
     """
     exact, guest = 0, dict[str, Sequence[Assignment]]()
     for machine in machines:

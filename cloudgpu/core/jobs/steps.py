@@ -24,17 +24,17 @@ from cloudgpu.core.values.times import duration_text, from_iso, minute
 class JobAction(StrEnum):
     """What a watcher does next."""
 
-    PLACE = "place"  # write that an attempt gets a machine
+    SCHEDULE = "schedule"  # write which machine an attempt gets
     LAUNCH = "launch"  # have that machine, one per key
-    OBSERVE = "observe"  # ask the machine
+    OBSERVE = "observe"  # query the machine at the next run
     START = "start"  # send the files and begin
     WATCH = "watch"  # nothing but take what is new
     CANCEL = "cancel"  # have the command ended
     MOVE = "move"  # end the machine under the command, which continues elsewhere
-    AGAIN = "again"  # close this attempt; another one follows
+    RETRY = "retry"  # close this attempt; another one follows
     END = "end"  # write how the job ended
     FETCH = "fetch"  # bring the results back
-    STORED = "stored"  # write that they are whole in their bucket
+    RECORD_STORED = "record_stored"  # write that the results are complete in their bucket
     STOP = "stop"  # end compute, and keep the disk: nobody has fetched the results in time
     RESUME = "resume"  # start the machine again that has the results
     TERMINATE = "terminate"  # end the job's machine
@@ -170,8 +170,8 @@ def _slowed(job: Job, now: datetime) -> Step | None:
 def _place(choice: Choice | None) -> Step:
     """Return that an attempt gets a machine; a job with a deadline may wait for a cheaper one."""
     if choice is None:
-        return Step(JobAction.PLACE)
-    return Step(JobAction.WAIT if choice.mode == "wait" else JobAction.PLACE, choice.why, mode=choice.mode)
+        return Step(JobAction.SCHEDULE)
+    return Step(JobAction.WAIT if choice.mode == "wait" else JobAction.SCHEDULE, choice.why, mode=choice.mode)
 
 
 def _launch(job: Job, attempt: Attempt, state: ObservedState) -> Step:
@@ -220,7 +220,7 @@ def _moving(job: Job, attempt: Attempt, move: JobMove, machine: Machine, state: 
     return (
         _by_its_bucket(job, attempt, state)
         or _cancelled(job)
-        or Step(JobAction.AGAIN, move.why, interrupted=move.interrupted)
+        or Step(JobAction.RETRY, move.why, interrupted=move.interrupted)
     )
 
 
@@ -274,7 +274,7 @@ def _machine_stopped(job: Job, machine: Machine, state: ObservedState) -> Step:
     if was_idle and job.spec["machine"] is None and job.resumes < MAX_RESUMES:
         taken = machine.state_reason == TAKEN
         if taken and state.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
-            return Step(JobAction.AGAIN, f"{why}; it cannot be started again now", interrupted=True)
+            return Step(JobAction.RETRY, f"{why}; it cannot be started again now", interrupted=True)
         what = "taken" if taken else "stopped for idle time"
         return Step(JobAction.RESUME, f"its command may have ended before its machine was {what}")
     return _cancelled(job) or Step(JobAction.END, why, State.LOST)
@@ -287,7 +287,7 @@ def _machine_gone(job: Job, machine: Machine) -> Step:
         why = f"the launch of {machine.name} made no machine"
     if (_is_limited(job) and not never_made) or _ended_by_hand(machine):
         return Step(JobAction.END, why, State.LOST)
-    return Step(JobAction.AGAIN, why, interrupted=True, nothing_made=never_made)
+    return Step(JobAction.RETRY, why, interrupted=True, nothing_made=never_made)
 
 
 def _is_limited(job: Job) -> bool:
@@ -328,7 +328,7 @@ def _lost(job: Job) -> Step:
     why = "the machine was restarted, or what kept the command's exit status was killed"
     if job.deadline is None and job.interruptions >= job.spec["restarts"]:
         return Step(JobAction.END, why, State.LOST)
-    return Step(JobAction.AGAIN, why, interrupted=True)
+    return Step(JobAction.RETRY, why, interrupted=True)
 
 
 def _exited(job: Job, ended: Exit) -> Step:
@@ -336,11 +336,11 @@ def _exited(job: Job, ended: Exit) -> Step:
         return Step(JobAction.END, outcome=State.SUCCEEDED, exit=ended)
     if ended.reason == "data" and job.cancel is None and job.interruptions < job.spec["restarts"]:
         return Step(
-            JobAction.AGAIN, ended.why, exit=ended, interrupted=True
+            JobAction.RETRY, ended.why, exit=ended, interrupted=True
         )  # what has come is there for the next attempt
     retried = ended.reason == "exited" and job.cancel is None and job.failed_tries < job.spec["retries"]
     if retried:
-        return Step(JobAction.AGAIN, ended.why or f"exit status {ended.status}", exit=ended)
+        return Step(JobAction.RETRY, ended.why or f"exit status {ended.status}", exit=ended)
     outcome = State.FAILED if job.cancel is None else State(job.cancel[0])
     if ended.reason != "exited":
         outcome = OF_REASON.get(ended.reason, outcome)
@@ -398,7 +398,7 @@ def _after_the_end(job: Job, state: ObservedState, now: datetime) -> Step:
     machine, whole = state.machine, job.fetched is not None and job.fetched.whole
     gone = machine is None or (machine.terminated_at is not None and not machine.parked)
     if not whole and state.stored is not None and state.stored.attempt == job.attempts[-1].number:
-        return Step(JobAction.STORED)
+        return Step(JobAction.RECORD_STORED)
     if not whole and gone and state.unread is not None and now < _wait_ends(job, machine, now):
         return Step(JobAction.WAIT, state.unread)
     if not whole and not gone and machine is not None and _had_a_command(job):

@@ -80,19 +80,19 @@ class LaunchPlan:
     in words, `guarded` what they are. `lease_ends`: its lease ends it where nobody uses it; else it goes on to
     renew-until.
     `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked. `rules` is what
-    the policy says beside lease and renew-until. `of_accounts` is what each account has in the offers, the cheapest
+    the policy says beside lease and renew-until. `by_account` is what each account has in the offers, the cheapest
     first, where they were asked for from all; else nothing.
     """
 
     request: LaunchRequest
     offer: Offer
     further_offers: int
-    dearest: Money  # per hour, of all the offers that may be tried
+    highest_price: Money  # per hour, of all the offers that may be tried
     expires: datetime
     renew_until: datetime
     to_lease_end: RunCost
     to_renew_until: RunCost
-    stop_means: str
+    stop_effect: str
     left_out: tuple[str, ...]
     guards: tuple[str, ...]
     extras: tuple[Extra, ...] = ()
@@ -101,7 +101,7 @@ class LaunchPlan:
     renew_from: Origin = Origin.POLICY
     licence: str = ""
     rules: tuple[DescribedRule, ...] = ()
-    of_accounts: tuple[Share, ...] = ()
+    by_account: tuple[Share, ...] = ()
     ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
     guarded: Safeguards = ALL_GUARDS
     lease_ends: bool = True
@@ -111,7 +111,7 @@ class LaunchPlan:
 
     @property
     def nodes(self) -> int:
-        """How many machines are launched, all or none; `offer`, `dearest` and `extras` are of one of them."""
+        """How many machines are launched, all or none; `offer`, `highest_price` and `extras` are of one of them."""
         return nodes_of(self.request)
 
 
@@ -154,12 +154,12 @@ def launch_plan(
         request=request,
         offer=offer,
         further_offers=len(offers) - 1,
-        dearest=max(each.price.per_hour for each in offers),
+        highest_price=max(each.price.per_hour for each in offers),
         expires=now + lease,
         renew_until=now + renew,
         to_lease_end=cost_between(offer, paid, now, now + lease, licence).times(nodes_of(request)),
         to_renew_until=cost_between(offer, paid, now, now + renew, licence).times(nodes_of(request)),
-        stop_means=stop_means(request, offer),
+        stop_effect=stop_effect(request, offer),
         left_out=left_out,
         guards=guards,
         extras=extras,
@@ -168,7 +168,7 @@ def launch_plan(
         renew_from=said_by[1],
         licence=licence,
         rules=() if policy is None else tuple(_says(policy, guarded_row, now)),
-        of_accounts=_shares(offers) if any_provider else (),
+        by_account=_shares(offers) if any_provider else (),
         ends=ends,
         guarded=guarded,
         lease_ends=lease_ends(guarded_row, policy),
@@ -242,7 +242,7 @@ def run_cost(per_hour: Money, span: timedelta) -> Money:
     return charge(per_hour, max(0, span // timedelta(microseconds=1)))
 
 
-def stop_means(request: LaunchRequest, offer: Offer) -> str:
+def stop_effect(request: LaunchRequest, offer: Offer) -> str:
     """Return the sentence that says what `stop` does to this machine."""
     if gentlest_ending(of_offer(offer.available, request.setup)) is Do.TERMINATE:
         return "it can be neither stopped nor kept as an image: down ends it and deletes its disk"
@@ -251,8 +251,8 @@ def stop_means(request: LaunchRequest, offer: Offer) -> str:
             f"it cannot be stopped, and policy {request.policy} keeps nothing of such a machine: "
             "its system disk is deleted when it ends"
         )
-    if offer.available.stop_means:
-        return offer.available.stop_means
+    if offer.available.stop_effect:
+        return offer.available.stop_effect
     return "what stop keeps and costs is not known for this provider"
 
 

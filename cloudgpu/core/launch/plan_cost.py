@@ -101,7 +101,7 @@ def _attached_usage(offer: Offer, extra: Extra, begin: datetime) -> Usage:
     """Return it as a use; a price that a plug-in said per month is that of a disk."""
     item, rate, at = offer.available, extra.rate, iso(begin)
     price = rate.price if rate else extra.per_month
-    why = (rate.why_at_most if rate else "") or _MAY_COST_LESS * extra.upper_bound
+    why = (rate.why_maybe_less if rate else "") or _MAY_COST_LESS * extra.upper_bound
     held = () if price is None else (PriceInterval(at, price.nanos, extra.source, None, ""),)
     return Usage(
         resource=rate.resource if rate else Resource.DISK,
@@ -115,7 +115,7 @@ def _attached_usage(offer: Offer, extra: Extra, begin: datetime) -> Usage:
         begin=at,
         end=None,
         segments=held,
-        at_most=why,
+        why_maybe_less=why,
     )
 
 

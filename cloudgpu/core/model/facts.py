@@ -97,7 +97,7 @@ class AttachedCost(NamedTuple):
     source: str | None = None
     as_of: str | None = None
     basis: str | None = None
-    why_at_most: str = ""
+    why_maybe_less: str = ""
     by_size: bool = True
 
     def record(self) -> AttachedCostRecord:
@@ -130,7 +130,7 @@ class Retained(NamedTuple):
     source: str | None = None
     as_of: str | None = None
     basis: str | None = None
-    why_at_most: str = ""
+    why_maybe_less: str = ""
     by_size: bool = True
 
     def record(self) -> RetainedRecord:

@@ -322,12 +322,12 @@ def is_owned(provider: str) -> bool:
     return provider in HERE
 
 
-def and_billed(machine: Machine, text: str) -> str:
+def billed_text(machine: Machine, text: str) -> str:
     """Return `text` for a machine that is rented; nothing for one that its user owns."""
     return "" if is_owned(machine.provider) else text
 
 
-def may_go_on(machine: Machine) -> str:
+def may_run_text(machine: Machine) -> str:
     """Return what may still be the case with a machine whose end is not proved."""
     return "may still run" if is_owned(machine.provider) else "may still be billed"
 
@@ -339,7 +339,7 @@ def unproved(what: str, name: str) -> str:
 
 def launched_text(machine: Machine) -> str:
     """Return what is said of a machine when its `up` is interrupted after the launch."""
-    name, billed = command_name(machine), and_billed(machine, " and billed")
+    name, billed = command_name(machine), billed_text(machine, " and billed")
     if machine.terminated_at is not None:
         return f"{name} does not run; its disk remains."
     return f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."

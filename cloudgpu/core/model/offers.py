@@ -121,7 +121,7 @@ class Available:
     vcpus: int | None = None
     memory_gib: float | None = None
     stoppable: bool = True  # False: `stop` has to park or terminate it (a one-time spot instance)
-    stop_means: str = ""  # one sentence for the plan: what `stop` keeps, loses and goes on costing
+    stop_effect: str = ""  # one sentence for the plan: what `stop` keeps, loses and goes on costing
     parkable: bool = True  # False: no image of its disk can be kept. Of both, control knows what the provider can do
     after: tuple[str, ...] = ()  # why it is tried after all others: somebody uses it, say
     gpus_now: tuple[str, ...] = ()  # who uses the GPUs of that computer now, in words, where the provider can tell

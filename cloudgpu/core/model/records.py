@@ -48,7 +48,7 @@ class RateRecord(TypedDict, total=False):
     source: str
     as_of: str | None
     basis: str | None
-    why_at_most: str
+    why_maybe_less: str
     by_size: bool
 
 

@@ -1,4 +1,4 @@
-"""What is paid for: one resource in one uninterrupted interval with its prices, as a value and as plain JSON."""
+"""A usage: one resource in one uninterrupted interval that is billed, with its prices, as a value and as JSON."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Usage(NamedTuple):
 
     `kind` is the price list's word: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
     (traffic) or 1. `segments` are in the order of `at`, the first also holds before it; none: no price is known.
-    `on_demand` is what an hour would have cost on demand, None where that is not known or makes no sense.
-    `first`: the first run since the launch. `reason` is why it ended, in the provider's word (`interrupted`, ...).
-    `licence` is that of the system where it changes how the machine is billed (`suse`, `rhel`), else empty.
-    `sure_from`: whether it was billed before then is not known; the amount counts it. `maybe_since`: it may have been
-    billed since then, before `begin`; the amount does not count that. `maybe_until`: it may have been billed until
-    then, though `end` is the last proof. `at_most`: why it may cost as little as nothing; empty where it does not.
-    `continues`: the same disk, the blocks of the same snapshot, or the same run, were billed before as part of another
-    use, since then: what that rounded up is paid.
+    `on_demand` is what an hour would have cost on demand, None where that is not known or makes no sense. `first`: the
+    first run since the launch. `reason` is why it ended, in the provider's word (`interrupted`, ...). `licence` is that
+    of the system where it changes how the machine is billed (`suse`, `rhel`), else empty. `sure_from`: whether it was
+    billed before then is not known; the amount counts it. `maybe_since`: it may have been billed since then, before
+    `begin`; the amount does not count that. `maybe_until`: it may have been billed until then, though `end` is the last
+    proof. `why_maybe_less`: why it may cost less, even nothing; empty if it cannot. `continues`: the same disk,
+    the blocks of the same snapshot, or the same run, were billed before as part of another use, since then: what that
+    rounded up is paid.
     """
 
     resource: Resource
@@ -74,16 +74,16 @@ class Usage(NamedTuple):
     reason: str | None = None
     sure_from: str | None = None
     maybe_until: str | None = None
-    at_most: str = ""
+    why_maybe_less: str = ""
     licence: str = ""
     continues: str | None = None
     maybe_since: str | None = None
 
 
 def usage_of_record(record: Mapping[str, Any]) -> Usage:
-    """Return the usage that plain JSON values tell of: a `Usage` by its fields' names.
+    """Return the usage of a JSON record, which has a `Usage` by its fields' names.
 
-    Texts that come again in most of them are held once: a report reads all that has ever ended.
+    Equal texts are held once, since a report reads all usages that have ever ended.
     """
     facts = list(_usage(record))
     facts[0], facts[7] = _RESOURCES[facts[0]], _PERS[facts[7]]

@@ -1,4 +1,4 @@
-"""What a ledger store promises, whatever database it stands on."""
+"""The interface of a ledger store, for every database."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found: how many lines, the last hash, and a sentence per fault (none: all is well).
+    """The result of `verify`: the number of lines, the last hash, and a sentence per fault.
 
-    `rebuildable`: the lines are right, and what is kept beside them is not; `rebuild` makes that anew.
+    `rebuildable`: the lines are correct, but the projections are not; `rebuild` makes these again.
     """
 
     lines: int
@@ -41,7 +41,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a copy holds: the ledger's id, how many lines, hash and time of the last one."""
+    """A copy of the ledger: its id, the number of lines, hash and time of the last one."""
 
     path: Path
     ledger: str
@@ -63,11 +63,11 @@ class View(Protocol):
         ...
 
     def present_machines(self) -> list[Machine]:
-        """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
+        """Return the records of living machines, those with retained resources, and the very first; oldest first."""
         ...
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
-        """Return one machine's row by its cloudgpu-id."""
+        """Return one machine's record by its cloudgpu-id."""
         ...
 
     def launched(self, key: str) -> list[Machine]:
@@ -75,31 +75,30 @@ class View(Protocol):
         ...
 
     def names(self) -> list[tuple[str, str]]:
-        """Return name and launch key of each machine that lives or of which something is kept."""
+        """Return name and launch key of each living machine and each with retained resources."""
         ...
 
     def billable_machines(self) -> list[Machine]:
-        """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
+        """Return the records of all that costs or has cost: machines and named resources, oldest first."""
         ...
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
-        """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
+    def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
+        """Yield (subject, usage) of ended usages that were billed after `since` (a ledger time); "": all.
 
-        `unpriced`: only what has no price. What is billed still stands in the rows. A usage is
-        `core.model.usage.Usage`.
+        `unpriced`: only those without a price. Open usages are in the machines' records.
         """
         ...
 
     def exposures(self) -> list[Exposure | Machine]:
-        """Return what budgets count of all `billable_machines`, or its row where they evaluate that; oldest first."""
+        """Return what budgets count of each of `billable_machines`, or its record if they need that; oldest first."""
         ...
 
-    def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
-        """Return `uses`, as rate intervals of what each has cost at most; those without a price as they are."""
+    def billed_costs(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
+        """Return (subject, rate intervals of its maximal cost) of `ended_usages`; without a price, the usage."""
         ...
 
-    def said(self, kinds: Collection[str]) -> list[EventSummary]:
-        """Return what every line of these kinds says, by seq; `dedupe` is left empty."""
+    def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
+        """Return the events of these kinds by seq, without their hashes; `dedupe` is left empty."""
         ...
 
     def head(self) -> tuple[int, str, str]:
@@ -117,33 +116,32 @@ class Ledger(View, Protocol):
 
     @property
     def location(self) -> str:
-        """Where the ledger stands: a file, or a database without its password."""
+        """The ledger's file, or its database's address without the password."""
         ...
 
     @property
     def outbox(self) -> Outbox:
-        """Where lines wait in this home while the ledger is away."""
+        """The local queue of lines that wait for an unavailable ledger."""
         ...
 
     @property
     def has_outbox(self) -> bool:
-        """Whether such lines may wait, under whatever name of a place: a look at one directory."""
+        """Whether lines may wait in any outbox of this home; reads one directory."""
         ...
 
     def remembered_id(self) -> str:
-        """Return the ledger's id as this home has seen it last; empty for never. Asks no database."""
+        """Return the ledger's id as this home saw it last; empty if never. Queries no database."""
         ...
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
-        """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
+        """Write these lines in one transaction; skip a draft whose `dedupe` exists already."""
         ...
 
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
-        """Write these lines as `append` does, and return this machine's row as it stands then.
+        """Write these lines as `append` does, and return this machine's record after them.
 
-        `machine` says which is meant. The lines may be about other subjects too, and may all stand already. `machine`
-        itself is returned where the ledger knows no such machine: for a thing kept by name, or for one that was found
-        by its tags alone.
+        The lines may be about other subjects too, and may all exist already. `machine` itself is returned if the ledger
+        has no such machine: for a named resource, or a machine known only by its tags.
         """
         ...
 
@@ -155,7 +153,7 @@ class Ledger(View, Protocol):
         ...
 
     def read(self, look: Callable[[View], T]) -> T:
-        """Return what `look` finds, all of it as of the same line, whoever appends meanwhile; `look` writes nothing."""
+        """Return what `look` returns for one consistent state of the ledger; `look` writes nothing."""
         ...
 
     def events(self, subject: str | None = None) -> Iterator[Event]:
@@ -167,15 +165,15 @@ class Ledger(View, Protocol):
         ...
 
     def integrity_problem(self) -> str | None:
-        """Return why a part of the past seems to be missing or the clock wrong, or None. Cheap; reads heads only."""
+        """Return why lines seem to be missing or the clock wrong, or None. Cheap; reads heads only."""
         ...
 
     def moved(self) -> Mark | None:
-        """Return why this is not the ledger any more, or not yet; None for one that is in use. Cheap."""
+        """Return the mark of a ledger that has moved away or not arrived yet; None if it is in use. Cheap."""
         ...
 
     def check_in_use(self) -> None:
-        """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet: it is read alone."""
+        """Raise LedgerMoved for a ledger that has moved away or not arrived yet: it is read-only."""
         ...
 
     def verify(self) -> Verification:
@@ -183,7 +181,7 @@ class Ledger(View, Protocol):
         ...
 
     def settle(self, why: str) -> Event:
-        """Write `ledger_settled` and take the present end as the true one (after a verify and a listing)."""
+        """Write `ledger_settled` and accept the present last line as the right one (after a verify and a listing)."""
         ...
 
     def rebuild(self) -> None:
@@ -195,16 +193,16 @@ class Ledger(View, Protocol):
         ...
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:
-        """Set the ledger aside and put the lines of `source` in its place; return where the old one stands.
+        """Move the ledger aside and put the lines of `source` in its place; return the old one's path.
 
-        `check` is given what stands now, None for nothing that can be read; what it raises ends all, unchanged.
+        `check` is called with the present ledger, None if it cannot be read; if it raises, nothing is changed.
         """
         ...
 
     def lock(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
-        """Hold the lock `name` alone among this ledger's clients on other machines, while this process lives.
+        """Hold the lock `name` exclusively among this ledger's clients on all computers, while this process lives.
 
-        Among those of one home, `ledger.log.locks` does that: whoever wants both takes both, as `Session.hold`. Waits
+        `ledger.log.locks` does so for the processes of one home; `Session.lock` takes both. Waits
         for ever (True), not at all, or so many seconds; raises ProviderUnavailable when another holds it to the end.
         """
         ...
@@ -214,11 +212,11 @@ class Ledger(View, Protocol):
         ...
 
     def check_lock(self, name: str) -> None:
-        """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
+        """Raise LedgerUnavailable if this client held the lock `name` and has lost it without notice."""
         ...
 
     def role(self) -> Role:
-        """Return what this client's user may do here; ALONE where no team shares the ledger."""
+        """Return the role of this client's user; ALONE if no team shares the ledger."""
         ...
 
     def person(self) -> str:
@@ -238,9 +236,9 @@ class Ledger(View, Protocol):
         ...
 
     def share(self, request: TeamRequest) -> Sharing:
-        """Make the ledger a team's, or a team as is requested, as far as this user may; return how it stands then.
+        """Share the ledger with a team, or change the team, as far as this user may; return the resulting state.
 
-        What another user has to give stays missing: nothing is a team's before its roles have their rights.
+        Rights that another user must grant stay missing: the team has no access before its roles have all of them.
         Raises InvalidRequest for a ledger that no team can share, RoleNeeded where its tables are another user's.
         """
         ...

@@ -57,7 +57,7 @@ Record = Head | Unreadable | None  # None: nothing was written yet
 
 
 def read_head(path: Path, patience: float) -> Record:
-    """Return what stands in the file, whoever holds it. Raises OSError.
+    """Return the head file's record without its lock. Raises OSError.
 
     Raises LedgerUnavailable where it makes no sense and is locked for `patience` seconds.
     """

@@ -16,8 +16,8 @@ End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
 
 COLUMNS = "seq, occurred_at, clock, recorded_at, actor, kind, subject, dedupe, prev_hash, body"
 _PAGE = 500  # lines read at once
-_SHEAF = 5000  # the same, by one who reads all: a database elsewhere sends a whole answer at once
-_BUNDLE = 1000  # and by one who folds all: few enough that what was parsed is gone again before it counts as old
+_LARGE_PAGE = 5000  # lines read at once of all lines: a remote database sends a whole answer at once
+_FOLD_PAGE = 1000  # lines read at once to fold: few enough for the first generation of the garbage collector
 _END = "SELECT seq, hash, recorded_at FROM line ORDER BY seq DESC LIMIT 1"
 _OF_SUBJECT = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq"  # noqa: S608
 _FOR_FOLDS = "SELECT seq, occurred_at, kind, subject, '', body FROM line"
@@ -82,7 +82,7 @@ def every_line(connection: Connection, but: Collection[str]) -> Iterator[EventSu
     from cloudgpu.core.events.log import EventSummary
 
     marks = ", ".join("?" * len(but))
-    query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_BUNDLE}"
+    query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_FOLD_PAGE}"
     after = 0
     while found := connection.execute(query, (after, *but)).fetchall():
         *columns, texts = zip(*found, strict=True)
@@ -96,7 +96,7 @@ def of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummar
 
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
     rows, lines = iter(connection.execute(query, tuple(kinds))), list[EventSummary]()
-    while found := list(islice(rows, _BUNDLE)):  # not all at once: their texts are gone when the next are read
+    while found := list(islice(rows, _FOLD_PAGE)):  # not all at once: their texts are gone when the next are read
         seqs, times, which, subjects, dedupes, texts = zip(*found, strict=True)
         bodies = json.loads(f"[{','.join(texts)}]")
         lines += map(EventSummary, seqs, times, map(intern, which), map(intern, subjects), dedupes, bodies)
@@ -105,7 +105,7 @@ def of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummar
 
 def stored_lines(connection: Connection, *, after: int | None = None) -> Iterator[tuple[Any, ...]]:
     """Yield every line by seq, or those behind `after`, as it is stored: the ten columns, then the hash."""
-    query = f"SELECT {COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq LIMIT {_SHEAF}"  # noqa: S608
+    query = f"SELECT {COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq LIMIT {_LARGE_PAGE}"  # noqa: S608
     after = -(2**63) if after is None else after  # below any line, one that somebody forged included
     while found := connection.execute(query, (after,)).fetchall():
         yield from found

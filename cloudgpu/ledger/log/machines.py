@@ -25,16 +25,16 @@ _HASH = "SELECT hash FROM line WHERE seq = ?"
 _ROWS = "SELECT id, row FROM machine ORDER BY since, id"
 _LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
 _EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
-_BILLED = "SELECT subject, strands FROM used WHERE ended >= ? AND strands IS NOT NULL"
+_BILLED = "SELECT subject, intervals FROM ended_usage WHERE ended >= ? AND intervals IS NOT NULL"
 _CHANGED = "SELECT subject FROM line WHERE seq > ? ORDER BY seq LIMIT ?"  # with DISTINCT, SQLite reads a whole index
 
 # By how a row is written (`verify.canonical`): no other part of it has a list `retained`, or `parked`. What is found
 # too much is left out once it is parsed.
 _PRESENT = """
 SELECT row FROM machine
-WHERE thing = 0 AND (
+WHERE is_resource = 0 AND (
     row LIKE ? OR row NOT LIKE ? OR row NOT LIKE ?
-    OR id = (SELECT id FROM machine WHERE thing = 0 ORDER BY since, id LIMIT 1)
+    OR id = (SELECT id FROM machine WHERE is_resource = 0 ORDER BY since, id LIMIT 1)
 )
 ORDER BY since, id"""
 _PRESENT_PATTERNS = ('%"terminated_at":null%', '%"retained":[]%', '%"parked":false%')
@@ -66,7 +66,7 @@ class MachineCache:
 
     def machine(self, connection: Connection, subject: str) -> Machine | None:
         """Return one machine's row, or None."""
-        found = connection.execute("SELECT row FROM machine WHERE id = ? AND thing = 0", (subject,)).fetchone()
+        found = connection.execute("SELECT row FROM machine WHERE id = ? AND is_resource = 0", (subject,)).fetchone()
         if found is None:
             return None
         if subject not in self._known or self._known[subject][0] != hash(found[0]):
@@ -125,7 +125,7 @@ def present_machines(connection: Connection) -> list[Machine]:
 
 
 def select_present(machines: Iterable[Machine]) -> list[Machine]:
-    """Return those of all machines, the oldest and those that live or of which something is kept, as they come."""
+    """Return the records of living machines, those with retained resources, and the oldest one, in any order."""
     every = list(machines)
     oldest = min(((machine.intended_at, machine.id) for machine in every), default=None)
     return [
@@ -139,8 +139,8 @@ def select_present(machines: Iterable[Machine]) -> list[Machine]:
 
 def ended_usages(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
     """Yield what has ended after `since` (a ledger time), each with its subject; `unpriced`: what has no price."""
-    which = " AND strands IS NULL" if unpriced else ""
-    query = f"SELECT subject, use FROM used WHERE ended >= ?{which} ORDER BY subject, ended, use"  # noqa: S608
+    which = " AND intervals IS NULL" if unpriced else ""
+    query = f"SELECT subject, usage FROM ended_usage WHERE ended >= ?{which} ORDER BY subject, ended, usage"  # noqa: S608
     for subject, text in connection.execute(query, (since,)):
         yield subject, usage_of_record(json.loads(text))
 
@@ -164,7 +164,7 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
     return [Exposure(*one) if isinstance(one, list) else Machine.of(one) for one in found]
 
 
-def billed(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
+def billed_costs(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
     """Return what has ended after `since`, each with its subject: as rate intervals, or without a price as a usage."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")

@@ -207,7 +207,7 @@ def _lines(data: bytes) -> Lines:
 
 
 def _parse_file(data: bytes) -> list[_OutboxLine]:
-    """Return what stands in a file. What a crash has torn is no line: what it was about was not sent yet."""
+    """Return the lines of a file. A line torn by a crash is ignored, since its call was not sent yet."""
     rows = data.decode(errors="replace").split("\n")
     return [_parse_line(row) for row in rows if " " in row and row.partition(" ")[0] == _hash(row.partition(" ")[2])]
 

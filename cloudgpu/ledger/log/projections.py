@@ -22,7 +22,7 @@ from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.verify import canonical, line_hash
 
 _StateTexts = tuple[str | None, ...]
-_UseTexts = tuple[str, str | None, str]
+_UsageTexts = tuple[str, str | None, str]
 
 _STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
 _INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -64,12 +64,12 @@ _OF_NO_MACHINE = frozenset(
 
 # Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.
 _STORE = """
-INSERT INTO machine (id, since, thing, key, name, exposure, row, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO machine (id, since, is_resource, key, name, exposure, row, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     since = excluded.since, key = excluded.key, name = excluded.name, exposure = excluded.exposure, row = excluded.row,
     state = excluded.state"""
 _STORED = "SELECT id, key, name, exposure, row, state FROM machine"
-_STORE_USE = "INSERT INTO used (subject, ended, strands, use) VALUES (?, ?, ?, ?)"
+_STORE_USAGE = "INSERT INTO ended_usage (subject, ended, intervals, usage) VALUES (?, ?, ?, ?)"
 
 
 def refresh(connection: Connection, written: Iterable[Event], states: dict[str, State]) -> None:
@@ -85,37 +85,38 @@ def refresh(connection: Connection, written: Iterable[Event], states: dict[str, 
         found = _followed(states.pop(subject, None) or _stored(connection, subject), news)
         if found is None:
             found = folded(lines_of(connection, subject))
-            connection.execute("DELETE FROM used WHERE subject = ?", (subject,))
+            connection.execute("DELETE FROM ended_usage WHERE subject = ?", (subject,))
         if found is not None:
             _store(connection, subject, found.state)
-            _store_uses(connection, subject, map(_use_texts, found.closed))
+            _store_usages(connection, subject, map(_usage_texts, found.closed))
             states[subject] = found.state
 
 
 def rebuild(connection: Connection) -> None:
     """Empty the projections and fold them again from the lines."""
     connection.execute("DELETE FROM machine")
-    connection.execute("DELETE FROM used")
+    connection.execute("DELETE FROM ended_usage")
     found = Replay(connection)
     for subject, state in found.states():
         _store(connection, subject, state)
-    for subject, used in found.used.items():
-        _store_uses(connection, subject, used)
+    for subject, ended_usages in found.ended_usages.items():
+        _store_usages(connection, subject, ended_usages)
 
 
 def differences(connection: Connection) -> list[str]:
     """Return a sentence per machine whose row or uses are not what its lines fold to."""
     stored: dict[str, _StateTexts] = {subject: tuple(texts) for subject, *texts in connection.execute(_STORED)}
-    used: dict[str, list[_UseTexts]] = {}
-    for subject, *texts in connection.execute("SELECT subject, ended, strands, use FROM used"):
-        used.setdefault(subject, []).append(cast("_UseTexts", tuple(texts)))
+    ended_usages: dict[str, list[_UsageTexts]] = {}
+    for subject, *texts in connection.execute("SELECT subject, ended, intervals, usage FROM ended_usage"):
+        ended_usages.setdefault(subject, []).append(cast("_UsageTexts", tuple(texts)))
     found = Replay(connection)
     wanted = {subject: _state_texts(state) for subject, state in found.states()}
     return [
         f"The current state of {subject} is not what its lines say."
-        for subject in sorted(stored.keys() | wanted.keys() | used.keys())
+        for subject in sorted(stored.keys() | wanted.keys() | ended_usages.keys())
         if stored.get(subject) != wanted.get(subject)
-        or sorted(used.get(subject, ()), key=_use_of) != sorted(found.used.get(subject, ()), key=_use_of)
+        or sorted(ended_usages.get(subject, ()), key=_usage_text_of)
+        != sorted(found.ended_usages.get(subject, ()), key=_usage_text_of)
     ]
 
 
@@ -123,7 +124,7 @@ class Replay:
     """One reading of all lines, in the order of the ledger, folded as they come.
 
     Whatever has a line that comes before earlier ones in time is folded once more from its own lines.
-    `used` has, by subject, each usage that has ended, as it is stored.
+    `ended_usages` has, by subject, each usage that has ended, as it is stored.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -131,7 +132,7 @@ class Replay:
         self._states: dict[str, State] = {}
         self._unbegun: set[str] = set()  # subjects whose lines so far say nothing
         self._late: set[str] = set()
-        self.used: dict[str, list[_UseTexts]] = {}
+        self.ended_usages: dict[str, list[_UsageTexts]] = {}
         self._read()
 
     def states(self) -> Iterator[tuple[str, State]]:
@@ -154,7 +155,7 @@ class Replay:
             if closed is None:
                 self._late.add(line.subject)
                 del states[line.subject]
-                self.used.pop(line.subject, None)
+                self.ended_usages.pop(line.subject, None)
             elif closed:
                 self._keep(line.subject, closed)
 
@@ -171,7 +172,7 @@ class Replay:
             self._keep(line.subject, found.closed)
 
     def _keep(self, subject: str, closed: Iterable[dict[str, Any]]) -> None:
-        self.used.setdefault(subject, []).extend(map(_use_texts, closed))
+        self.ended_usages.setdefault(subject, []).extend(map(_usage_texts, closed))
 
 
 def _state_texts(state: State) -> _StateTexts:
@@ -187,17 +188,17 @@ def _state_texts(state: State) -> _StateTexts:
     return None if is_named else machine.key, machine.name if is_there else None, *texts
 
 
-def _use_texts(use: dict[str, Any]) -> _UseTexts:
+def _usage_texts(use: dict[str, Any]) -> _UsageTexts:
     """Return until when a usage may be billed (with its minimum or started hour), its rate intervals, and it.
 
     What has no price has no rate intervals: what stands in for that is found when budgets look.
     """
-    until, strands = ended_intervals(usage_of_record(use))
-    text = None if strands is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in strands])
+    until, intervals = ended_intervals(usage_of_record(use))
+    text = None if intervals is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in intervals])
     return until, None if text is None else f"[{text}]", canonical(use)  # as JSON, in a quarter of an encoder's time
 
 
-def _use_of(texts: _UseTexts) -> tuple[str, str]:
+def _usage_text_of(texts: _UsageTexts) -> tuple[str, str]:
     return texts[2], texts[0]
 
 
@@ -224,7 +225,7 @@ def _store(connection: Connection, subject: str, state: State) -> None:
     connection.execute(_STORE, (subject, facts["intended_at"], int(facts["is_named_resource"]), *_state_texts(state)))
 
 
-def _store_uses(connection: Connection, subject: str, used: Iterable[_UseTexts]) -> None:
-    rows = [(subject, *texts) for texts in used]
+def _store_usages(connection: Connection, subject: str, ended_usages: Iterable[_UsageTexts]) -> None:
+    rows = [(subject, *texts) for texts in ended_usages]
     if rows:
-        connection.executemany(_STORE_USE, rows)
+        connection.executemany(_STORE_USAGE, rows)

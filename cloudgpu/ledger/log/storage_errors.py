@@ -122,7 +122,7 @@ def missing(location: str, sentence: str) -> LedgerUnavailable:
     return LedgerUnavailable(sentence, field="ledger", value=location, next=f"{SETTLE}.")
 
 
-def vanished(location: str) -> LedgerUnavailable:
+def vanished_error(location: str) -> LedgerUnavailable:
     """Return the error for a ledger that was made and is gone again a moment later."""
     return LedgerUnavailable(
         f"The ledger {location} was removed while it was opened.", field="ledger", value=location, next="Try again."
@@ -165,7 +165,7 @@ def other_format(connection: Connection, what: str, instead: str) -> tuple[str, 
     return why, f"End its machines with the cloudgpu that wrote it; then {instead}"
 
 
-def nested(location: str) -> CloudgpuError:
+def nested_append_error(location: str) -> CloudgpuError:
     """Return the error for an append from inside a decision: ours, to be reported."""
     return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=location)
 

@@ -34,7 +34,7 @@ class Offered:
 
 
 def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> Offered | None:
-    """Write what waits for the ledger `whose` into it, and empty the outbox; None where another process is at it.
+    """Write the waiting lines into the ledger `whose`, and empty the outbox; None if another process does so now.
 
     With `wait`, that one is waited for. Raises LedgerUnavailable and LedgerMoved where nothing can be written now, and
     OSError for a file: then all waits on.

@@ -1,4 +1,4 @@
-"""What stands in for a ledger that is away: what is known of it, and what is done meanwhile, kept in the outbox."""
+"""A stand-in for an unavailable ledger: its known records, and new lines that wait in the outbox."""
 
 from __future__ import annotations
 
@@ -117,13 +117,15 @@ class StandInLedger:
                 (known | {one: Machine.of(found.state["row"]) for one, found in own if found is not None}).values()
             )
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
+    def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield what has ended and was billed after `since`."""
         if not self.is_readable:
             return
         with self._own:
             own = {one: found for one in self._lines if (found := self._folded(one)) is not None}
-        yield from ((subject, use) for subject, use in self._real.uses(since, unpriced=unpriced) if subject not in own)
+        yield from (
+            (subject, use) for subject, use in self._real.ended_usages(since, unpriced=unpriced) if subject not in own
+        )
         for subject, found in own.items():
             closed = (usage_of_record(use) for use in found.closed if not (unpriced and use["segments"]))
             yield from ((subject, use) for use in closed if billed_until(use) > since)
@@ -132,13 +134,13 @@ class StandInLedger:
         """Return the rows of all that is known to cost or to have cost: budgets judge each of them."""
         return list(self.billable_machines())
 
-    def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
+    def billed_costs(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
         """Return what has ended and was billed after `since`."""
-        return list(self.uses(since))
+        return list(self.ended_usages(since))
 
-    def said(self, kinds: Collection[str]) -> list[EventSummary]:
+    def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says."""
-        before = self._real.said(kinds) if self.is_readable else []
+        before = self._real.summaries(kinds) if self.is_readable else []
         with self._own:
             own = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
         ordered = sorted(own, key=lambda line: line.seq)

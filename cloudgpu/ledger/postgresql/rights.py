@@ -17,7 +17,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "ledger_team": ("SELECT",),
     "line": ("SELECT", "INSERT"),
     "machine": ("SELECT", "INSERT", "UPDATE", "DELETE"),
-    "used": ("SELECT", "INSERT", "DELETE"),
+    "ended_usage": ("SELECT", "INSERT", "DELETE"),
 }
 ADMINISTRATOR = "the administrator of the database server"
 _LONGEST = 63  # bytes: what PostgreSQL keeps of a name
@@ -71,7 +71,7 @@ def role_name(what: str, database: str, schema: str) -> str:
 
 
 def missing(connection: Connection, team: Team, request: TeamRequest) -> Iterator[Missing]:
-    """Yield what the team lacks, in the order in which it is given; `request` names people who are to be in it, too."""
+    """Yield the missing rights of a team, in the order of their grants; `request` names people to add."""
     yield from _role_problems(connection, team)
     yield from _connection_problems(connection, team)
     yield from table_right_problems(connection, team)

@@ -24,15 +24,15 @@ _MACHINES = """
 CREATE TABLE machine (
     id text COLLATE "C" PRIMARY KEY,
     since text COLLATE "C",
-    thing integer NOT NULL,
+    is_resource integer NOT NULL,
     row text COLLATE "C" NOT NULL,
     state text COLLATE "C" NOT NULL
 )"""
-_USED = """
-CREATE TABLE used (
+_ENDED_USAGE = """
+CREATE TABLE ended_usage (
     subject text COLLATE "C" NOT NULL,
     ended text COLLATE "C" NOT NULL,
-    use text COLLATE "C" NOT NULL
+    usage text COLLATE "C" NOT NULL
 )"""
 
 MIGRATIONS: list[tuple[str, ...]] = [
@@ -43,9 +43,9 @@ MIGRATIONS: list[tuple[str, ...]] = [
         "CREATE INDEX line_by_subject ON line (subject, seq)",
         "CREATE INDEX line_by_recorded_at ON line (recorded_at)",
         _MACHINES,
-        _USED,
-        "CREATE INDEX used_by_subject ON used (subject)",
-        "CREATE INDEX used_by_end ON used (ended)",
+        _ENDED_USAGE,
+        "CREATE INDEX ended_usage_by_subject ON ended_usage (subject)",
+        "CREATE INDEX ended_usage_by_end ON ended_usage (ended)",
     ),
     (),  # what the next line needs is kept without what stands in the row: all is folded anew
     (),  # rows say when a machine was launched first: they are folded anew
@@ -65,11 +65,11 @@ CREATE TABLE ledger_team (
         'ALTER TABLE machine ADD COLUMN name text COLLATE "C"',
         'ALTER TABLE machine ADD COLUMN exposure text COLLATE "C"',
         "CREATE INDEX machine_by_key ON machine (key, name)",
-        'ALTER TABLE used ADD COLUMN strands text COLLATE "C"',
-        "CREATE INDEX used_without_price ON used (subject) WHERE strands IS NULL",
+        'ALTER TABLE ended_usage ADD COLUMN intervals text COLLATE "C"',
+        "CREATE INDEX ended_usage_without_price ON ended_usage (subject) WHERE intervals IS NULL",
     ),
 ]
-TABLES = ("ledger_schema", "ledger_team", "line", "machine", "used")
+TABLES = ("ledger_schema", "ledger_team", "line", "machine", "ended_usage")
 
 _REFUSE = "\nBEGIN\n    RAISE EXCEPTION '{words}' USING ERRCODE = 'integrity_constraint_violation';\nEND\n"
 _APPEND = """

@@ -1,4 +1,4 @@
-"""What machines' agents have seen, kept for 90 days: a file a day and machine, beside the ledger and not part of it.
+"""Stores the samples of machines' agents for 90 days, one file per day and machine, outside of the ledger.
 
 Samples are many and prove nothing about money: losing them loses no amount. The day that runs is a file of JSON lines,
 appended to; the days before it are packed. A line that was torn by a crash is left out. How long a machine worked on
@@ -52,7 +52,7 @@ class SampleStore:
         return self.root / (self.id if plain else hashlib.sha256(self.id.encode(errors="surrogatepass")).hexdigest())
 
     def keep(self, samples: Sequence[Sample], machine_now: float, at: datetime) -> int:
-        """Write what is newer than the last one kept, and return how many that were; two who write share a lock.
+        """Write the samples newer than the last stored one under a lock, and return their number.
 
         `samples` are oldest first, by the machine's clock, which says `machine_now`. Those of its last minute are left
         for the next time: an agent is still at work on them. Raises OSError (a full disk).

@@ -89,7 +89,7 @@ def pour(source: Connection, target: Connection, *, after: int = 0) -> None:
 
 
 def write_copy(connection: Connection, path: Path) -> None:
-    """Make a ledger of one file, with these lines and what they fold to, at `path`, where an empty file stands."""
+    """Write a ledger with these lines and their projections into the empty file `path`."""
     from cloudgpu.ledger.log.projections import rebuild
 
     with closing(sqlite3.connect(path, isolation_level=None)) as target:

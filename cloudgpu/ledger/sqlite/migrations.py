@@ -55,15 +55,15 @@ MIGRATIONS: list[tuple[str, ...]] = [
     (),  # rows say what is paid beside a machine: they are folded anew
     (
         "DROP TABLE machine",
-        # Projections: dropped and rebuilt at will. `state` is what the next line is folded into; `used` are the uses
-        # that have ended; things are volumes and images that are kept by name.
+        # Projections: dropped and rebuilt at will. `state` is what the next line is folded into; resources are named
+        # volumes and images.
         """
 CREATE TABLE machine (
-    id TEXT PRIMARY KEY, since TEXT, thing INTEGER NOT NULL, row TEXT NOT NULL, state TEXT NOT NULL
+    id TEXT PRIMARY KEY, since TEXT, is_resource INTEGER NOT NULL, row TEXT NOT NULL, state TEXT NOT NULL
 )""",
-        "CREATE TABLE used (subject TEXT NOT NULL, ended TEXT NOT NULL, use TEXT NOT NULL)",
-        "CREATE INDEX used_by_subject ON used (subject)",
-        "CREATE INDEX used_by_end ON used (ended)",
+        "CREATE TABLE ended_usage (subject TEXT NOT NULL, ended TEXT NOT NULL, usage TEXT NOT NULL)",
+        "CREATE INDEX ended_usage_by_subject ON ended_usage (subject)",
+        "CREATE INDEX ended_usage_by_end ON ended_usage (ended)",
     ),
     (),  # what the next line needs is kept without what stands in the row: all is folded anew
     (),  # rows say when a machine was launched first: they are folded anew
@@ -73,17 +73,17 @@ CREATE TABLE machine (
         # What a launch reads stands before what it need not read: a row may go on over several pages. Without `name`
         # nothing of a machine is there any more.
         "DROP TABLE machine",
-        "DROP TABLE used",
+        "DROP TABLE ended_usage",
         """
 CREATE TABLE machine (
-    id TEXT PRIMARY KEY, since TEXT, thing INTEGER NOT NULL, key TEXT, name TEXT, exposure TEXT,
+    id TEXT PRIMARY KEY, since TEXT, is_resource INTEGER NOT NULL, key TEXT, name TEXT, exposure TEXT,
     row TEXT NOT NULL, state TEXT NOT NULL
 )""",
         "CREATE INDEX machine_by_key ON machine (key, name)",
-        "CREATE TABLE used (subject TEXT NOT NULL, ended TEXT NOT NULL, strands TEXT, use TEXT NOT NULL)",
-        "CREATE INDEX used_by_subject ON used (subject)",
-        "CREATE INDEX used_by_end ON used (ended, subject, strands)",  # all that an admission reads of them
-        "CREATE INDEX used_without_price ON used (subject) WHERE strands IS NULL",
+        "CREATE TABLE ended_usage (subject TEXT NOT NULL, ended TEXT NOT NULL, intervals TEXT, usage TEXT NOT NULL)",
+        "CREATE INDEX ended_usage_by_subject ON ended_usage (subject)",
+        "CREATE INDEX ended_usage_by_end ON ended_usage (ended, subject, intervals)",  # admissions read only these
+        "CREATE INDEX ended_usage_without_price ON ended_usage (subject) WHERE intervals IS NULL",
     ),
 ]
 

@@ -38,7 +38,7 @@ class FileStore(Protocol):
 def replace_file(
     file: FileStore, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], stamp: str
 ) -> str | None:
-    """Do what `Store.replace` says. Raises what `check` raises, and what SQLite and the system do.
+    """Replace the ledger as `Store.replace` does. Raises the errors of `check`, SQLite and the system.
 
     The content is exchanged by SQLite itself, in one transaction of the file that stands there: a file that was
     renamed under a process that has it open would lose what that process writes.

@@ -45,7 +45,7 @@ def number(aws: Credentials) -> str:
     is silent would keep cloudgpu from ending machines in all others else.
     """
     try:
-        found = _asked(aws)
+        found = _ask_sts(aws)
     except ProviderUnavailable:
         known = _read(_of_key(aws))
         if known is None:
@@ -59,7 +59,7 @@ def number(aws: Credentials) -> str:
     return found
 
 
-def _asked(aws: Credentials) -> str:
+def _ask_sts(aws: Credentials) -> str:
     home = aws.options.home_region
     with aws.calling("GetCallerIdentity", home):
         found = str(aws.client("sts", home).get_caller_identity()["Account"])

@@ -180,8 +180,8 @@ class Aws(CloudAccount):
         known = known_regions.read(self)
         if known is None:
             return None
-        own = {one for one in in_use if known_regions.may_be_of(self.options.home_region, one)}
-        return self._included(sorted(own.union(known)))
+        native_id = {one for one in in_use if known_regions.may_be_of(self.options.home_region, one)}
+        return self._included(sorted(native_id.union(known)))
 
     def _included(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in self.options.exclude_regions)

@@ -96,7 +96,7 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, ClientError):
-        return _end_refused(error.response, call) or _refused(error.response, call)
+        return _end_refused(error.response, call) or _error_of_answer(error.response, call)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
         return silent(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
@@ -110,14 +110,14 @@ def _unanswered(error: Exception, call: CallContext) -> CloudgpuError | None:
     if names & NO_CREDENTIALS:
         return _no_credentials(error, names, call)
     if names & BAD_SETTINGS:
-        message = f"The AWS settings of account {call.account} cannot be used: {_own(str(error))}."
+        message = f"The AWS settings of account {call.account} cannot be used: {_shortened(str(error))}."
         return InvalidRequest(message, field="provider", value=call.value, next="Correct them in ~/.aws/config.")
     if names & OUR_DEFECTS:
         return None
-    return silent(f"AWS {call.region} did not answer {call.action}: {_own(str(error))}", call.value)
+    return silent(f"AWS {call.region} did not answer {call.action}: {_shortened(str(error))}", call.value)
 
 
-def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
+def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     answer = response.get("Error", {})
     code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
@@ -137,7 +137,7 @@ def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
         )
     if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
         text = text.partition(". ")[0]
-    sentence = f"AWS {call.region} refused {call.action}: {_own(text)} ({code})."
+    sentence = f"AWS {call.region} refused {call.action}: {_shortened(text)} ({code})."
     return refusal(meaning, sentence, value=call.value, region=call.region, headers=headers)
 
 
@@ -183,9 +183,11 @@ def _renewal(call: CallContext) -> str:
 def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
     busy = _BUSY.search(str(error))
     if busy:
-        return _unsigned(call, f"could not be fetched ({shorten(busy[0])})")
+        return _credentials_unavailable(call, f"could not be fetched ({shorten(busy[0])})")
     if names & EXPIRED_LOGIN and (call.signed_in == THROTTLED or call.signed_in >= BROKEN):
-        return _unsigned(call, f"could not be renewed: AWS's sign-in service answered with {call.signed_in}")
+        return _credentials_unavailable(
+            call, f"could not be renewed: AWS's sign-in service answered with {call.signed_in}"
+        )
     profile = call.profile or os.environ.get("AWS_PROFILE")
     if "ProfileNotFound" in names:
         sentence = f"The AWS profile {profile} of account {call.account} is not in ~/.aws/config."
@@ -204,16 +206,16 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
         sentence = f"There are no AWS credentials for account {call.account} ({call.who})."
         remedy = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
         return AuthFailed(sentence, field="credentials", value=profile, next=remedy)
-    sentence = f"The AWS credentials of account {call.account} cannot be read: {_own(str(error))}."
+    sentence = f"The AWS credentials of account {call.account} cannot be read: {_shortened(str(error))}."
     return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
 
 
-def _unsigned(call: CallContext, what: str) -> ProviderUnavailable:
+def _credentials_unavailable(call: CallContext, what: str) -> ProviderUnavailable:
     """Return the error where a service that gives credentials was at fault: nothing is known of these."""
     message = f"The AWS credentials of account {call.account} ({call.who}) {what}."
     return ProviderUnavailable(message, field="provider", value=call.value, next="Run it again in a while.")
 
 
-def _own(text: str) -> str:
+def _shortened(text: str) -> str:
     """Return a sentence of AWS's cut short, without the encoded message."""
     return shorten(text.partition("Encoded authorization failure message")[0])

@@ -18,9 +18,9 @@ ZONE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})[a-z]")
 _ID = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/((i|vol|snap|ami)-[0-9a-f]{8,17})")
 
 
-def joined(region: str, own: str) -> str:
-    """Return our id of what AWS calls `own` in a region."""
-    return f"{region}/{own}"
+def joined(region: str, native_id: str) -> str:
+    """Return our id of what AWS calls `native_id` in a region."""
+    return f"{region}/{native_id}"
 
 
 def split(id: str, kind: str) -> tuple[str, str] | None:  # noqa: A002

@@ -51,7 +51,7 @@ def _items(lam: Lambda, name: str, one: Mapping[str, Any]) -> list[Available]:
             vcpus=specs.get("vcpus"),
             memory_gib=specs.get("memory_gib"),
             stoppable=False,
-            stop_means=STOP,
+            stop_effect=STOP,
             parkable=False,
         )
         for region in regions

@@ -105,7 +105,7 @@ class LocalProvider:
             accelerators=accelerators,
             vcpus=power.vcpus(),
             memory_gib=power.memory_gib(),
-            stop_means=STOP_MEANS,
+            stop_effect=STOP_MEANS,
             after=() if lack is None else (f"{lack}, so it refuses --gpu now",),
         )
 

@@ -112,7 +112,7 @@ def _item(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], where:
         instance_type=gpus.type_name(gpu["id"], count),
         market=Market.ON_DEMAND,
         accelerators=(gpus.accelerator(gpu["id"], gpu.get("memory"), count),),
-        stop_means=STOP_MEANS,
+        stop_effect=STOP_MEANS,
         trust=Trust.COMMUNITY if cloud == COMMUNITY else Trust.DATACENTER,
     )
 

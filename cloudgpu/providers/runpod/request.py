@@ -55,7 +55,7 @@ def constraint(setup: Setup, requirements: Requirements) -> PlacementConstraint:
 
 
 def resolve(runpod: Runpod, request: LaunchRequest, item: Available) -> Resolved:
-    """Return the exact call of an offer, with what it costs beside and what has to be said of it. Reads only.
+    """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity where the data centre does not have it now, InvalidRequest for what a pod cannot have.
     """

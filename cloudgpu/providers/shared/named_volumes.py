@@ -73,7 +73,9 @@ def volume_named(
         return requested_volume(found, wanted, requirements, region, region_of)
     if silent or wanted.size_gb is None:
         known = {one.name for one in there}
-        raise nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
+        raise not_found_error(
+            "volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB"
+        )
     check_size(wanted)
     return None
 
@@ -118,7 +120,7 @@ def attached(
         yield AttachedResource(f"volume {wanted.name} of {size} GB", kind, size, while_stopped=True, named=True)
 
 
-def lying_in(zone: str, there: Sequence[Raw], zone_of: Callable[[Raw], str], id: str, volume: Volume) -> Raw | None:  # noqa: A002
+def pick_in_zone(zone: str, there: Sequence[Raw], zone_of: Callable[[Raw], str], id: str, volume: Volume) -> Raw | None:  # noqa: A002
     """Return which of the disks with a volume's name lies in a machine's zone; None where there is none at all.
 
     `id` is the key under which the cloud tells its own name of a disk. Raises InvalidRequest where all lie elsewhere.
@@ -140,7 +142,7 @@ def size_to_make(volume: Volume, zone: str) -> int:
     return volume.size_gb
 
 
-def used(volume: Volume, machine: str) -> InvalidRequest:
+def volume_in_use_error(volume: Volume, machine: str) -> InvalidRequest:
     """Return the error for a volume that another machine (our id of it) uses."""
     message = f"The volume {volume.name} is used by the machine {machine}."
     remedy = "End that machine first (cloudgpu ls --refresh names it), or use another volume."
@@ -159,7 +161,7 @@ def check_location(what: str, name: str, location: str, requested: str | None, o
     )
 
 
-def nowhere(
+def not_found_error(
     what: str, field: str, name: str, known: Collection[str], silent: Sequence[Unanswered], remedy: str
 ) -> InvalidRequest | ProviderUnavailable:
     """Return the error for something that was not found, with the near one; a silent part may have it."""

@@ -72,7 +72,7 @@ def available(account: str, host: Host, facts: Mapping[str, Any], requirements: 
         accelerators=gpus,
         vcpus=facts["cpus"],
         memory_gib=facts["memory_gib"],
-        stop_means=STOP_MEANS,
+        stop_effect=STOP_MEANS,
         after=tuple(_reasons_to_try_others_first(host, facts, gpus, requirements)),
         gpus_now=_gpus_now(facts, gpus),
     )

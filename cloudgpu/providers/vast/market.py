@@ -134,7 +134,7 @@ def item_of(vast: Vast, ask: Ask, market: Market) -> Available:
         accelerators=(accelerator(ask),),
         vcpus=None if not cores else max(1, int(cores)),
         memory_gib=None if not memory else round(float(memory) / 1024, 1),
-        stop_means=SPOT_STOPS if market is Market.SPOT else STOPS,
+        stop_effect=SPOT_STOPS if market is Market.SPOT else STOPS,
         parkable=False,
         trust=trust_of(ask),
         traffic=traffic_of(ask),

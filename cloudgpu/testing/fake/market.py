@@ -81,5 +81,5 @@ def _available(account: str, region: str, zone: str, kind: FakeType, market: Mar
         vcpus=kind.vcpus,
         memory_gib=kind.memory_gib,
         stoppable=stoppable,
-        stop_means=_STOPPABLE if stoppable else _SPOT,
+        stop_effect=_STOPPABLE if stoppable else _SPOT,
     )

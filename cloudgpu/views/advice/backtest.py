@@ -36,7 +36,7 @@ PARKED = "Some of the ends park a machine or end it: what its image would cost, 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """What was tested: the policy's name, its file, what the lab's limits changed of it, and over which period."""
+    """The tested policy: its name, its file, the changes by the lab's limits, and the period."""
 
     policy: str
     file: str
@@ -52,11 +52,11 @@ def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDo
     Money is decimal text in USD, null where nothing has a known price. `blind_share` is how much of the time that
     machines ran has no samples (null: none ran); nothing is ended for idle time there.
     """
-    seconds, blind = sum(result.seconds for result in machines), sum(result.blind_s for result in machines)
+    seconds, unsampled_s = sum(result.seconds for result in machines), sum(result.blind_s for result in machines)
     ends = [(result, each) for result in machines for each in result.ended]
     cost, saved = add_results(result.cost for result in machines), add_results(result.saved for result in machines)
-    again = [each for _, each in ends if each.end.work is not None]
-    killed = [each.end.work for each in again if each.end.work is not None and each.end.work.under_way]
+    restarted = [each for _, each in ends if each.end.work is not None]
+    killed = [each.end.work for each in restarted if each.end.work is not None and each.end.work.under_way]
     return {
         "policy": test.policy,
         "file": test.file,
@@ -64,14 +64,14 @@ def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDo
         "until": iso(test.until),
         "every_s": test.every.total_seconds(),
         "hours": _hours(seconds),
-        "unsampled_share": round(blind / seconds, 4) if seconds else None,
+        "unsampled_share": round(unsampled_s / seconds, 4) if seconds else None,
         "cost": _amount(cost),
         "savings": _amount(saved),
         "would_have_cost": _amount(cost - saved),
         "ends": len(ends),
         "off_hours": _hours(off_seconds(machines)),
-        "restarts": len(again),
-        "restarts_usd": _usd(add_results(each.start for each in again)),
+        "restarts": len(restarted),
+        "restarts_usd": _usd(add_results(each.start for each in restarted)),
         "killed": len(killed),
         "killed_hours": _hours(sum(work.seconds for work in killed)),
         "machines": [_machine(result) for result in machines],

@@ -61,9 +61,9 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "work": str(story.work),
         "speeds": _speeds(story),
         "cloud": _cloud(story),
-        "owned": _owned_cases(story) if story.sides else None,
+        "owned": _owned_cases_value(story) if story.cases else None,
         "break_even": _break_even(story),
-        "pace": _paces(story) if story.sides else None,
+        "pace": _paces(story) if story.cases else None,
         "resale_value": {"usd": usd(story.worth), "by": str(story.worth_by)},
         "own_machines": [own_value(work) for work in story.own],
         "own_machines_sentence": own_sentence(story.own, amounts) if story.own else None,
@@ -115,28 +115,28 @@ def _speed(
 
 def _cloud(story: Story) -> CloudCost:
     machines = [] if story.history is None else story.history.machines
-    sums = [story.sides[case].cloud if story.sides else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
+    sums = [story.cases[case].cloud if story.cases else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
     low, expected, high = (None if story.has_no_price else usd(amount) for amount in sums)
-    every = [machine.all for machine in machines]
+    totals = [machine.total for machine in machines]
     return {
         "low_usd": low,
         "usd": expected,
         "high_usd": high,
-        "billed_hours": hours(sum(map(sum, every))),
-        "gpu_hours": hours(sum(one.gpu for one in every)),
-        "used_hours": hours(sum(one.used for one in every)),
-        "idle_hours": hours(sum(one.idle for one in every)),
-        "unknown_hours": hours(sum(one.unknown for one in every)),
+        "billed_hours": hours(sum(map(sum, totals))),
+        "gpu_hours": hours(sum(one.gpu for one in totals)),
+        "used_hours": hours(sum(one.used for one in totals)),
+        "idle_hours": hours(sum(one.idle for one in totals)),
+        "unknown_hours": hours(sum(one.unknown for one in totals)),
         "unpriced": list(story.unpriced),
     }
 
 
-def _owned_cases(story: Story) -> OwnedCases:
-    low, expected, high = (_owned(story, story.sides[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
+def _owned_cases_value(story: Story) -> OwnedCases:
+    low, expected, high = (_owned_cost_value(story, story.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
     return {"low": low, "expected": expected, "high": high}
 
 
-def _owned(story: Story, side: CaseCosts) -> OwnedCost:
+def _owned_cost_value(story: Story, side: CaseCosts) -> OwnedCost:
     cost, history = side.owned, story.history
     elapsed = cost.worked if history is None else max(cost.worked, history.elapsed * cost.number)
     share = Fraction(cost.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)
@@ -163,14 +163,14 @@ def _percent(share: Fraction) -> float:
 
 
 def _break_even(story: Story) -> BreakEven:
-    expected_costs = story.sides.get(Case.EXPECTED)
-    price, paid = None if expected_costs is None else expected_costs.price, None
+    expected_costs = story.cases.get(Case.EXPECTED)
+    price, paid = None if expected_costs is None else expected_costs.break_even_price, None
     if expected_costs is not None and expected_costs.worked and not story.has_no_price:
         paid = usd(expected_costs.cloud.scaled(Fraction(HOUR, expected_costs.worked // MICRO)))
     return {
-        "past": _times(story, lambda side: side.past),
-        "cloud_costs_more_since": _times(story, lambda side: side.since),
-        "projected": _times(story, lambda side: side.meets),
+        "past": _times(story, lambda side: side.first_break_even),
+        "cloud_costs_more_since": _times(story, lambda side: side.costlier_since),
+        "projected": _times(story, lambda side: side.projected_break_even),
         "desktop_costs_more_again": _rerun_value(story),
         "utilization_percent": _uses(story),
         "price_usd_per_hour": None if price is None else usd(price),
@@ -180,9 +180,9 @@ def _break_even(story: Story) -> BreakEven:
 
 def _cases(story: Story, what: Callable[[CaseCosts], T | None]) -> tuple[T | None, T | None, T | None]:
     """Return something of each case: the one for the cloud, what is expected, the one for the desktop."""
-    if not story.sides:
+    if not story.cases:
         return None, None, None
-    low, expected, high = (what(story.sides[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
+    low, expected, high = (what(story.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
     return low, expected, high
 
 
@@ -193,14 +193,18 @@ def _times(story: Story, when: Callable[[CaseCosts], datetime | None]) -> TimeCa
 
 def _rerun_value(story: Story) -> AgainCases:
     def again(side: CaseCosts) -> Again | None:
-        return None if side.again is None else {"from": iso(side.again[0]), "until": _time(side.again[1])}
+        return (
+            None
+            if side.desktop_costlier is None
+            else {"from": iso(side.desktop_costlier[0]), "until": _time(side.desktop_costlier[1])}
+        )
 
     low, expected, high = _cases(story, again)
     return {"low": low, "expected": expected, "high": high}
 
 
 def _uses(story: Story) -> NumberCases:
-    low, expected, high = _cases(story, lambda side: percent(side.use if side.cloud else None))
+    low, expected, high = _cases(story, lambda side: percent(side.break_even_use if side.cloud else None))
     return {"low": low, "expected": expected, "high": high}
 
 
@@ -238,7 +242,7 @@ def own_value(work: OwnMachineWork) -> OwnMachine:
         "gpu_hours": hours(work.gpu_time.total_seconds()),
         "unknown_hours": hours(work.unknown.total_seconds()),
         "kwh": None if work.energy is None else f"{float(work.energy.kwh):.4f}",
-        "assumed": work.assumed,
+        "assumed": work.is_assumed,
         "electricity_usd": None if work.electricity is None else usd(work.electricity),
         "cloud_usd": None if work.cloud is None else usd(work.cloud),
         "offer": rented,
@@ -250,7 +254,7 @@ def _paid_sentence(story: Story) -> str | None:
     if story.has_no_price or any(one.electricity is None for one in story.own):
         return None
     own = sum(one.electricity.nanos for one in story.own if one.electricity is not None)
-    cloud = story.expected.cloud.nanos if story.sides else 0
+    cloud = story.expected.cloud.nanos if story.cases else 0
     return usd(Money(cloud + own))
 
 
@@ -267,7 +271,7 @@ def _curve(story: Story) -> Iterator[ComparedDay]:
     step = -(-len(points) // MAX_POINTS)
     for index, point in enumerate(points):
         last = index == len(points) - 1
-        if index % step and not last and point.at != side.past:
+        if index % step and not last and point.at != side.first_break_even:
             continue
         elapsed = point.at - history.begin
         cost = side.owned

@@ -38,12 +38,12 @@ def assumptions(story: Story, amounts: AmountFormat) -> list[str]:
 
 def cautions(story: Story) -> list[str]:
     """Return what of these may make the sums wrong: a clock that is behind, and what has no price."""
-    return [text for text in (_behind(story), _unpriced(story)) if text]
+    return [text for text in (_behind(story), _unpriced_sentence(story)) if text]
 
 
 def _assumptions(story: Story, amounts: AmountFormat) -> Iterator[str]:
     yield _behind(story)
-    yield _unpriced(story)
+    yield _unpriced_sentence(story)
     yield _local(story)
     if story.history is not None:
         yield from _of_work(story)
@@ -54,31 +54,35 @@ def _assumptions(story: Story, amounts: AmountFormat) -> Iterator[str]:
 
 
 def _behind(story: Story) -> str:
-    if story.last is None:
+    if story.ledger_ahead is None:
         return ""
     return (
         f"This computer's clock says {story.now:%Y-%m-%d %H:%M} UTC, and the ledger's last line is of "
-        f"{story.last:%Y-%m-%d %H:%M} UTC: one of them is wrong, and what ran after the former is not in it."
+        f"{story.ledger_ahead:%Y-%m-%d %H:%M} UTC: one of them is wrong, and what ran after the former is not in it."
     )
 
 
-def _unpriced(story: Story) -> str:
+def _unpriced_sentence(story: Story) -> str:
     return f"Without a price, and in no sum: {first_few(story.unpriced)}." if story.unpriced else ""
 
 
 def _local(story: Story) -> str:
-    if story.rehearsed:
+    if story.only_local:
         return "Only local machines have run: they are counted as if they were a cloud's."
-    return f"Local machines are on this computer, and left out: {first_few(story.left_out)}." if story.left_out else ""
+    return (
+        f"Local machines are on this computer, and left out: {first_few(story.local_names)}."
+        if story.local_names
+        else ""
+    )
 
 
 def _of_work(story: Story) -> Iterator[str]:
-    machines = [] if story.history is None else [machine for machine in story.history.machines if sum(machine.all)]
+    machines = [] if story.history is None else [machine for machine in story.history.machines if sum(machine.total)]
     yield "Work is time in which a GPU is busy (3% or more); the desktop waits while machines are used without that."
-    blind = [machine.name for machine in machines if machine.gpus and not machine.read and machine.all.used]
+    blind = [machine.name for machine in machines if machine.gpus and not machine.is_measured and machine.total.used]
     if blind:
         yield f"No GPU was read on {first_few(blind)}: all use of it counts as work."
-    unknown = sum(machine.all.unknown for machine in machines if machine.gpus)
+    unknown = sum(machine.total.unknown for machine in machines if machine.gpus)
     if unknown >= 1:
         yield (
             f"Of {hours_text(unknown)} nobody knows what they were used for: expected is the part that was work in "
@@ -89,7 +93,7 @@ def _of_work(story: Story) -> Iterator[str]:
         yield f"Without GPUs, so that they take none of the desktop's: {first_few(without)}."
     if story.unknown_gpus:
         yield f"Which GPUs these have is not known, and they are counted as none: {first_few(story.unknown_gpus)}."
-    if any(machine.gpus > 1 and machine.all.gpu for machine in machines):
+    if any(machine.gpus > 1 and machine.total.gpu for machine in machines):
         yield "A machine with several GPUs counts with all of them while one works."
     busiest = story.expected.busiest
     if busiest is not None and busiest[1] > DAY * story.expected.owned.number:
@@ -101,7 +105,7 @@ def _of_work(story: Story) -> Iterator[str]:
 
 
 def _of_speed(story: Story) -> Iterator[str]:
-    machines = [] if story.history is None else [one for one in story.history.machines if one.gpus and sum(one.all)]
+    machines = [] if story.history is None else [one for one in story.history.machines if one.gpus and sum(one.total)]
     unknown = sorted({one.gpu for one in machines if one.speed.basis is RatioBasis.SAME and not _is_its(one, story)})
     if unknown:
         yield f"Their speed compared with the desktop's GPU is not known, and counts as the same: {first_few(unknown)}."
@@ -123,7 +127,7 @@ def _is_its(machine: RentedMachine, story: Story) -> bool:
 
 
 def _pace(story: Story) -> str:
-    if story.expected.pace is None or story.expected.is_dearer or story.history is None:
+    if story.expected.pace is None or story.expected.cloud_is_costlier or story.history is None:
         return ""
     weeks = (
         "; for the cloud and for the desktop at the cheapest and the most expensive week in them"
@@ -153,14 +157,14 @@ def _of_own(story: Story) -> Iterator[str]:
         "Your own machines are not in the cloud's sum. Their electricity is what cost says of them: their price, "
         "for as long as they ran."
     )
-    assumed = [work.name for work in story.own if work.assumed]
+    assumed = [work.name for work in story.own if work.is_assumed]
     if assumed:
         yield f"Watts or tariff are not in the settings, and usual ones are assumed: {first_few(assumed)}."
     several = [work for work in story.own if work.gpus > 1]
-    counted = [work.name for work in several if work.counted]
+    counted = [work.name for work in several if work.counted_time]
     if counted:
         yield f"Of several GPUs those count that were at 3% or more, by whomever: {first_few(counted)}."
-    uncounted = [work.name for work in several if work.uncounted.total_seconds() >= 1 or not work.counted]
+    uncounted = [work.name for work in several if work.uncounted_time.total_seconds() >= 1 or not work.counted_time]
     if uncounted:
         yield f"Work counts on all GPUs of a machine while how many worked is not measured: {first_few(uncounted)}."
     unknown = sum(work.unknown.total_seconds() for work in story.own)

@@ -1,4 +1,4 @@
-"""What a person would say of the cloud beside a desktop: what both cost so far, and when they meet."""
+"""The comparison of the cloud with a desktop in sentences: both costs so far, and the break-even."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 class Story:
     """All that the words are made of.
 
-    `history` and `sides` are empty where nothing ran on a cloud. `since` and `until` are what was asked for; `goes_on`:
-    that period is not over. `worth` is what the desktop could be sold for by now, by `worth_by`. `last` is when the
-    ledger's last line was written, where this computer's clock is before that. `rehearsed`: only local machines ran,
-    and stand for a cloud's; `left_out` names local ones that do not. `desktop_memory` is its GPU's, in GiB.
+    `history` and `cases` are empty where nothing ran on a cloud. `since` and `until` are what was asked for; `goes_on`:
+    that period is not over. `worth` is what the desktop could be sold for by now, by `worth_by`. `ledger_ahead` is when
+    the ledger's last line was written, where this computer's clock is before that. `only_local`: only local machines
+    ran, and stand for a cloud's; `local_names` names local ones that do not. `desktop_memory` is its GPU's, in GiB.
     """
 
     now: datetime
@@ -38,7 +38,7 @@ class Story:
     desktop_memory: float | None
     work: Work
     history: History | None
-    sides: Mapping[Case, CaseCosts]
+    cases: Mapping[Case, CaseCosts]
     own: Sequence[OwnMachineWork]
     unpriced: Sequence[str]
     since: datetime | None
@@ -46,20 +46,20 @@ class Story:
     goes_on: bool
     worth: Money = ZERO
     worth_by: Depreciation = Depreciation.STRAIGHT
-    last: datetime | None = None
-    rehearsed: bool = False
-    left_out: Sequence[str] = ()
+    ledger_ahead: datetime | None = None
+    only_local: bool = False
+    local_names: Sequence[str] = ()
     unknown_gpus: Sequence[str] = ()
 
     @property
     def expected(self) -> CaseCosts:
         """The expected case."""
-        return self.sides[Case.EXPECTED]
+        return self.cases[Case.EXPECTED]
 
     @property
     def has_no_price(self) -> bool:
         """Whether nothing at all of what the cloud billed has a known price."""
-        return bool(self.unpriced) and not self.sides[Case.HIGH].cloud
+        return bool(self.unpriced) and not self.cases[Case.HIGH].cloud
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ def sentence(story: Story, amounts: AmountFormat) -> str:
     """Return what a person would say: what both cost so far, and when they meet."""
     if story.history is None:
         return _nothing(story, amounts)
-    return f"{_so_far(story, amounts)} {_meeting(story, amounts)}".strip()
+    return f"{_cost_so_far(story, amounts)} {_meeting(story, amounts)}".strip()
 
 
 def _nothing(story: Story, amounts: AmountFormat) -> str:
     period = _period(story, "before")
     if not story.own:
         when = f" {period}" if period else " yet"
-        by = "By this computer's clock nothing" if story.last else "Nothing"
+        by = "By this computer's clock nothing" if story.ledger_ahead else "Nothing"
         return f"{by} has run on a cloud{when}, so there is nothing to compare."
     return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own_sentence(story.own, amounts)}"
 
@@ -105,7 +105,7 @@ def _period(story: Story, before: str = "until") -> str:
     return f"since {since}" if since else f"{before} {until}" if until else ""
 
 
-def _so_far(story: Story, amounts: AmountFormat) -> str:
+def _cost_so_far(story: Story, amounts: AmountFormat) -> str:
     side, period = story.expected, _period(story)
     start = capital(period) if period else "So far"
     cost = side.owned
@@ -117,7 +117,7 @@ def _so_far(story: Story, amounts: AmountFormat) -> str:
     least = "at least " if story.unpriced else ""
     if not side.worked:
         owned = f"{desktops(story.desktop, cost.number)} would have cost {amounts(cost.total)}"
-        idle = f", for {hours_text(_billed(story))} in which no GPU is known to have worked"
+        idle = f", for {hours_text(_billed_hours(story))} in which no GPU is known to have worked"
         return f"{start} the cloud has cost {least}{amounts(side.cloud)}{idle}; {owned}{aside}."
     return f"{start} the cloud has cost {least}{amounts(side.cloud)}; {owned}{aside}."
 
@@ -126,38 +126,41 @@ def _meeting(story: Story, amounts: AmountFormat) -> str:
     side = story.expected
     if story.has_no_price:
         return ""
-    if side.is_dearer:
-        return _met(story)
+    if side.cloud_is_costlier:
+        return _costlier_since_sentence(story)
     if not story.goes_on:
         return f"In that time the desktop was more expensive, by {amounts(side.owned.total - side.cloud)}."
     if side.pace is None:
         return "Less than a day of history does not show a trend."
     pace = pace_name(story)
-    early, late = story.sides[Case.HIGH], story.sides[Case.LOW]
-    soon = "now" if early.is_dearer else _day(story, early.meets)
-    if side.meets is None:
+    early, late = story.cases[Case.HIGH], story.cases[Case.LOW]
+    soon = "now" if early.cloud_is_costlier else _day(story, early.projected_break_even)
+    if side.projected_break_even is None:
         they = "they have met" if soon == "now" else f"they meet on {soon}"
         maybe = "" if soon == "never" else f"; taking all that is not known for the desktop, {they}"
         return f"At {pace} they never meet: the cloud stays the cheaper one{maybe}."
-    found, last = _day(story, side.meets), _day(story, late.meets)
+    found, last = _day(story, side.projected_break_even), _day(story, late.projected_break_even)
     between = "" if (soon, last) == (found, found) else f" (between {soon} and {last})"
     return f"At {pace} they meet on {found}{between}.{_rerun_sentence(story)}"
 
 
 def _rerun_sentence(story: Story) -> str:
     """Return that the desktop, bought anew, is the dearer one once more, where it will be."""
-    if story.expected.again is None:
+    if story.expected.desktop_costlier is None:
         return ""
-    since, until = story.expected.again
+    since, until = story.expected.desktop_costlier
     long = f"until {_day(story, until)}" if until else "from then on"
     return f" Replaced on {_day(story, since)}, the desktop is more expensive again {long}."
 
 
-def _met(story: Story) -> str:
-    """Return since when the cloud is the dearer one; cases in which it is not yet are said."""
-    side, early, late = story.expected, story.sides[Case.HIGH], story.sides[Case.LOW]
-    since = _end_day(story, side.since)
-    first, last = _end_day(story, early.since), _end_day(story, late.since) if late.is_dearer else "not yet"
+def _costlier_since_sentence(story: Story) -> str:
+    """Return since when the cloud is more expensive, with the cases in which it is not yet."""
+    side, early, late = story.expected, story.cases[Case.HIGH], story.cases[Case.LOW]
+    since = _end_day(story, side.costlier_since)
+    first, last = (
+        _end_day(story, early.costlier_since),
+        _end_day(story, late.costlier_since) if late.cloud_is_costlier else "not yet",
+    )
     between = "" if (first, last) == (since, since) else f" (between {first} and {last})"
     if last == "not yet":
         between = f" (at the earliest since {first}; where all that is not known is for the cloud, not yet)"
@@ -205,8 +208,8 @@ def hours_text(seconds: float) -> str:
     return f"{seconds / HOUR:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
 
 
-def _billed(story: Story) -> float:
-    return sum(sum(machine.all) for machine in story.history.machines) if story.history else 0.0
+def _billed_hours(story: Story) -> float:
+    return sum(sum(machine.total) for machine in story.history.machines) if story.history else 0.0
 
 
 def own_sentence(own: Sequence[OwnMachineWork], amounts: AmountFormat) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DisplayOptions:
-    """How amounts are shown: as of when, in which currency beside dollars, and with which fees (None: not set)."""
+    """The context of shown amounts: their time, a currency besides dollars, and fees (None: not set)."""
 
     now: datetime
     currency: Currency | None
@@ -97,7 +97,7 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "with_fees_usd": None
         if display.fee_factor is None
         else usd(estimate.ranking_cost.total.scaled(display.fee_factor)),
-        "sustained_use_usd": _sustained(buy, estimate.costs.get("month")),
+        "sustained_use_usd": _sustained_use_sentence(buy, estimate.costs.get("month")),
     }
 
 
@@ -126,7 +126,7 @@ def _attached_price(estimate: AttachedCostEstimate, display: DisplayOptions) -> 
         "paid": str(estimate.when),
         "usd": None if rate.price is None else usd(rate.price),
         "low_usd": None if rate.low is None else usd(rate.low),
-        "at_most": rate.why_at_most or None,
+        "at_most": rate.why_maybe_less or None,
         "source": rate.source,
         "as_of": None if rate.as_of is None else iso(rate.as_of),
         "basis": None if rate.basis is None else str(rate.basis),
@@ -143,7 +143,7 @@ def _ratio(ratio: SpeedRatio) -> RelativeSpeed:
     }
 
 
-def _sustained(buy: Buy, month: CostParts | None) -> str | None:
+def _sustained_use_sentence(buy: Buy, month: CostParts | None) -> str | None:
     """Return what Google takes off a month of these machines by itself: an estimate, and in no amount."""
     if month is None or buy.committed:
         return None

@@ -33,7 +33,7 @@ def of_speed(machine: Machine) -> Source | None:
     if machine.speed is None:
         return None
     if machine.speed.basis is SpeedBasis.MEASURED:
-        return _dated(machine.spec.source.rpartition("; ")[2], SourceQuality.DERIVED)
+        return _source_value(machine.spec.source.rpartition("; ")[2], SourceQuality.DERIVED)
     return _figures(machine.spec)
 
 
@@ -60,33 +60,33 @@ def of_purchase(answer: Answer, build: Build) -> Iterator[Source]:
 
 
 def _figures(spec: GpuSpec) -> Source:
-    return _dated(f"{spec.name}: {spec.source.partition('; ')[0]}", SourceQuality.PUBLISHED)
+    return _source_value(f"{spec.name}: {spec.source.partition('; ')[0]}", SourceQuality.PUBLISHED)
 
 
-def _dated(text: str, ground: SourceQuality) -> Source:
+def _source_value(text: str, ground: SourceQuality) -> Source:
     match = _DAY.search(text)
     as_of = _UNDATED if match is None else date(int(match[1]), int(match[2]), int(match[3] or 1))
     return Source(text, as_of, ground)
 
 
 PLACES = {"aws": "AWS", "gcp": "Google", "azure": "Azure", "lambda": "Lambda", "runpod": "RunPod", "vast": "vast.ai"}
-_DEAR = Money.usd(10)  # an hour; from here on two decimals
+_TWO_DIGITS_FROM = Money.usd(10)  # an hour; from here on two decimals
 
 
 def sentence(answer: Answer) -> str:
     """Return the answer in one sentence or two, as a person would say it."""
     machine, build = answer.machine, answer.build
     if machine is None and build is None:
-        return f"{_nothing(answer)} {_no_card(answer)}"
+        return f"{_no_machine(answer)} {_no_desktop(answer)}"
     if machine is None:
-        return f"{_nothing(answer)} {_buy(build)}." if build else _nothing(answer)
+        return f"{_no_machine(answer)} {_buy(build)}." if build else _no_machine(answer)
     if build is None:
-        return f"Rent {rented(machine)}{_monthly(answer)}. {_no_card(answer)}"
+        return f"Rent {rented(machine)}{_monthly(answer)}. {_no_desktop(answer)}"
     if answer.verdict is Verdict.BUY and answer.break_even:
-        return f"{_buy(build)}{_several(answer.break_even)}. {_bought(machine, answer.break_even)}"
+        return f"{_buy(build)}{_several(answer.break_even)}. {_buy_reason(machine, answer.break_even)}"
     if answer.verdict is Verdict.RENT and answer.break_even:
-        return f"Rent {rented(machine)}{_monthly(answer)}. {_not_bought(build, answer.break_even)}"
-    return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_from(build, answer.break_even)}."
+        return f"Rent {rented(machine)}{_monthly(answer)}. {_rent_reason(build, answer.break_even)}"
+    return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_cheaper_from(build, answer.break_even)}."
 
 
 def rented(machine: Machine) -> str:
@@ -103,7 +103,7 @@ def rented(machine: Machine) -> str:
 
 def per_hour(price: Money) -> str:
     """Return a price per hour for people."""
-    return price.text(2 if price >= _DEAR else 4)
+    return price.text(2 if price >= _TWO_DIGITS_FROM else 4)
 
 
 def _monthly(answer: Answer) -> str:
@@ -143,16 +143,16 @@ def _several(even: BreakEven) -> str:
     return "" if even.desktops == 1 else f", and {even.desktops} such desktops, as one does not do so much"
 
 
-def _bought(machine: Machine, even: BreakEven) -> str:
+def _buy_reason(machine: Machine, even: BreakEven) -> str:
     it = "it costs" if even.desktops == 1 else "they cost"
     if even.over_life is None or even.hours is None:
         return f"{it[:1].upper()}{it[1:]} less than renting {rented(machine)}."
     pace = f"At {number(even.hours)} hours a week over {_life(even.over_life.elapsed)}"
     net, rent = (one.text(0) for one in (even.over_life.costs.owned.total, even.over_life.costs.cloud))
-    return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_unsold(even)}{_dearer_again_text(even)}"
+    return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_payback(even)}{_dearer_again_text(even)}"
 
 
-def _unsold(even: BreakEven) -> str:
+def _payback(even: BreakEven) -> str:
     """Return when the desktop has paid for itself where it is never sold."""
     it = "it has" if even.desktops == 1 else "they have"
     if even.after is None:
@@ -173,7 +173,7 @@ def _dearer_again_text(even: BreakEven) -> str:
     return f" Replaced after {span_text(even.costlier.since)}, it is more expensive again {until}."
 
 
-def _not_bought(build: Build, even: BreakEven) -> str:
+def _rent_reason(build: Build, even: BreakEven) -> str:
     desktop = f"A desktop with {_cards(build)} ({build.desktop.purchase.text(0)})"
     if even.over_life is None:
         return f"{desktop} costs more at that pace."
@@ -197,7 +197,7 @@ def span_text(span: timedelta | None) -> str:
     return f"{days:.0f} days" if days < 60 else f"{days / 365 * 12:.0f} months"  # noqa: PLR2004
 
 
-def _from(build: Build, even: BreakEven | None) -> str:
+def _cheaper_from(build: Build, even: BreakEven | None) -> str:
     if even is None or even.hours is not None:
         return ""
     years = number(Fraction(build.desktop.life // timedelta(days=1), 365))
@@ -206,7 +206,7 @@ def _from(build: Build, even: BreakEven | None) -> str:
     return f": for {number(even.weekly_hours)} hours a week or more over {years} years, the desktop is the cheaper one"
 
 
-def _nothing(answer: Answer) -> str:
+def _no_machine(answer: Answer) -> str:
     cards = answer.need.cards
     each = gib(answer.need.memory.total if cards is None else answer.need.memory.on(cards))
     several = f"has {cards} GPU{'s that hold' if cards != 1 else ' that holds'} it" if cards else "holds it"
@@ -216,7 +216,7 @@ def _nothing(answer: Answer) -> str:
     return f"No machine within the bounds that you set {holds}; without them there are {answer.hidden} types."
 
 
-def _no_card(answer: Answer) -> str:
+def _no_desktop(answer: Answer) -> str:
     if answer.over_budget:
         cheapest = min(answer.over_budget, key=lambda build: build.desktop.purchase)
         return (

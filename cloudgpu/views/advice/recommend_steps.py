@@ -76,20 +76,20 @@ def _fits_step(answer: Answer) -> Step:
     specs = [one.spec for one in (answer.machine, answer.build) if one is not None]
     sources = (*of_memory(specs), *_of_left_out(answer))
     if not several:
-        return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out(answer)}", sources)
+        return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out_step(answer)}", sources)
     once = "They count as so many times one, which no real work reaches."
     if answer.need.memory.fixed == answer.need.memory.total:
         says = f"{' '.join(several)} That is a rule for one GPU, so each holds all of it. {once}"
-        return Step("What fits", says + _left_out(answer), sources)
+        return Step("What fits", says + _left_out_step(answer), sources)
     if answer.need.work is Work.INFERENCE:
         says = f"{' '.join(several)} The weights are split among them then: look for a fast link. {once}"
-        return Step("What fits", says + _left_out(answer), sources)
+        return Step("What fits", says + _left_out_step(answer), sources)
     sharding = answer.rules.figures.sharding_percent
     says = (
         f"{' '.join(several)} Weights, gradients and optimizer are split among them then (ZeRO stage 3, FSDP): that is "
         f"{number(sharding.value)}% more communication, so look for a fast link. {once}"
     )
-    return Step("What fits", says + _left_out(answer), (sharding.source, *sources))
+    return Step("What fits", says + _left_out_step(answer), (sharding.source, *sources))
 
 
 def _of_left_out(answer: Answer) -> Iterator[Source]:
@@ -125,7 +125,7 @@ def _split_build(answer: Answer) -> str:
     return f"Of the cards with a known price it takes {build.cards}: {on} on each {build.spec.name}."
 
 
-def _left_out(answer: Answer) -> str:
+def _left_out_step(answer: Answer) -> str:
     reasons: dict[str, list[str]] = {}
     for name, why in answer.left_out.items():
         reasons.setdefault(why, []).append(name)

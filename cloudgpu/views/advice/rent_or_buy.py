@@ -93,8 +93,8 @@ def calculated_value(
     expected = [
         evaluate_case(calculation.case_at(use, calculation.speed_ratio.ratio)) for use in calculation.rent.use.shares
     ]
-    made, terms = choices(calculation, expected), calculation.terms
-    resale = resale_sentence(calculation, made, currency)
+    choices_made, terms = choices(calculation, expected), calculation.terms
+    resale = resale_sentence(calculation, choices_made, currency)
     return {
         "mode": "calculator",
         "as_of": iso(now),
@@ -112,16 +112,16 @@ def calculated_value(
         "why_they_differ": why(expected[0], currency),
         "assumptions": [text for text in (resale, *assumptions(calculation, currency)) if text],
         "years": number(hours(calculation.rent.horizon) / hours(YEAR)),
-        "verdict": verdict(made),
-        "over_years": [_over(choice) for choice in made],
-        "timeline": list(_timeline(calculation, made[-1])),
+        "verdict": verdict(choices_made),
+        "over_years": [_over(choice) for choice in choices_made],
+        "timeline": list(_timeline(calculation, choices_made[-1])),
         "interest_percent": number(terms.interest * 100),
         "price_drift_percent": number(terms.drift * 100),
         "vat_percent": number(terms.vat * 100),
         "resale_source": USED_SOURCE if resale else None,
         "break_even_sentence": sentence(calculation, expected, currency) + by_speed(calculation, expected),
-        "sentence": answer_sentence(calculation, made, currency),
-        "crossing": crossing(calculation, made),
+        "sentence": answer_sentence(calculation, choices_made, currency),
+        "crossing": crossing(calculation, choices_made),
         "remarks": remarks(calculation),
     }
 

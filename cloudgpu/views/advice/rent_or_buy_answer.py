@@ -1,4 +1,4 @@
-"""Says which of both to take for the years that were named: what either costs, who is cheaper, and from when on.
+"""Answers rent or buy for the requested years: both costs, the cheaper one, and from when on it is.
 
 The desktop is sold at the end of these years for what a used one of its age brings; `break_even_sentence` of the same
 document counts it as it is paid.
@@ -42,13 +42,13 @@ class Choice:
 
 def choices(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> list[Choice]:
     """Return what is chosen for each use."""
-    made = []
+    chosen = []
     for result in answers:
         sold = calculation.with_resale(result.case)
         kept = replace(calculation.desktop, resale=ZERO, depreciation=Depreciation.NONE)
         unsold = evaluate_case(replace(result.case, desktop=kept))
-        made.append(Choice(result, lifetime_costs(sold, calculation.rent.horizon), evaluate_case(sold), unsold))
-    return made
+        chosen.append(Choice(result, lifetime_costs(sold, calculation.rent.horizon), evaluate_case(sold), unsold))
+    return chosen
 
 
 def verdict(made: Sequence[Choice]) -> str:
@@ -65,7 +65,9 @@ def sentence(calculation: Calculation, made: Sequence[Choice], currency: Currenc
             f"Rent: a machine that is not used costs nothing. {capital(desktop)} {_costs(desktop)} "
             f"{amount(made[-1].over.costs.owned.total, currency)} over {_years(calculation)} all the same."
         )
-    return _choice_sentence(calculation, made[0], currency) if len(made) == 1 else _both(calculation, made, currency)
+    return (
+        _choice_sentence(calculation, made[0], currency) if len(made) == 1 else _both_costs(calculation, made, currency)
+    )
 
 
 def crossing(calculation: Calculation, made: Sequence[Choice]) -> str:
@@ -79,7 +81,7 @@ def crossing(calculation: Calculation, made: Sequence[Choice]) -> str:
 
 
 def remarks(calculation: Calculation) -> list[str]:
-    """Return what is compared in place of what was named, what does not fit, and what money does over time."""
+    """Return the notes on substitutes for the requested GPU or desktop, memory that does not fit, interest and VAT."""
     return [*_notes(calculation), *filter(None, [terms_sentence(calculation)])]
 
 
@@ -103,7 +105,7 @@ def _costs(desktop: str) -> str:
     return "costs" if desktop.startswith("a ") else "cost"
 
 
-def _both(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+def _both_costs(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
     ways = ["buy" if choice.over.desktop_is_cheaper else "rent" for choice in made]
     uses = [percent(choice.answer.case.use) for choice in made]
     lead = capital(ways[0])
@@ -159,33 +161,33 @@ def _beyond_bound(calculation: Calculation, choice: Choice) -> Iterator[str]:
 
 
 def _notes(calculation: Calculation) -> Iterator[str]:
-    """Yield what was compared in place of what was named, and what does not fit."""
-    rent, own, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
+    """Yield the notes on substitutes for the requested GPU or desktop, and on memory that does not fit."""
+    rent, gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     if rent.substitute_for is not None and rent.spec is not None:
         wanted = rent.substitute_for
         yield (
             f"No cloud lists {an(wanted.name)}: {an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB) does its work, "
             f"the hours counted by {calculation.speed_ratio.basis}."
         )
-        if own is not None and own.memory_gib < wanted.memory_gib:
-            yield f"This holds if the work fits in {own.memory_gib:g} GiB."
-    if own is None or rent.spec is None or rent.substitute_for is not None:
+        if gpu is not None and gpu.memory_gib < wanted.memory_gib:
+            yield f"This holds if the work fits in {gpu.memory_gib:g} GiB."
+    if gpu is None or rent.spec is None or rent.substitute_for is not None:
         return
     if calculation.matched_memory_gib is not None and desktop.boxes > 1:
-        memory = own.memory_gib * desktop.gpus
+        memory = gpu.memory_gib * desktop.gpus
         yield (
-            f"One {own.name} ({own.memory_gib:g} GiB) has {float(calculation.speed_ratio.ratio):.2f} of the speed of "
+            f"One {gpu.name} ({gpu.memory_gib:g} GiB) has {float(calculation.speed_ratio.ratio):.2f} of the speed of "
             f"{an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count(desktop.boxes)} have {memory:g} GiB."
             f"{' For one card with 48 GiB: --desktop a6000.' if rent.gpus == 1 else ''}"
         )
     elif calculation.matched_memory_gib is not None:
         yield (
             f"{capital(an(rent.spec.name))} has {rent.spec.memory_gib:g} GiB, so the desktop has a card with "
-            f"{own.memory_gib:g} GiB."
+            f"{gpu.memory_gib:g} GiB."
         )
-    elif own.memory_gib < rent.spec.memory_gib:
+    elif gpu.memory_gib < rent.spec.memory_gib:
         yield (
-            f"This holds if the work fits in {own.memory_gib:g} GiB: {an(rent.spec.name)} has "
+            f"This holds if the work fits in {gpu.memory_gib:g} GiB: {an(rent.spec.name)} has "
             f"{rent.spec.memory_gib:g} GiB."
         )
 
@@ -207,7 +209,7 @@ def resale_sentence(calculation: Calculation, made: Sequence[Choice], currency: 
 
 
 def terms_sentence(calculation: Calculation) -> str:
-    """Return what money does over time, where that was given; empty where nothing was."""
+    """Return the notes on interest, price drift and VAT; empty if none was given."""
     terms = calculation.terms
     parts = [
         f"in today's money at a cost of capital of {_percent(terms.interest)} a year" if terms.interest else "",

@@ -79,8 +79,8 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
     if not last.case.use:
         return f"A cloud machine that is not used costs nothing, and {what} costs even when it is off."
     fits = _where_it_fits(calculation)
-    begin = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_used(calculation)},{fits}"
-    exact = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_used(calculation, Bound.AT)},{fits}"
+    begin = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation)},{fits}"
+    exact = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation, Bound.AT)},{fits}"
     if not _steady(calculation, answers):
         return f"{begin} {_per_offer_text(calculation, answers)}{_dearer_again_text(answers)}"
     if last.break_even is None:
@@ -100,7 +100,7 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
 
 
 def _where_it_fits(calculation: Calculation) -> str:
-    """Return what all of the sentence holds for, where the rented GPU has more memory; empty where it does not."""
+    """Return the condition of the sentence if the rented GPU has more memory, else an empty text."""
     rent, own = calculation.rent, calculation.desktop_gpu
     if own is None or rent.memory_gib is None or own.memory_gib >= rent.memory_gib:
         return ""
@@ -129,7 +129,7 @@ def _per_offer_text(calculation: Calculation, answers: Sequence[RentOrBuyResult]
     return f"{text}; other uses may take another number."
 
 
-def _used(calculation: Calculation, bound: Bound | None = None) -> str:
+def _use_text(calculation: Calculation, bound: Bound | None = None) -> str:
     """Return `used 15% of the time`, `3 machines at any time`."""
     if calculation.rent.use.shares[-1] > 1:
         number = f"{float(calculation.rent.use.shares[-1]):,g}"
@@ -215,34 +215,34 @@ def assumptions(calculation: Calculation, currency: Currency | None) -> list[str
 
 
 def _assumptions(calculation: Calculation, currency: Currency | None) -> Iterator[str]:
-    rent, own, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
+    rent, desktop_gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     yield from _fitting(calculation)
-    yield _how_fast(calculation)
+    yield _speed_text(calculation)
     if desktop.gpus != rent.gpus:
         yield f"Work spreads over GPUs without loss: {desktop.gpus} of a desktop, {rent.gpus} of the rented machine."
     if len(rent.matching_gpus) > 1 and rent.spec is not None:
         names = " or ".join(rent.matching_gpus)
         yield f"The GPU's name means {names}: its speed and memory are those of {rent.spec.name}."
-    if own is None and rent.spec is not None:
+    if desktop_gpu is None and rent.spec is not None:
         yield f"The memory and speed of {desktop.gpu} are not known here: whether the work fits was not checked."
     yield "The price stays, the machine is paid only while it is used, and disks and traffic are not in it."
     yield from _of_desktop(desktop, currency)
 
 
 def _fitting(calculation: Calculation) -> Iterator[str]:
-    """Say what does not fit: first what one GPU holds, else what all of a machine's hold together."""
-    rent, own, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
-    if own is None or rent.spec is None or rent.substitute_for is not None:
+    """Say which memory does not fit: first that of one GPU, else that of all GPUs of a machine."""
+    rent, gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
+    if gpu is None or rent.spec is None or rent.substitute_for is not None:
         return
-    if own.memory_gib < rent.spec.memory_gib:
+    if gpu.memory_gib < rent.spec.memory_gib:
         yield (
-            f"What needs more than {own.memory_gib:g} GiB does not fit {own.name}; {rent.spec.name} has "
+            f"What needs more than {gpu.memory_gib:g} GiB does not fit {gpu.name}; {rent.spec.name} has "
             f"{rent.spec.memory_gib:g} GiB."
         )
-    elif own.memory_gib * desktop.gpus < rent.spec.memory_gib * rent.gpus:
+    elif gpu.memory_gib * desktop.gpus < rent.spec.memory_gib * rent.gpus:
         yield (
             f"What is spread over all {rent.gpus} rented GPUs, with {rent.spec.memory_gib * rent.gpus:g} GiB, does not "
-            f"fit one desktop beyond {own.memory_gib * desktop.gpus:g} GiB."
+            f"fit one desktop beyond {gpu.memory_gib * desktop.gpus:g} GiB."
         )
 
 
@@ -264,7 +264,7 @@ def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
         yield "It is switched off while it waits."
 
 
-def _how_fast(found: Calculation) -> str:
+def _speed_text(found: Calculation) -> str:
     if found.work is None:
         return "One GPU is counted as fast as the other."
     if found.rent.spec is not None and found.desktop_gpu is not None and found.speed_ratio.basis is not RatioBasis.SAME:

@@ -77,20 +77,21 @@ def _policy(result: PolicyResult) -> SpotPolicyResult:
     }
 
 
-def _timeline(found: Backtest) -> SpotTimeline:
-    shown, names = found.shown, [trace.name for trace in found.shown.traces]
+def _timeline(backtest: Backtest) -> SpotTimeline:
+    shown, names = backtest.shown, [trace.name for trace in backtest.shown.traces]
     return {
         "traces": names,
         "at_h": round(shown.at_s / 3600, 4),
         "optimum": _amount(shown.best.cost),
-        "available": [list(map(bool, zone)) for zone in shown.zones(found.job)],
+        "available": [list(map(bool, zone)) for zone in shown.zones(backtest.job)],
         "policies": [
-            _run(one.policy, run, found.job, names) for one, run in zip(found.policies, found.timelines, strict=True)
+            _run_value(one.policy, run, backtest.job, names)
+            for one, run in zip(backtest.policies, backtest.timelines, strict=True)
         ],
     }
 
 
-def _run(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolicyTimeline:
+def _run_value(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolicyTimeline:
     return {
         "policy": policy,
         "cost": _amount(run.cost),
@@ -132,14 +133,14 @@ def _stretch(
 
 def _merge_stretches(stretches: Iterable[SpotStretch]) -> list[SpotStretch]:
     """Return the stretches, each as long as it lasts: those of the same machine, one after the other, are one."""
-    found: list[SpotStretch] = []
+    merged: list[SpotStretch] = []
     for stretch in stretches:
-        before = found[-1] if found else None
+        before = merged[-1] if merged else None
         if before is not None and all(before[key] == stretch[key] for key in ("mode", "market", "zone")):
             before["until_h"], before["work_done"] = stretch["until_h"], stretch["work_done"]
         else:
-            found.append(stretch)
-    return found
+            merged.append(stretch)
+    return merged
 
 
 def _interval(interval: Interval) -> SpotInterval:

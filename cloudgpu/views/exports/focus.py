@@ -87,7 +87,7 @@ def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
     row = dict.fromkeys((*COLUMNS, *OWN), "")
     row |= dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost", "ListCost"), cost)
     row |= {"BillingCurrency": "USD", "ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
-    return row | _whose(item, ledger) | _when(item) | _how_much(item) | _what(item) | _own_columns(item)
+    return row | _whose(item, ledger) | _when(item) | _quantity(item) | _resource(item) | _own_columns(item)
 
 
 def sku_of(item: LineItem) -> str:
@@ -116,7 +116,7 @@ def _whose(item: LineItem, ledger: str) -> dict[str, str]:
 
 
 def _tags(machine: Machine, ledger: str) -> dict[str, str]:
-    """Return the tags by which a resource's bill is allocated, as they stand on it."""
+    """Return the cost allocation tags of a resource."""
     known = {TAG_ID: machine.id, TAG_NAME: machine.name, "cloudgpu-ledger": ledger, TAG_POLICY: machine.policy}
     known |= {TAG_OWNER: machine.owner, TAG_PROJECT: machine.project}
     return {key: tag_value(value) for key, value in known.items() if value}
@@ -138,7 +138,7 @@ def _next_month(month: datetime) -> datetime:
     return (month + timedelta(days=32)).replace(day=1)
 
 
-def _how_much(item: LineItem) -> dict[str, str]:
+def _quantity(item: LineItem) -> dict[str, str]:
     use = item.charge.usage
     pricing, consumed = _units(use)
     length = Fraction(use.quantity if consumed.startswith("GB-") else 1) * item.charge.billed_us / _HOUR
@@ -163,7 +163,7 @@ def _units(usage: Usage) -> tuple[str, str]:
     return ("GB-Months", "GB-Hours") if by_size else ("Unit-Months", "Hours")
 
 
-def _what(item: LineItem) -> dict[str, str]:
+def _resource(item: LineItem) -> dict[str, str]:
     machine, use = item.machine, item.charge.usage
     sku = sku_of(item)
     services = _SERVICES.get(use.provider) or {None: f"cloudgpu {use.provider}"}

@@ -55,7 +55,7 @@ class BreakEvenDay:
 
 @dataclass(frozen=True, slots=True)
 class MachineBar:
-    """A machine's billed seconds by what was done in them, with what is said beside its bar."""
+    """A machine's billed seconds by activity, and the text beside its bar."""
 
     name: str
     label: str
@@ -79,8 +79,8 @@ def spending_bars(begins: Sequence[date], layers: Sequence[Layer], title: str, d
     few = step == "month" or number <= FEW_BARS  # then a day stands below its bar, else where its bar begins
     named = dates(first, begins[-1])
     ticks = [((_place(first, day, step) + few / 2) / number, text) for day, text in named]
-    drawn = _stacked(layers, lefts, wide, HIGH / lines[-1])
-    return _framed("spend", title, description, lines, ticks, _stretched(*drawn), middle=few)
+    drawn = _stacked_paths(layers, lefts, wide, HIGH / lines[-1])
+    return _with_axes("spend", title, description, lines, ticks, _stretched_svg(*drawn), middle=few)
 
 
 def _place(first: date, day: date, step: Step) -> int:
@@ -90,7 +90,7 @@ def _place(first: date, day: date, step: Step) -> int:
     return (day - first).days // (7 if step == "week" else 1)
 
 
-def _stacked(layers: Sequence[Layer], lefts: Sequence[float], wide: float, scale: float) -> list[str]:
+def _stacked_paths(layers: Sequence[Layer], lefts: Sequence[float], wide: float, scale: float) -> list[str]:
     """Return one path per layer: all of its bars."""
     reached = [0.0] * len(lefts)
     paths = []
@@ -114,19 +114,19 @@ def cost_curves(points: Sequence[Point], meeting: BreakEvenDay | None, title: st
     """
     if len(points) < 2:  # noqa: PLR2004
         return ""
-    shown = _thinned(points)
-    first, last = shown[0].day, shown[-1].day
+    points_drawn = _fewer_points(points)
+    first, last = points_drawn[0].day, points_drawn[-1].day
     if meeting is not None and (meeting.day < first or meeting.day - last > max(last - first, timedelta(days=30))):
         meeting = None
-    met = None if meeting is None else _met(shown, meeting)
+    met = None if meeting is None else _break_even_point(points_drawn, meeting)
     end = last if meeting is None else max(last, meeting.day)
     span = max(1, (end - first).days)
-    lines = levels(max(max(one.cloud, one.desktop) for one in (*shown, *([met] if met else ()))))
+    lines = levels(max(max(one.cloud, one.desktop) for one in (*points_drawn, *([met] if met else ()))))
     place = _Place(first, span, HIGH / lines[-1])
-    parts = [*_curves(shown, met if meeting and meeting.projected else None, place)]
+    parts = [*_curves(points_drawn, met if meeting and meeting.projected else None, place)]
     ticks = [((day - first).days / span, text) for day, text in dates(first, end)]
     marked = _point_marks(met, place, projected=meeting.projected) if meeting is not None and met is not None else ()
-    return _framed("curve", title, description, lines, ticks, _stretched(*parts), *marked)
+    return _with_axes("curve", title, description, lines, ticks, _stretched_svg(*parts), *marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +147,13 @@ class _Place:
         return "M" + "L".join(f"{self.across(day) * WIDE:.1f} {self.down(amount):.1f}" for day, amount in points)
 
 
-def _thinned(points: Sequence[Point]) -> Sequence[Point]:
+def _fewer_points(points: Sequence[Point]) -> Sequence[Point]:
     step = -(-len(points) // MAX_POINTS)
     return points if step == 1 else [*points[:-1:step], points[-1]]
 
 
-def _met(points: Sequence[Point], meeting: BreakEvenDay) -> Point:
-    """Return where the curves meet: on the desktop's, which goes on as in its last month where that is to come."""
+def _break_even_point(points: Sequence[Point], meeting: BreakEvenDay) -> Point:
+    """Return the break-even point on the desktop's curve; a future one is extrapolated from the last month."""
     last = points[-1]
     if meeting.day <= last.day:
         after = points[bisect_left(points, meeting.day, key=lambda point: point.day)]
@@ -212,7 +212,7 @@ def _hours_row(bar: MachineBar, top: int, longest: float) -> list[str]:
     return [tag("g", tag("title", escaped(bar.tooltip)), *parts)]
 
 
-def _stretched(*parts: str) -> str:
+def _stretched_svg(*parts: str) -> str:
     """Return what is drawn in units of its own, stretched to the chart's width."""
     return tag(
         "svg", *parts, x=0, y=TOP, width="100%", height=HIGH, viewBox=f"0 0 {WIDE} {HIGH}",
@@ -220,7 +220,7 @@ def _stretched(*parts: str) -> str:
     )  # fmt: skip
 
 
-def _framed(
+def _with_axes(
     name: str,
     title: str,
     description: str,

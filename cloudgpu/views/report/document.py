@@ -61,7 +61,7 @@ class DaysOfReport(NamedTuple):
 
 
 class MachinesOfReport(NamedTuple):
-    """What machines cost: the dearest of them, the sum of the others, and of what is kept by its own name."""
+    """The costs of machines: the most expensive ones, the sum of the others, and that of named resources."""
 
     first: list[ReportMachine]
     left_out: int
@@ -84,14 +84,14 @@ def days_value(daily: Daily, last: date) -> DaysOfReport:
         projects = sums.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", {})
         for project, one in daily.days.get(day, {}).items():
             projects.setdefault(project, []).append(one)
-    return DaysOfReport("month" if by_month else "day", list(_rounded(sums)))
+    return DaysOfReport("month" if by_month else "day", list(_rounded_days(sums)))
 
 
 def _dates(first: date, last: date) -> Iterator[date]:
     return (first + timedelta(days=number) for number in range((last - first).days + 1))
 
 
-def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
+def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
     cells = [(day, project, add_sums(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
     amounts = dict(zip([cell[:2] for cell in cells], shares(cell[2] for cell in cells), strict=True))
     for day, projects in sums.items():
@@ -104,7 +104,7 @@ def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[Repor
 
 
 def projects_value(daily: Daily) -> list[ProjectSum]:
-    """Return what each project has cost, the dearest first; "" is what has none."""
+    """Return the cost of each project, the highest first; "" is without project."""
     sums: dict[str, list[Sums]] = {}
     for day in daily.days.values():
         for project, one in day.items():
@@ -115,7 +115,7 @@ def projects_value(daily: Daily) -> list[ProjectSum]:
 
 
 def owners_value(machines: Iterable[Machine], tallies: Mapping[str, CostTotals]) -> list[ProjectSum]:
-    """Return what each owner's machines and kept things have cost, the dearest first; "" is what has none.
+    """Return the cost of each owner's machines and named resources, the highest first; "" is without owner.
 
     `tallies` are of each row, by its id. Amounts are rounded so that they add up to the rounded total.
     """
@@ -129,7 +129,7 @@ def owners_value(machines: Iterable[Machine], tallies: Mapping[str, CostTotals])
 
 
 def jobs_value(tallies: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
-    """Return what each job has cost, the dearest first, then what is no single job's; nothing where no job ran.
+    """Return the cost of each job, the highest first, then that of no single job; empty if no job ran.
 
     `tallies` are the groups by job of `core.billing.cost_groups`, `jobs` are by id. The amounts add up to the total.
     """
@@ -158,14 +158,14 @@ def machines_value(summaries: Iterable[MachineSummary], resources: Iterable[Cost
     """
     machines = sorted(summaries, key=lambda one: (-one.tally.amount, one.machine.id))
     first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
-    kept = [_sums(totals) for totals in resources]
-    exact = [*(_sums(one.tally) for one in first), add_sums(_sums(one.tally) for one in rest), add_sums(kept)]
+    resource_sums = [_sums(totals) for totals in resources]
+    exact = [*(_sums(one.tally) for one in first), add_sums(_sums(one.tally) for one in rest), add_sums(resource_sums)]
     amounts = shares(one.amount for one in exact)
     return MachinesOfReport(
         first=[_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
         left_out=len(rest),
         rest={"number": len(rest), **_cost(exact[-2], amounts[-2]), **_times(rest)},
-        named={"number": len(kept), **_cost(exact[-1], amounts[-1])},
+        named={"number": len(resource_sums), **_cost(exact[-1], amounts[-1])},
     )
 
 
@@ -263,18 +263,18 @@ def spot_value(summaries: Iterable[MachineSummary]) -> SpotSavings:
 
     A machine is one of these that was launched so last, or that cost anything else than on demand.
     """
-    spot = [one for one in summaries if one.machine.market == "spot" or one.tally.list_cost != one.tally.compared]
-    on_demand, compared = sum(one.tally.list_cost for one in spot), sum(one.tally.compared for one in spot)
+    spot = [one for one in summaries if one.machine.market == "spot" or one.tally.list_cost != one.tally.compared_cost]
+    on_demand, compared = sum(one.tally.list_cost for one in spot), sum(one.tally.compared_cost for one in spot)
     known = on_demand > 0 or compared > 0
     return {
         "usd": usd(money(on_demand - compared)) if known else None,
         "on_demand_usd": usd(money(on_demand)) if known else None,
-        "without_on_demand": sum(one.tally.uncompared for one in spot),
+        "without_on_demand": sum(one.tally.uncompared_runs for one in spot),
         "machines": len(spot),
     }
 
 
-def left_value(cost: OngoingCost) -> IdleResource:
+def idle_resource_value(cost: OngoingCost) -> IdleResource:
     """Return one thing that is left over; `usd_per_month` null where no price is known."""
     return {
         "name": cost.name,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import ReportDocument
 
 MARK = "<!-- cloudgpu report -->"  # on the second line of each: what is not ours is never written over
-DEAR = 20  # machines that are listed without being asked for
+MACHINES_SHOWN = 20  # machines that are listed without being asked for
 
 
 def to_html(document: ReportDocument) -> str:
@@ -66,10 +66,10 @@ def to_html(document: ReportDocument) -> str:
         unit=amounts.unit,
         charts=charts,
         svg={name: Markup(chart.svg) for name, chart in charts.items()},  # noqa: S704  (escaped as it was made)
-        jobs=job_rows(document["jobs"], DEAR),
+        jobs=job_rows(document["jobs"], MACHINES_SHOWN),
         shares=page.shares(document["projects"]),
         monthly=page.monthly(document["idle_resources"]),
-        folded=len(document["machines"]) > DEAR,
+        folded=len(document["machines"]) > MACHINES_SHOWN,
     )
 
 
@@ -91,7 +91,7 @@ def _template() -> Template:
     from markupsafe import Markup
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_finalized, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, undefined=StrictUndefined, finalize=_html_value, trim_blocks=True, lstrip_blocks=True
     )
     filters: dict[str, Callable[..., Any]] = {
         "hours": hours_text,
@@ -112,7 +112,7 @@ def _is_positive(amount: str | None) -> bool:
     return amount is not None and Decimal(amount) > 0
 
 
-def _finalized(value: object) -> object:
+def _html_value(value: object) -> object:
     """Show nothing as not known, and every sign of a text; what is SVG or escaped already stays."""
     if value is None:
         return NOT_KNOWN

@@ -28,7 +28,7 @@ def to_markdown(document: ReportDocument) -> str:
     parts = [
         MARK,
         *_head(document, amounts, clock),
-        *_compared(document, amounts, clock),
+        *_comparison_lines(document, amounts, clock),
         *_spending_lines(document, amounts),
         *_to_come(document, amounts, clock),
         *_jobs(document, amounts),
@@ -58,7 +58,7 @@ def _head(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[
     yield "\n".join(f"- {escaped(one)}" for one in document["summary"])
 
 
-def _compared(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _comparison_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     comparison = document["comparison"]
     yield "## Cloud or desktop"
     owned = comparison["owned"]
@@ -87,15 +87,16 @@ def _compared(document: ReportDocument, amounts: Amounts, clock: Clock) -> Itera
 
 def _meeting(document: ReportDocument, case: CaseName, clock: Clock) -> str:
     """Return the day on which both have cost the same, to come or over, as the page has it."""
-    found = document["comparison"]
+    comparison = document["comparison"]
     since, to_come = (
-        cases[case] for cases in (found["break_even"]["cloud_costs_more_since"], found["break_even"]["projected"])
+        cases[case]
+        for cases in (comparison["break_even"]["cloud_costs_more_since"], comparison["break_even"]["projected"])
     )
     if to_come is not None:
         return clock.day(to_come)
     if since is not None:
         return clock.last_day(since)
-    if found["pace"] is not None and found["pace"][case] is not None:
+    if comparison["pace"] is not None and comparison["pace"][case] is not None:
         return "never"
     until = document["until"]
     return "not by then" if until is not None and until <= document["as_of"] else NOT_KNOWN

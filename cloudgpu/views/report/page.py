@@ -42,7 +42,7 @@ CASES = ("low", "expected", "high")
 
 
 class Legend(NamedTuple):
-    """What a colour and pattern stands for: its CSS class, its name, and the value beside the name."""
+    """An entry of a chart's legend: its CSS class, its name, and the value beside the name."""
 
     css_class: str
     name: str
@@ -139,7 +139,7 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Cha
     last = days[-1]
     message = (
         f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
-        f"{amounts.prose(last['cloud_usd'])}, the desktop at {amounts.prose(last['desktop_usd'])}. {_met(meeting)}"
+        f"{amounts.prose(last['cloud_usd'])}, the desktop at {amounts.prose(last['desktop_usd'])}. {_met_text(meeting)}"
     )
     legend = [
         Legend("k-cloud", "Cloud", amounts(last["cloud_usd"])),
@@ -161,7 +161,7 @@ def _meeting(found: BreakEven, clock: Clock) -> BreakEvenDay | None:
     return None if since is None else BreakEvenDay(clock.ended(since), projected=False)
 
 
-def _met(meeting: BreakEvenDay | None) -> str:
+def _met_text(meeting: BreakEvenDay | None) -> str:
     if meeting is None:
         return "They do not meet."
     return f"They {'would meet about' if meeting.projected else 'met on'} {day_text(meeting.day)}."

@@ -19,39 +19,39 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import ReportDocument
 
 _MOMENT = "less than a minute"
-FEW = 5  # names that are listed
-LATE = timedelta(days=1)  # a sync that is older than that says little of now
+MAX_NAMES = 5  # names that are listed
+STALE_AFTER = timedelta(days=1)  # a sync that is older than that says little of now
 
 
 def summary(document: ReportDocument) -> list[str]:
     """Return the sentences."""
     amounts, clock = Amounts(document), Clock(document["tz"])
-    found = [
-        *_doubts(document),
+    sentences = [
+        *_integrity_sentences(document),
         _spending_sentence(document, amounts, clock),
         *_missing_sentences(document),
-        *_late(document, clock),
+        *_stale_sentences(document, clock),
         *filter(None, [document["comparison"].get("sentence")]),
-        *_going_on(document, amounts),
-        *_budgets(document, amounts),
-        *_prepaid(document, amounts, clock),
-        *_idle(document, amounts),
-        *_saved(document, amounts),
+        *_burn_sentences(document, amounts),
+        *_budget_sentences(document, amounts),
+        *_prepaid_sentences(document, amounts, clock),
+        *_idle_sentences(document, amounts),
+        *_savings_sentences(document, amounts),
         *_idle_cost_sentences(document, amounts),
-        *_old(document),
+        *_old_price_sentences(document),
     ]
-    return [visible(one) for one in found]
+    return [visible(one) for one in sentences]
 
 
-def _doubts(document: ReportDocument) -> Iterator[str]:
+def _integrity_sentences(document: ReportDocument) -> Iterator[str]:
     if document["about"]["integrity_problem"]:
         why = document["about"]["integrity_problem"]
         yield f"Amounts may be incomplete: the ledger failed its integrity check. {why}"
 
 
-def _late(document: ReportDocument, clock: Clock) -> Iterator[str]:
+def _stale_sentences(document: ReportDocument, clock: Clock) -> Iterator[str]:
     seen, now = document["about"]["view_as_of"], document["as_of"]
-    if seen is not None and from_iso(now) - from_iso(seen) >= LATE:
+    if seen is not None and from_iso(now) - from_iso(seen) >= STALE_AFTER:
         yield f"Not every machine was queried since {clock(seen)}: those count as they were then."
 
 
@@ -63,7 +63,7 @@ def _spending_sentence(document: ReportDocument, amounts: Amounts, clock: Clock)
             "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
         )
     begin = when or (f" since {clock.day(about['since'])}" if about["since"] else "")
-    ran, cost = _ran(total["hours"], about["machines"], begin)
+    ran, cost = _runs_and_subject(total["hours"], about["machines"], begin)
     if total["usd"] is None:
         return f"{ran}; what that cost is not known, as nothing of it has a price."
     between, low, high = "", not_none(total["low_usd"]), not_none(total["high_usd"])
@@ -73,7 +73,7 @@ def _spending_sentence(document: ReportDocument, amounts: Amounts, clock: Clock)
     return f"{ran}, and {cost} {least}{_prose(amounts, total['usd'])}{between}."
 
 
-def _ran(hours: str, machines: int, begin: str) -> tuple[str, str]:
+def _runs_and_subject(hours: str, machines: int, begin: str) -> tuple[str, str]:
     """Return the first half of the sentence (how many machines ran, for how long) and its subject.
 
     Retained resources cost money even if no machine ran.
@@ -101,10 +101,10 @@ def _missing_sentences(document: ReportDocument) -> Iterator[str]:
     if number:
         names = document["unpriced"]
         have = "charge has no known price and is" if number == 1 else "charges have no known price and are"
-        yield f"{number} {have} in no sum: {first_few(names, FEW)}."
+        yield f"{number} {have} in no sum: {first_few(names, MAX_NAMES)}."
 
 
-def _going_on(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
+def _burn_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     burn, projected = document["burn"], document["projected"]
     stopped = sum(idle_resource["usd_per_month"] is None for idle_resource in document["idle_resources"])
     if burn["without_price"] > stopped:
@@ -117,7 +117,7 @@ def _going_on(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour{month}."
 
 
-def _budgets(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
+def _budget_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     for budget in document["budgets"]:
         if Decimal(budget["remaining_usd"]) <= 0:
             yield f"The budget {budget['name']} of {_prose(amounts, budget['limit_usd'])} is used up."
@@ -129,7 +129,7 @@ def _budgets(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
             )
 
 
-def _prepaid(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _prepaid_sentences(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     for one in document["prepaid"]:
         end = ""
         if one["ends_at"] is not None:
@@ -138,7 +138,7 @@ def _prepaid(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterat
         yield f"The credit of {one['account']} was {_prose(amounts, one['left_usd'])} at {clock(one['as_of'])}{end}."
 
 
-def _idle(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
+def _idle_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     idle = document["idle"]
     unknown = Decimal(idle["unknown_hours"])
     if Decimal(idle["usd"]):
@@ -150,18 +150,21 @@ def _idle(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
         yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
 
-def _saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+def _savings_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     stops, spot = document["savings"]["stops"], document["savings"]["spot"]
     if stops["number"]:
         times = "once" if stops["number"] == 1 else f"{stops['number']} times"
         saved = "what that saved is not known"
         if stops["usd"] is not None:
             without = f" ({stops['without_price']} without a known price)" if stops["without_price"] else ""
-            saved = f"which saved up to {_prose(shown, stops['usd'])}{without}"
+            saved = f"which saved up to {_prose(amounts, stops['usd'])}{without}"
         yield f"Policies stopped machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
         word = "less" if Decimal(spot["usd"]) > 0 else "more"
-        amount, listed = _prose(shown, spot["usd"].removeprefix("-")), _prose(shown, not_none(spot["on_demand_usd"]))
+        amount, listed = (
+            _prose(amounts, spot["usd"].removeprefix("-")),
+            _prose(amounts, not_none(spot["on_demand_usd"])),
+        )
         yield f"Spot machines cost {amount} {word} than the same hours on demand ({listed})."
 
 
@@ -191,7 +194,7 @@ def _hours(text: str) -> str:
     return _MOMENT if not minutes else f"{minutes} minutes" if minutes > 1 else "a minute"
 
 
-def _old(document: ReportDocument) -> Iterator[str]:
+def _old_price_sentences(document: ReportDocument) -> Iterator[str]:
     for price in document["prices"]:
         if price["old"] * 2 > price["items"]:
             yield (

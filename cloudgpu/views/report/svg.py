@@ -56,12 +56,12 @@ def percent(share: float) -> str:
     return f"{share * 100:.4g}%"
 
 
-def levels(highest: float, at_most: int = 4) -> tuple[float, ...]:
-    """Return round figures from zero up to the first that is not below `highest`, `at_most` steps of 1, 2 or 5."""
+def levels(highest: float, max_steps: int = 4) -> tuple[float, ...]:
+    """Return round figures from zero up to the first that is not below `highest`, `max_steps` steps of 1, 2 or 5."""
     if not highest > MIN:
         return (0.0, 1.0)
-    size = 10.0 ** floor(log10(highest / at_most))
-    step = next(one * size for one in (1, 2, 5, 10) if one * size * at_most >= highest * (1 - 1e-9))
+    size = 10.0 ** floor(log10(highest / max_steps))
+    step = next(one * size for one in (1, 2, 5, 10) if one * size * max_steps >= highest * (1 - 1e-9))
     return tuple(step * number for number in range(ceil(highest / step - 1e-9) + 1))
 
 
@@ -79,16 +79,16 @@ def day_text(day: date) -> str:
     return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
-def dates(first: date, last: date, at_most: int = 5) -> list[tuple[date, str]]:
+def dates(first: date, last: date, max_labels: int = 5) -> list[tuple[date, str]]:
     """Return at most so many days of a period with the words for them: days, first days of months, or years."""
     span = (last - first).days + 1
-    step = next((one for one in _DAY_STEPS if ceil(span / one) <= at_most), None)
+    step = next((one for one in _DAY_STEPS if ceil(span / one) <= max_labels), None)
     if step is not None:
         days = [first + timedelta(days=number) for number in range(0, span, step)]
         return [(day, f"{day.day} {MONTHS[day.month - 1]}") for day in days]
     for months in _MONTH_STEPS:
         found = list(_month_begins(first, last, months))
-        if len(found) <= at_most:
+        if len(found) <= max_labels:
             break
     return [(day, _month_text(day, months)) for day in found]
 

@@ -105,7 +105,7 @@ def lives(pid):
 def ended(job):
     """Wait for the end without asking again and again; return what the attempt looks like then."""
     job.tail(BytesIO(), BytesIO(), follow=True)
-    seen = job.look()
+    seen = job.state()
     assert seen.phase in (Phase.EXITED, Phase.LOST), seen
     return seen
 

@@ -36,7 +36,7 @@ def test_command_and_setup_run_in_the_container_with_their_variables_and_the_sta
     script = 'cat made; echo "$TOKEN $CLOUDGPU_JOB $PATH"; pwd >"$CLOUDGPU_RESULTS/where"; exit 3'
     job = bench.start(script, setup="echo set up >made")
     assert output(job, follow=True)[0].startswith(f"set up\nnobody-else {job.job} {host.root}/state/image:")
-    seen = job.look()
+    seen = job.state()
     assert (seen.phase, seen.exit.status, seen.exit.reason) == (Phase.EXITED, 3, "exited")
     assert bench.file("work/results/where").read_text().strip() == str(bench.file("work"))
     assert len(host.calls("exec")) == before + 2

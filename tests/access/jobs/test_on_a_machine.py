@@ -40,7 +40,7 @@ def start(connection, tmp_path):
     job = RemoteJob(connection, "job-0123456789", 1)
     script = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
     job.start(RemoteSpec(("sh", "-c", script), "fox"), NOTHING, tmp_path)
-    wait_for(lambda: job.look().phase is Phase.RUNNING)
+    wait_for(lambda: job.state().phase is Phase.RUNNING)
     return job
 
 
@@ -55,7 +55,7 @@ def test_the_agent_sees_a_job_as_long_as_it_runs(cloud, tmp_path):  # noqa: F811
         job = start(connection, tmp_path)
         assert samples(connection)[-1]["job"] == [job.job]
         job.cancel("cancelled")
-        wait_for(lambda: job.look().exit)
+        wait_for(lambda: job.state().exit)
 
 
 def test_a_stop_of_the_machine_loses_the_attempt_even_where_the_command_says_zero(cloud, tmp_path):  # noqa: F811
@@ -67,4 +67,4 @@ def test_a_stop_of_the_machine_loses_the_attempt_even_where_the_command_says_zer
     cloud.provider.start(machine.id)
     machine = cloud.wait(machine.id, State.RUNNING)
     with connected(cloud, machine) as connection:
-        assert RemoteJob(connection, "job-0123456789", 1).look().phase is Phase.LOST
+        assert RemoteJob(connection, "job-0123456789", 1).state().phase is Phase.LOST

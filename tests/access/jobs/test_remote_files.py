@@ -94,7 +94,7 @@ def test_clean_removes_a_job_and_what_no_other_job_needs(bench):
     other = bench.job(1, "job-00000000ff")
     ended(bench.start("true", files={"shared": "one"}, job=other))
     assert bench.job().clean() == 3
-    assert bench.job().look().phase is Phase.ABSENT
+    assert bench.job().state().phase is Phase.ABSENT
     assert [one.read_text() for one in blobs(bench)] == ["one"]
     assert other.clean() == 3
     assert blobs(bench) == []
@@ -214,7 +214,7 @@ def test_the_exit_status_is_written_on_a_full_disk(bench):
 def test_a_job_can_be_cancelled_on_a_full_disk(bench):
     with small_disk(bench.home / ".cloudgpu"):
         job = bench.start("dd if=/dev/zero of=fill bs=4k 2>/dev/null; exec sleep 1000")
-        wait_for(lambda: job.look().disk_free < 4096)
+        wait_for(lambda: job.state().disk_free < 4096)
         job.cancel("over_cost")
         assert ended(job).exit.reason == "over_cost"
 
@@ -259,7 +259,7 @@ def test_the_newest_finished_checkpoints_are_copied_and_older_ones_pruned(bench,
 def test_a_checkpoint_of_one_name_that_is_replaced_is_copied_anew(bench, tmp_path):
     write = "echo $n > new.part; mv new.part $CLOUDGPU_CHECKPOINT/last"
     job = bench.start(f"for n in 1 2; do {write}; until [ -e $HOME/$n ]; do sleep 0.02; done; done")
-    wait_for(lambda: job.look().checkpoints)
+    wait_for(lambda: job.state().checkpoints)
     job.sync_checkpoints(tmp_path)
     (bench.home / "1").touch()
     wait_for(lambda: bench.file("checkpoint/last").read_text() == "2\n")
@@ -395,7 +395,7 @@ def planted_in_process_lists():
 
 def test_an_answer_behind_a_greeting_of_the_shell_is_understood(bench):
     (bench.home / ".bashrc").write_text("echo Welcome; echo here\n")
-    assert bench.job().look().phase is Phase.ABSENT
+    assert bench.job().state().phase is Phase.ABSENT
 
 
 def agent(bench, text):
@@ -408,7 +408,7 @@ def agent(bench, text):
 def test_a_machine_that_does_not_answer_is_given_up(bench):
     agent(bench, "exec sleep 1000")
     with pytest.raises(Unreachable, match="not done after"):
-        bench.job().look(timeout_s=0.3)
+        bench.job().state(timeout_s=0.3)
 
 
 ODD = ["exit 3", "echo no Python >&2; exit 1", "head -c 200000 /dev/zero", "printf '\\036cloudgpu [1]\\n'"]
@@ -418,14 +418,14 @@ ODD = ["exit 3", "echo no Python >&2; exit 1", "head -c 200000 /dev/zero", "prin
 def test_a_machine_that_answers_something_else_is_unreachable_and_says_what(bench, text):
     agent(bench, text)
     with pytest.raises(Unreachable, match="does not run on box"):
-        bench.job().look()
+        bench.job().state()
 
 
 @pytest.mark.soak
 def test_a_file_in_the_home_stands_in_for_no_module(bench):
     for name in ("json", "select", "struct", "cloudgpu"):
         (bench.home / f"{name}.py").write_text("raise SystemExit(9)")
-    assert bench.job().look().phase is Phase.ABSENT
+    assert bench.job().state().phase is Phase.ABSENT
 
 
 def test_the_program_is_python_3_8_and_needs_the_standard_library_only():

@@ -31,7 +31,7 @@ def test_a_command_runs_in_its_tree_and_its_output_and_status_come_back(bench):
     files = {"a/say.sh": "echo hello $1; echo trouble >&2; exit 3"}
     job = bench.start("sh a/say.sh world", files=files)
     assert output(job, follow=True) == ("hello world\n", "trouble\n")
-    seen = job.look()
+    seen = job.state()
     assert (seen.phase, seen.exit.status, seen.exit.signal, seen.exit.reason) == (Phase.EXITED, 3, None, "exited")
     assert (seen.out, seen.err) == (12, 8)
     assert seen.started <= seen.last_output <= seen.exit.ended <= seen.now
@@ -173,7 +173,7 @@ def test_a_cancel_has_its_own_reason_and_the_first_one_counts(bench):
 def test_a_cancel_during_the_setup_ends_it_and_the_command_never_begins(bench):
     job = bench.start("touch ran", setup="echo $$; exec sleep 1000")
     pid = int(wait_for(lambda: bench.file("setup.log").exists() and bench.file("setup.log").read_text().strip()))
-    assert job.look().phase is Phase.SETUP
+    assert job.state().phase is Phase.SETUP
     job.cancel("cancelled")
     seen = ended(job)
     assert (seen.exit.reason, seen.started) == ("cancelled", None)
@@ -212,8 +212,8 @@ def test_a_setup_runs_once_per_machine_and_says_how_long_it_took(bench):
         job = bench.start("true", job=bench.job(number), setup="echo set up >> $HOME/count; sleep 0.1")
         assert ended(job).exit.status == 0
     assert (bench.home / "count").read_text() == "set up\n"
-    assert bench.job(1).look().setup_s >= 0.1
-    assert bench.job(2).look().setup_s == 0
+    assert bench.job(1).state().setup_s >= 0.1
+    assert bench.job(2).state().setup_s == 0
 
 
 @pytest.mark.soak
@@ -283,7 +283,7 @@ def test_a_killed_supervisor_is_replaced_by_the_next_look_and_the_timeout_holds(
     job = bench.start("exec sleep 1000", timeout_s=1.0)
     _, supervisor = bench.watchers()
     kill(supervisor)
-    assert job.look().phase is Phase.RUNNING
+    assert job.state().phase is Phase.RUNNING
     seen = ended(job)
     assert (seen.exit.status, seen.exit.reason) == (143, "timeout")
 
@@ -292,7 +292,7 @@ def test_a_killed_keeper_loses_no_exit_status(bench):
     job = bench.start("until [ -e $HOME/go ]; do sleep 0.02; done; exit 6")
     keeper, _ = bench.watchers()
     kill(keeper)
-    assert job.look().phase is Phase.RUNNING
+    assert job.state().phase is Phase.RUNNING
     (bench.home / "go").touch()
     seen = ended(job)
     assert (seen.exit.status, seen.exit.reason) == (6, "exited")
@@ -302,14 +302,14 @@ def test_when_both_are_killed_the_command_goes_on_and_is_never_begun_again(bench
     script = "echo began; until [ -e $HOME/go ]; do sleep 0.02; done; echo ended"
     job = bench.start(script)
     kill(*reversed(bench.watchers()))
-    assert job.look().phase is Phase.ORPHANED
-    assert bench.start(script).look().phase is Phase.ORPHANED
+    assert job.state().phase is Phase.ORPHANED
+    assert bench.start(script).state().phase is Phase.ORPHANED
     (bench.home / "go").touch()
     ended(job)
-    wait_for(lambda: job.look().exit is not None)  # its process is gone a moment before that is written
-    seen = job.look()
+    wait_for(lambda: job.state().exit is not None)  # its process is gone a moment before that is written
+    seen = job.state()
     assert (seen.phase, seen.exit.status, seen.exit.reason) == (Phase.LOST, None, "lost")
-    assert bench.start(script).look().phase is Phase.LOST
+    assert bench.start(script).state().phase is Phase.LOST
     assert output(job)[0] == "began\nended\n"
 
 
@@ -319,8 +319,8 @@ def test_an_orphan_can_be_cancelled(bench):
     kill(*reversed(bench.watchers()))
     job.cancel("cancelled")
     ended(job)
-    wait_for(lambda: job.look().exit is not None)  # its process is gone a moment before that is written
-    assert job.look().exit.reason == "cancelled"
+    wait_for(lambda: job.state().exit is not None)  # its process is gone a moment before that is written
+    assert job.state().exit.reason == "cancelled"
 
 
 def test_a_machine_that_lost_its_power_has_lost_the_attempt(bench):
@@ -330,8 +330,8 @@ def test_a_machine_that_lost_its_power_has_lost_the_attempt(bench):
     kill(supervisor, keeper, pid)
     # Another process has that number after a start: the one of this test, as good as any.
     bench.file("begun").write_text(json.dumps({**bench.begun(), "boot": "another", "pid": os.getpgid(0)}))
-    assert job.look().phase is Phase.LOST
-    assert bench.start("echo again").look().phase is Phase.LOST
+    assert job.state().phase is Phase.LOST
+    assert bench.start("echo again").state().phase is Phase.LOST
     assert output(job)[0] == ""
 
 
@@ -393,7 +393,7 @@ def killed_and_carried_on(bench, server, moments):
         job = bench.job(1, f"job-{number:010x}")
         (bench.home / "began").write_text("")
         killed_at(bench, server, moment, job)
-        while (seen := job.look()).phase not in (Phase.EXITED, Phase.LOST):
+        while (seen := job.state()).phase not in (Phase.EXITED, Phase.LOST):
             bench.start("echo began >> $HOME/began; sleep 0.2", job=job, setup="sleep 0.1")
         count = (bench.home / "began").read_text().count("began")
         assert count <= 1, (moment, seen)
@@ -419,7 +419,7 @@ def test_a_start_that_died_before_the_command_began_can_be_made_again(bench):
     keeper = parent(pid)
     kill(keeper)
     wait_for(lambda: not lives(pid))  # the supervisor ends what the keeper cannot
-    wait_for(lambda: job.look().phase is Phase.ABSENT)
+    wait_for(lambda: job.state().phase is Phase.ABSENT)
     bench.start("echo ran")
     assert ended(job).exit.status == 0
     assert output(job)[0] == "ran\n"
@@ -429,14 +429,14 @@ def test_a_start_that_died_before_the_command_began_can_be_made_again(bench):
 def test_an_attempt_that_has_ended_is_not_begun_again_and_the_next_number_is(bench):
     job = bench.start("echo one >> $HOME/ran")
     first = ended(job)
-    assert bench.start("echo two >> $HOME/ran").look().exit == first.exit
+    assert bench.start("echo two >> $HOME/ran").state().exit == first.exit
     ended(bench.start("echo three >> $HOME/ran", job=bench.job(2)))
     assert (bench.home / "ran").read_text() == "one\nthree\n"
 
 
 @pytest.mark.soak
 def test_what_a_machine_never_heard_of_is_absent(bench):
-    seen = bench.job().look()
+    seen = bench.job().state()
     assert (seen.phase, seen.exit, seen.out) == (Phase.ABSENT, None, 0)
     assert seen.disk_free > 0
     assert bench.job().cancel("cancelled").phase is Phase.ABSENT
@@ -460,7 +460,7 @@ def test_a_follower_sees_each_line_as_it_is_written(bench):
 def test_a_tail_goes_on_where_the_last_one_ended(bench):
     job = bench.start("echo one; until [ -e $HOME/go ]; do sleep 0.02; done; echo two; echo bad >&2")
     out, err = BytesIO(), BytesIO()
-    wait_for(lambda: job.look().out == 4)
+    wait_for(lambda: job.state().out == 4)
     left = job.tail(out, err)
     assert (left.out, left.err, left.phase) == (4, 0, Phase.RUNNING)
     (bench.home / "go").touch()
@@ -481,16 +481,16 @@ def test_since_leaves_out_what_was_written_before(bench):
 
 def test_the_index_of_times_comes_piece_by_piece_and_has_all_of_the_output(bench):
     job = bench.start("echo one; until [ -e $HOME/go ]; do sleep 0.02; done; echo two")
-    wait_for(lambda: job.look().out == 4)
-    first = job.times(0)
+    wait_for(lambda: job.state().out == 4)
+    first = job.output_times(0)
     assert first.splitlines()[-1].split()[1:] == [b"4", b"0"]
-    assert job.written_by(time.time()) == (4, 0)
+    assert job.offsets_at(time.time()) == (4, 0)
     (bench.home / "go").touch()
     ended(job)
-    sizes = [tuple(line.split()[1:]) for line in (first + job.times(len(first))).splitlines()]
+    sizes = [tuple(line.split()[1:]) for line in (first + job.output_times(len(first))).splitlines()]
     # The supervisor notes the same by itself, before or after the first look.
     assert [size for size, _ in itertools.groupby(sizes)] == [(b"4", b"0"), (b"8", b"0")]
-    assert bench.job(7).times(0) == b""
+    assert bench.job(7).output_times(0) == b""
 
 
 @pytest.mark.soak
@@ -537,7 +537,7 @@ def test_progress_is_two_finite_numbers_or_nothing(bench):
     ended(job)
     for text, progress in PROGRESS:
         bench.file("progress.json").write_text(text)
-        assert job.look().progress == progress, text
+        assert job.state().progress == progress, text
 
 
 def test_a_machine_names_its_living_jobs(bench):

@@ -23,13 +23,13 @@ def execs(bench, monkeypatch):
 def test_many_requests_start_one_program_and_two_at_once_a_second_one(bench, monkeypatch):
     started = execs(bench, monkeypatch)
     job = bench.start("until [ -e $HOME/go ]; do sleep 0.02; done; echo done", files={"a": "1", "b": "2"})
-    assert [job.look().phase for _ in range(3)] == [Phase.RUNNING] * 3
+    assert [job.state().phase for _ in range(3)] == [Phase.RUNNING] * 3
     assert job.manifest().files == ()
     assert len(started) == 1
     follower = threading.Thread(target=output, args=(job,), kwargs={"follow": True})
     follower.start()
     wait_for(lambda: not bench.connection.idle_channels)
-    job.look()
+    job.state()
     (bench.home / "go").touch()
     follower.join(10)
     assert (len(started), len(bench.connection.idle_channels)) == (2, 2)
@@ -37,10 +37,10 @@ def test_many_requests_start_one_program_and_two_at_once_a_second_one(bench, mon
 
 def test_a_program_that_was_killed_meanwhile_is_started_again(bench, monkeypatch):
     job = bench.job()
-    job.look()
+    job.state()
     started = execs(bench, monkeypatch)
     kill(*bench.processes())
-    assert job.look().phase is Phase.ABSENT
+    assert job.state().phase is Phase.ABSENT
     assert len(started) == 1
 
 

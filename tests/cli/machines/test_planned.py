@@ -74,7 +74,7 @@ def test_what_stop_keeps_is_said_with_its_price_a_month():
 
 
 def pick_stop_means():
-    return pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT).stop_means
+    return pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT).stop_effect
 
 
 def test_what_costs_only_while_it_is_parked_is_said_there_alone():

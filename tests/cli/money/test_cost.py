@@ -30,7 +30,7 @@ def price(nanos, basis="listed", as_of=BEGIN):
 
 def beside(nanos, **more):
     found = {"what": "system disk of 100 GB", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month"}
-    found |= {"nanos": nanos, "nanos_per_month": nanos and 100 * nanos, "at_most": False, "why_at_most": ""}
+    found |= {"nanos": nanos, "nanos_per_month": nanos and 100 * nanos, "at_most": False, "why_maybe_less": ""}
     found |= {"running": True, "kept": True, "named": False}
     return [found | {"source": "a list", "as_of": iso(BEGIN), "basis": "derived"} | more]
 

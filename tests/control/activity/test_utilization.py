@@ -41,7 +41,7 @@ def start_again(lab):
 
 
 def found(lab, since=None, until=None):
-    rows, uses = lab.session.ledger.read(lambda view: (view.machines(), list(view.uses())))
+    rows, uses = lab.session.ledger.read(lambda view: (view.machines(), list(view.ended_usages())))
     return utilization_of(lab.session, rows, uses, since, until)
 
 

@@ -16,7 +16,7 @@ from cloudgpu.control.cost.cost import desktop_line
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import clouds_of
+from cloudgpu.core.advice.compare import rented_machines
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import By, CostQuery as CostAsked, costs as grouped
 from cloudgpu.core.model.facts import MachineGpus
@@ -416,7 +416,7 @@ def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, si
         return
     low, usual, high = (Decimal(cloud[name]) for name in ("low_usd", "usd", "high_usd"))
     assert low <= usual <= high
-    clouds, _ = clouds_of(rows)
+    clouds, _ = rented_machines(rows)
     whole = grouped(
         clouds, [one for one in ended if one[0] in {row.id for row in clouds}], NOW,
         CostAsked(By.RESOURCE, wish.zone, wish.since, wish.until),
@@ -441,14 +441,14 @@ def test_the_line_of_cost_counts_every_billed_hour_of_a_gpu_once(session, clock)
     by_sums = CostAsked(By.INSTANCE, clock().tzinfo)
     by_uses = CostAsked(By.INSTANCE, clock().tzinfo, since=START)
     lines = [
-        desktop_line(session, read.rows, () if asked_.from_totals else read.ended, asked_, clock())
+        desktop_line(session, read.machines, () if asked_.from_totals else read.ended, asked_, clock())
         for asked_ in (by_sums, by_uses)
     ]
     assert lines[0] == lines[1]
     assert (lines[0]["hours"], lines[0]["total_usd"], lines[0]["desktops"]) == ("70.0000", "1007", 1)
     # Of the first two hours alone: 2 h.
     two = CostAsked(By.DAY, clock().tzinfo, since=START, until=START + timedelta(hours=2))
-    line = desktop_line(session, read.rows, read.ended, two, clock())
+    line = desktop_line(session, read.machines, read.ended, two, clock())
     assert (line["hours"], line["total_usd"]) == ("2.0000", "1000.2")
     assert line["sentence"] == (
         "If every billed hour was work, a desktop with one V100-16GB doing the same would have cost $1,000.20 by then, "

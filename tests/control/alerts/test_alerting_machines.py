@@ -90,7 +90,7 @@ def test_a_kept_volume_without_a_price_is_told(lab):
         "identity": None,
         "zone": "here-1", "size_gb": 20, "stored_as": "nosuch", "made_at": None, "ready": True, "owner": "ada",
         "project": "default", "attached_to": None, "nanos_per_month": None, "per": None, "nanos": None,
-        "by_size": True, "why_at_most": "", "source": None, "as_of": None, "basis": None,
+        "by_size": True, "why_maybe_less": "", "source": None, "as_of": None, "basis": None,
     }  # fmt: skip
     write(lab, "resource_observed", machine(id="resource:vol-1"), **thing)
     assert deliver(lab.session, []).lasting == ("There is no price for data",)

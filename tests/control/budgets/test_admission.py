@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
-from cloudgpu.control.budgets.store import set_budget, standings, the_budgets
+from cloudgpu.control.budgets.store import budget_states, set_budget, the_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
@@ -53,7 +53,7 @@ def test_a_launch_reads_no_whole_lab_under_the_ledgers_lock(lab, price, monkeypa
     budget(lab, price * 100)
     up(lab, name="quiet-owl")
     ledger, writing = lab.session.ledger, []
-    decide, kinds = ledger.decide, ("machines", "billable_machines", "present_machines", "uses")
+    decide, kinds = ledger.decide, ("machines", "billable_machines", "present_machines", "ended_usages")
 
     def watched(decision):
         writing.append(True)
@@ -228,8 +228,8 @@ def test_a_start_without_capacity_gives_its_reservation_back(lab, price):
     lab.cloud.exhaust(row.zone)
     with pytest.raises(NoCapacity):
         start_machine(lab.session, row, None, wait=False)
-    (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
-    assert one.promised.dollars < price
+    (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+    assert one.committed.dollars < price
 
 
 def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, price):
@@ -238,11 +238,11 @@ def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, 
     lab.cloud.fail_next("start", ProviderUnavailable("the network is down"))
     with pytest.raises(ProviderUnavailable, match="network"):
         start_machine(lab.session, row, None, wait=False)
-    (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
-    assert one.promised.dollars > price
+    (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+    assert one.committed.dollars > price
     assert stop(lab.session, row, why="test").pending_action is None
-    (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
-    assert one.promised.dollars < price
+    (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+    assert one.committed.dollars < price
 
 
 @pytest.mark.parametrize("killed_after", ["the record", "the cloud has taken it"])
@@ -259,8 +259,8 @@ def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_no
         start_machine(lab.session, row, HOUR, renew=HOUR * 9, wait=False)
 
     def counted():
-        (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
-        return one.promised.dollars
+        (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+        return one.committed.dollars
 
     lab.later(minutes=59)
     sync_all(lab.session)

@@ -57,10 +57,10 @@ def answers(ledger, budgets, ahead, *, by_sums):
 
     def ended(since):
         text = "" if since is None else iso(since)
-        return ledger.billed(text) if by_sums else ledger.uses(text)
+        return ledger.billed_costs(text) if by_sums else ledger.ended_usages(text)
 
     def unpriced(_since):
-        return ledger.uses(unpriced=True)
+        return ledger.ended_usages(unpriced=True)
 
     wanted, rows = whole[0]._replace(id="cg-wanted", open_usage=()), ledger.exposures() if by_sums else whole
     found = admission_request(budgets, wanted, rows, ended, PRICES, now, unpriced if by_sums else None).admission()
@@ -120,7 +120,7 @@ def test_a_database_stores_it_as_a_file_does(postgres, lab, chance, ahead):
         check(database, lines, ahead)
         file.append(lines)
         assert database.exposures() == file.exposures()
-        assert sorted(map(str, database.billed())) == sorted(map(str, file.billed()))
+        assert sorted(map(str, database.billed_costs())) == sorted(map(str, file.billed_costs()))
 
 
 def drafted(line):

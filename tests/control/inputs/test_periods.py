@@ -44,17 +44,17 @@ def utc(text):
     ],
 )
 def test_a_period_begins_in_the_zone_that_was_asked_for(since, begin):
-    assert wish(since=since, tz="Asia/Seoul").asked.since == utc(begin)
+    assert wish(since=since, tz="Asia/Seoul").query.since == utc(begin)
 
 
 def test_a_gap_of_the_clock_is_no_fault():
-    berlin = wish(since="2026-03-29T02:30", tz="Europe/Berlin").asked.since
+    berlin = wish(since="2026-03-29T02:30", tz="Europe/Berlin").query.since
     assert berlin == utc("2026-03-29T01:30")
 
 
 def test_nothing_asked_for_is_by_machine_since_ever_in_dollars():
     found = wish()
-    assert (found.asked.by, found.asked.since, found.asked.until) == (By.INSTANCE, None, None)
+    assert (found.query.by, found.query.since, found.query.until) == (By.INSTANCE, None, None)
     assert (found.tz, found.currency) == ("UTC", None)
     assert wish(currency="usd").currency is None
 

@@ -401,7 +401,9 @@ def test_a_machine_of_another_account_is_billed_on_to_its_own_end(two):
     terminate_with_resources(two.ada, two.machine(), why="typed")
     ended = from_iso(two.machine().terminated_at)
     assert (ended - begun).total_seconds() >= 2 * 3600
-    (use,) = [one for one in two.ada.ledger.read(lambda view: list(view.uses())) if one[1].resource == "instance"]
+    (use,) = [
+        one for one in two.ada.ledger.read(lambda view: list(view.ended_usages())) if one[1].resource == "instance"
+    ]
     assert from_iso(use[1].end) >= ended
 
 

@@ -42,7 +42,7 @@ def taken(own_home, capsys, aws):
         aws.advance(1)
         aws.advance(3 * 3600)
         sync_all(session)
-        (use,) = [one for _, one in session.ledger.uses() if one.resource == "instance"]
+        (use,) = [one for _, one in session.ledger.ended_usages() if one.resource == "instance"]
         assert session.ledger.machine(row.id).state == "terminated"
         return use, charge(use, session.clock())
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.access.jobs.remote import RemoteJob
-from cloudgpu.control.jobs.attempt import _restored
+from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import RENEWED_S, clear, job_bucket
 from cloudgpu.control.jobs.reconcile import JobReconciler
@@ -80,14 +80,14 @@ def test_the_next_attempt_begins_with_what_the_one_before_it_has_in_the_bucket(l
     state(s3, job, 1, 1, checkpoint="7")
     ended = lines.job_try_ended(job.id, 1, lab.clock(), interrupted=True, status=None, why="it was taken")
     lab.session.ledger.append([ended, lines.job_placed(job.id, 2, lab.clock(), key="k", machine=None)])
-    restored, brought = _restored(lab.session, the_job(lab.session, job.id), None)
+    restored, brought = _restore(lab.session, the_job(lab.session, job.id), None)
     assert [one.path for one in restored.checkpoint] == ["7/a"]
     assert len(brought.downloads) == 1
 
 
 def test_what_is_on_a_volume_is_not_sent_to_the_next_machine(lab):
     job = asked(lab, volume="data:10", results_to="volume:data")
-    restored, brought = _restored(lab.session, job, None)
+    restored, brought = _restore(lab.session, job, None)
     assert (restored, brought.downloads) == (None, ())
 
 

@@ -155,7 +155,7 @@ def test_a_computer_that_has_not_the_files_of_a_job_leaves_the_last_copy_before_
     shutil.rmtree(lab.home / "jobs" / "snapshots")
     with JobReconciler(lab.session, job.id, {}) as carrier:
         carrier.remote = RemoteState(Phase.LOST, lab.clock().timestamp())
-        found = carrier._done(the_job(lab.session, job.id), Step(JobAction.AGAIN, "it failed"))
+        found = carrier._execute(the_job(lab.session, job.id), Step(JobAction.RETRY, "it failed"))
     assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
     assert the_job(lab.session, job.id).attempt is not None
 
@@ -165,13 +165,13 @@ def test_launches_in_a_row_that_made_no_machine_are_waited_between_and_alerted_o
     (tmp_path / "work").mkdir()
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
     job = begin(lab.session, plan_run(lab.session, asked, {}))
-    void = Step(JobAction.AGAIN, "the launch of fox made no machine", interrupted=True, nothing_made=True)
+    void = Step(JobAction.RETRY, "the launch of fox made no machine", interrupted=True, nothing_made=True)
     with JobReconciler(lab.session, job.id, {}) as carrier:
         told = []
         for number in (1, 2):
             key = f"{job.id}-{number}"
             lab.session.ledger.append([job_placed(job.id, number, lab.clock(), key=key, machine=None)])
-            carrier._done(the_job(lab.session, job.id), void)
+            carrier._execute(the_job(lab.session, job.id), void)
             told.append([line.kind for line in lab.session.ledger.events("alerts")])
         assert told == [[], ["alert_raised"]]
         assert "2 launches in a row made no machine" in carrier.reconcile().why
@@ -180,3 +180,8 @@ def test_launches_in_a_row_that_made_no_machine_are_waited_between_and_alerted_o
         carrier.reconcile()
     assert len(lab.machines()) == 1
     assert [line.kind for line in lab.session.ledger.events("alerts")] == ["alert_raised", "alert_cleared"]
+
+
+def test_every_action_of_a_job_has_a_method():
+    missing = [one for one in JobAction if one is not JobAction.WAIT and not hasattr(JobReconciler, f"_{one}")]
+    assert missing == []

@@ -106,7 +106,7 @@ def test_the_plan_says_which_account_why_and_what_the_others_ask(labs):
 def test_an_account_that_is_named_is_the_only_one(labs):
     prepared = labs.prepare(account="dear")
     assert accounts(prepared) == ["dear"]
-    assert prepared.plan.of_accounts == ()
+    assert prepared.plan.by_account == ()
     with pytest.raises(InvalidRequest, match="means every cloud account") as refused:
         labs.prepare(account="dear", provider="any")
     assert refused.value.field == "--account"
@@ -307,7 +307,7 @@ def test_an_account_that_cannot_be_looked_into_has_no_part_in_the_plan(labs):
     labs.cheap.fail_next("resolve", InvalidRequest("your organisation forbids it"))
     prepared = labs.prepare()
     assert accounts(prepared) == ["fair", "dear"]
-    assert [one.first.available.account for one in prepared.plan.of_accounts] == ["fair", "dear"]
+    assert [one.first.available.account for one in prepared.plan.by_account] == ["fair", "dear"]
     assert "passed over: account cheap: your organisation forbids it" in prepared.plan.remarks
     assert prepared.plan.further_offers == 7
 

@@ -35,7 +35,9 @@ def spot(lab, **more):
 
 def compute(lab, row):
     """The uses of the machine itself that have ended."""
-    return [use for subject, use in lab.session.ledger.uses() if subject == row.id and use.resource == "instance"]
+    return [
+        use for subject, use in lab.session.ledger.ended_usages() if subject == row.id and use.resource == "instance"
+    ]
 
 
 def test_a_launch_says_what_the_machine_would_cost_on_demand_and_at_most(lab):
@@ -343,7 +345,7 @@ def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_
     remove(lab.session, the_one(lab.session, Kind.VOLUME, "data", None))
     (thing,) = things(lab)
     assert from_iso(thing.terminated_at) == lab.clock()
-    (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing.id and use.quantity == 50]
+    (use,) = [use for subject, use in lab.session.ledger.ended_usages() if subject == thing.id and use.quantity == 50]
     assert (use.end, use.maybe_until) == (iso(lab.clock()), None)
 
 
@@ -360,7 +362,7 @@ def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab,
         cloud.resources.clear()
     sync_all(lab.session)
     (thing,) = things(lab)
-    (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing.id]
+    (use,) = [use for subject, use in lab.session.ledger.ended_usages() if subject == thing.id]
     assert (use.end, use.maybe_until) == (iso(seen), iso(lab.clock()))
 
 

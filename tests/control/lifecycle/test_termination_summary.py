@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudgpu.control.lifecycle.termination_summary import termination_sentences
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.model.facts import MachineNetwork, MachineSetup, NamedVolume
-from cloudgpu.core.model.machine import and_billed, may_go_on
+from cloudgpu.core.model.machine import billed_text, may_run_text
 from cloudgpu.providers.ssh.translate import END_MEANS
 from tests.core.machines import machine
 
@@ -53,9 +53,9 @@ def test_machines_of_both_kinds_are_told_apart_and_a_volume_stays(tmp_path):
 
 def test_no_word_says_that_a_machine_is_billed_which_its_user_owns():
     for provider in ("ssh", "local"):
-        assert (and_billed(row("fox", provider), " and billed"), may_go_on(row("fox", provider))) == (
+        assert (billed_text(row("fox", provider), " and billed"), may_run_text(row("fox", provider))) == (
             "",
             "may still run",
         )
     rented = row("fox", "aws")
-    assert (and_billed(rented, " and billed"), may_go_on(rented)) == (" and billed", "may still be billed")
+    assert (billed_text(rented, " and billed"), may_run_text(rented)) == (" and billed", "may still be billed")

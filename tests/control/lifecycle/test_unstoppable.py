@@ -97,7 +97,7 @@ def test_the_plan_says_before_the_launch_what_ends_it_and_what_is_lost(lacking):
     said = " ".join(plan.remarks)
     assert "fake can neither stop this machine nor keep an image of its disk" in said
     assert "its lease, idle time and schedules only warn: policy own keeps disks" in said
-    assert plan.stop_means.startswith("it can be neither stopped nor kept as an image")
+    assert plan.stop_effect.startswith("it can be neither stopped nor kept as an image")
     (lab.session.home.policies / "own.yaml").write_text(OWN.format("terminate"))
     plan = lab.prepare(policy="own").plan
     assert plan_value(plan)["ends"] == dict.fromkeys(("lease", "renew_until", "budget"), "terminate")

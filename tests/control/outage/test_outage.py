@@ -98,7 +98,7 @@ def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when
     row = session.find("fox")
     assert (row.state, row.billed, row.pending_action) == ("stopped", False, None)
     assert row.since == seen.since.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    (use,) = (use for one, use in session.ledger.uses() if use.resource == "instance")
+    (use,) = (use for one, use in session.ledger.ended_usages() if use.resource == "instance")
     assert use.end == row.since, "the cloud's own word, not the time at which the ledger came back"
     before = spent_until_now(row, session.clock())
     assert ada.kinds("fox").count("stop_requested") == 1

@@ -15,7 +15,7 @@ import pytest
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.outage.discovery import to_stop
-from cloudgpu.control.outage.outage import going_on
+from cloudgpu.control.outage.outage import continue_without_ledger
 from cloudgpu.control.session.session import Session
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log import head, locks as patience
@@ -84,7 +84,7 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Server) ->
 @contextmanager
 def apart(session: Session) -> Iterator[Session]:
     fault = LedgerAway("The ledger is away.")
-    with going_on(session, fault):
+    with continue_without_ledger(session, fault):
         yield session
 
 

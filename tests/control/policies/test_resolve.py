@@ -172,7 +172,7 @@ def test_on_demand_a_policy_that_terminates_changes_nothing(lab):
 
 def test_the_plan_says_that_nothing_stays(lab):
     plan = lab.prepare(policy="throwaway", spot=True).plan
-    assert "policy throwaway keeps nothing" in plan.stop_means
+    assert "policy throwaway keeps nothing" in plan.stop_effect
     assert not plan.request.setup.keep_disk
     assert lab.prepare(policy="throwaway").plan.request.setup.keep_disk
     assert lab.prepare(spot=True).plan.request.setup.keep_disk

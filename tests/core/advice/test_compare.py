@@ -52,7 +52,7 @@ TWICE = SpeedRatio(Fraction(2), Fraction(1), Fraction(4), RatioBasis.BANDWIDTH) 
 def machine(*days, **more):
     """A machine with these (gpu, used, idle, unknown) hours from the first day on."""
     spent = {(BEGIN + n * DAY).date(): Seconds(*(part * HOUR for part in one)) for n, one in enumerate(days)}
-    usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL, "read": True}
+    usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL, "is_measured": True}
     return RentedMachine(**(usual | more), days=spent)
 
 
@@ -81,7 +81,7 @@ def test_of_a_machine_of_which_nothing_is_known_all_is_expected_to_be_work():
 
 
 def test_where_no_gpu_is_read_all_use_is_work_and_without_gpus_none_is():
-    assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0), read=False), Case.HIGH)) == {1: 5}
+    assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0), is_measured=False), Case.HIGH)) == {1: 5}
     assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0)), Case.HIGH)) == {1: 0}
     assert gpu_seconds_by_day(machine((0, 5, 3, 8), gpus=0.0), Case.LOW) == {}
 
@@ -108,7 +108,11 @@ def test_the_cloud_is_the_dearer_one_from_the_day_on_whose_evening_it_had_cost_a
     assert (found.cloud, found.worked, found.owned.total) == (
         Money.usd(1200), timedelta(hours=40), Money.usd(1004),
     )  # fmt: skip
-    assert (found.past, found.since, found.meets) == (BEGIN + 4 * DAY, BEGIN + 4 * DAY, None)
+    assert (found.first_break_even, found.costlier_since, found.projected_break_even) == (
+        BEGIN + 4 * DAY,
+        BEGIN + 4 * DAY,
+        None,
+    )
     assert found.busiest == (date(2026, 11, 1), timedelta(hours=10))
 
 
@@ -116,17 +120,19 @@ def test_what_goes_on_at_its_pace_meets_when_both_have_cost_the_same():
     # $20 a day and 10 h of work: after 10 days 200 of 1010, and each day 19 nearer: 810/19 days on.
     ten = history([20] * 10, [machine(*[(10, 0, 14, 0)] * 10)])
     found = comparisons(ten, PLAIN, goes_on=True)
-    after = (found[Case.EXPECTED].meets - ten.end) / DAY
+    after = (found[Case.EXPECTED].projected_break_even - ten.end) / DAY
     assert abs(after - 810 / 19) < 1e-9
-    assert {case: side.meets for case, side in found.items()} == dict.fromkeys(Case, found[Case.EXPECTED].meets)
-    assert comparisons(ten, PLAIN, goes_on=False)[Case.EXPECTED].meets is None
+    assert {case: side.projected_break_even for case, side in found.items()} == dict.fromkeys(
+        Case, found[Case.EXPECTED].projected_break_even
+    )
+    assert comparisons(ten, PLAIN, goes_on=False)[Case.EXPECTED].projected_break_even is None
 
 
 def test_bought_anew_the_desktop_is_the_dearer_one_again():
     # $1 a day beside $1000 for 4 years of 365 days: met on day 1000. On day 1460 it is bought anew: 1460 of 2000, which
     # is met on day 2000.
     side = comparisons(history([1] * 10), PLAIN, goes_on=True)[Case.EXPECTED]
-    times = (side.meets, *side.again)
+    times = (side.projected_break_even, *side.desktop_costlier)
     assert [round((at - BEGIN) / DAY, 6) for at in times] == [1000, 1460, 2000]
 
 
@@ -147,7 +153,7 @@ def test_the_pace_is_of_the_last_thirty_days_and_its_bounds_are_their_weeks():
 def test_less_than_a_day_has_no_pace():
     short = history([3], [machine((1, 0, 0, 0))], end=BEGIN + timedelta(hours=1))
     side = comparisons(short, PLAIN, goes_on=True)[Case.EXPECTED]
-    assert (side.pace, side.meets) == (None, None)
+    assert (side.pace, side.projected_break_even) == (None, None)
     assert side.owned.number == 1
 
 
@@ -182,11 +188,11 @@ def test_what_is_billed_ahead_is_in_the_last_point():
 def test_use_and_price_at_which_both_cost_the_same_over_the_desktops_life():
     # $1.10 came an hour of work to, of which $1 is not electricity: 1,000 h pay the desktop, of 35,040 in four years.
     side = comparisons(history([11], [machine((10, 0, 0, 0))]), PLAIN, goes_on=True)[Case.EXPECTED]
-    assert side.use == Fraction(1000, 35_040)
+    assert side.break_even_use == Fraction(1000, 35_040)
     # At 10 h of 24, 14,600 h in four years: 1000 / 14600 and ten cents of electricity each.
-    assert side.price == Money(round(Fraction(10**12, 14_600)) + 10**8)
+    assert side.break_even_price == Money(round(Fraction(10**12, 14_600)) + 10**8)
     idle = comparisons(history([11], [machine((0, 0, 10, 0))]), PLAIN, goes_on=True)[Case.EXPECTED]
-    assert (idle.use, idle.price, idle.worked) == (None, None, timedelta(0))
+    assert (idle.break_even_use, idle.break_even_price, idle.worked) == (None, None, timedelta(0))
 
 
 def test_it_is_the_dearer_one_since_it_last_became_that():
@@ -196,14 +202,14 @@ def test_it_is_the_dearer_one_since_it_last_became_that():
 
     straight = replace(PLAIN, depreciation=Depreciation.STRAIGHT)
     side = comparisons(history([1] + [0] * 8 + [500]), straight, goes_on=True)[Case.EXPECTED]
-    assert side.past == BEGIN + DAY
-    assert side.since == BEGIN + 10 * DAY
+    assert side.first_break_even == BEGIN + DAY
+    assert side.costlier_since == BEGIN + 10 * DAY
 
 
 hours = st.floats(0, 24, allow_nan=False)
 speeds = st.sampled_from([EQUAL, TWICE, SpeedRatio(Fraction(1, 3), Fraction(1, 9), Fraction(1, 2), RatioBasis.TENSOR)])
 machines = st.builds(
-    lambda days, gpus, speed, read: machine(*days, gpus=gpus, speed=speed, read=read),
+    lambda days, gpus, speed, read: machine(*days, gpus=gpus, speed=speed, is_measured=read),
     st.lists(st.tuples(hours, hours, hours, hours).map(lambda one: tuple(part / 4 for part in one)), max_size=9),
     st.sampled_from([0.0, 0.5, 1.0, 8.0]),
     speeds,
@@ -236,9 +242,11 @@ def test_any_history_has_three_cases_in_their_order_and_points_that_are_on_the_c
         assert side.points[-1].at == max(past.begin, past.end)
         assert [point.at for point in side.points] == sorted({point.at for point in side.points})
         dearer = [point.at for point in side.points if is_dearer(past, side, point, desktop)]
-        assert side.past == (dearer[0] if dearer else None)
-        assert (side.since is not None) == (side.points[-1].at in dearer)
-        assert side.meets is None or (goes_on and side.since is None and side.meets >= past.end)
+        assert side.first_break_even == (dearer[0] if dearer else None)
+        assert (side.costlier_since is not None) == (side.points[-1].at in dearer)
+        assert side.projected_break_even is None or (
+            goes_on and side.costlier_since is None and side.projected_break_even >= past.end
+        )
 
 
 def is_dearer(past, side, point, desktop):
@@ -251,6 +259,10 @@ def is_dearer(past, side, point, desktop):
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Seoul"])
 def test_nothing_at_all_is_no_fault(zone):
     side = comparisons(history([], zone=ZoneInfo(zone)), PLAIN, goes_on=True)[Case.EXPECTED]
-    assert (side.cloud, side.worked, side.past, side.meets, side.use, side.busiest) == (
-        ZERO, timedelta(0), None, None, None, None,
-    )  # fmt: skip
+    assert (side.cloud, side.worked, side.first_break_even, side.projected_break_even) == (
+        ZERO,
+        timedelta(0),
+        None,
+        None,
+    )
+    assert (side.break_even_use, side.busiest) == (None, None)

@@ -64,7 +64,9 @@ def test_ebs_a_restored_snapshot_for_15_days():
 
 def test_ebs_a_snapshot_is_somewhere_between_nothing_and_the_volume():
     """EBS pricing, example 7: only changed blocks are saved."""
-    image = monthly("aws", "2026-11-01 00:00", "2026-12-01 00:00", 100, "0.05", resource=IMAGE, at_most="by blocks")
+    image = monthly(
+        "aws", "2026-11-01 00:00", "2026-12-01 00:00", 100, "0.05", resource=IMAGE, why_maybe_less="by blocks"
+    )
     assert spread(image) == (0, Decimal(5), Decimal(5))
 
 
@@ -340,7 +342,9 @@ def test_a_disk_that_outlives_its_machine_by_a_month():
 def test_a_parked_spot_machine_costs_its_image_at_most():
     """Two hours at 0.40, then its image of 100 GB at 0.05 until 15 November."""
     run = use("aws", "2026-10-20 00:00", "2026-10-20 02:00", "0.40", market="spot")
-    image = monthly("aws", "2026-10-20 02:00", "2026-11-15 02:00", 100, "0.05", resource=IMAGE, at_most="by blocks")
+    image = monthly(
+        "aws", "2026-10-20 02:00", "2026-11-15 02:00", 100, "0.05", resource=IMAGE, why_maybe_less="by blocks"
+    )
     hours = Decimal(5) * 286 / 744 + Decimal(5) * 338 / 720  # to the end of October; from 1 to 15 November, 02:00
     assert cost(run) == Decimal("0.80")
     assert (spread(image)[0], cents(spread(image)[2], 6)) == (0, cents(hours, 6))
@@ -356,7 +360,7 @@ def test_bytes_out_are_at_most_what_left_the_region():
     """2,000 GB at 0.09 are 180 $, if all of them left; nothing, if none."""
     sent = use(
         "aws", "2026-11-01 00:00", "2026-11-02 00:00", "0.09",
-        resource=TRAFFIC, quantity=2 * 10**12, per=Per.GB, at_most="some stay inside",
+        resource=TRAFFIC, quantity=2 * 10**12, per=Per.GB, why_maybe_less="some stay inside",
     )  # fmt: skip
     assert spread(sent) == (0, 180, 180)
 

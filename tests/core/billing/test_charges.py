@@ -83,7 +83,7 @@ def uses(draw: st.DrawFn, *, ended: bool | None = None) -> Usage:
         reason=draw(st.sampled_from([None, "interrupted"])) if closed and resource is Resource.INSTANCE else None,
         sure_from=draw(st.none() | seconds.map(lambda second: iso(after(second)))),
         maybe_until=iso(after(last + draw(seconds))) if closed and draw(st.booleans()) else None,
-        at_most=draw(st.sampled_from(["", "", "nobody knows"])),
+        why_maybe_less=draw(st.sampled_from(["", "", "nobody knows"])),
         licence=draw(st.sampled_from(["", "", "suse", "rhel"])),
     )
 
@@ -157,7 +157,7 @@ def certain(use: Usage) -> Usage:
     """Return the use without what is in doubt, taken by nobody, of a system with no rule of its own."""
     segments = tuple(one._replace(maybe_from=None) for one in use.segments)
     sure = use._replace(segments=segments, reason=None, sure_from=None, maybe_until=None)
-    return sure._replace(at_most="", licence="")
+    return sure._replace(why_maybe_less="", licence="")
 
 
 @given(uses(ended=True), st.integers(0, 6 * 3600))

@@ -25,7 +25,7 @@ zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
 DOLLAR = 10**9 * PER_NANO
 BY_MACHINE = CostQuery(By.INSTANCE, UTC)
-SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared")
+SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared_cost")
 
 
 def sums(tally):
@@ -43,7 +43,7 @@ def test_groups_of_any_kind_add_up_to_the_same_total(ledger, by, zone, since, un
     found = costs(rows, ended, NOW, CostQuery(by, zone, since, until))
     plain = costs(rows, ended, NOW, CostQuery(By.MARKET, UTC, since, until))  # from every use, none of them cut
     assert added(found.groups) == sums(found.total) == sums(plain.total)
-    for name in ("without_price", "uncompared", "interrupted", "failed", "marks"):
+    for name in ("without_price", "uncompared_runs", "interrupted", "failed", "marks"):
         assert getattr(found.total, name) == getattr(plain.total, name), name
     assert set(found.total.unpriced) == set(plain.total.unpriced)
 
@@ -157,7 +157,7 @@ def test_saved_is_what_the_compared_runs_would_have_cost_less_what_they_did():
     unknown = use(3600, 7200, market="spot", on_demand=None)
     made, ended = row(spot, unknown, use(0, 3600, resource=Resource.DISK, on_demand=None))
     total = costs([made], ended, NOW, CostQuery(By.INSTANCE, UTC)).total
-    assert (total.list_cost, total.compared, total.uncompared) == (DOLLAR, 3 * DOLLAR // 10, 1)
+    assert (total.list_cost, total.compared_cost, total.uncompared_runs) == (DOLLAR, 3 * DOLLAR // 10, 1)
     shown = total_value(total, By.INSTANCE, None)
     assert (shown["savings_usd"], shown["usd"], shown["without_on_demand"]) == ("0.7", "2.3", 1)
 

@@ -117,7 +117,7 @@ def test_the_truth_is_within_the_range_and_no_start_is_under_counted_by_more_tha
         assert (data["maybe_since"] or data["begin"]) >= waited(life)["pending_at"]
 
 
-TRUE: dict[str, Any] = {"sure_from": None, "maybe_since": None, "maybe_until": None, "at_most": ""}
+TRUE: dict[str, Any] = {"sure_from": None, "maybe_since": None, "maybe_until": None, "why_maybe_less": ""}
 
 
 def test_ec2_bills_no_machine_that_is_pending() -> None:

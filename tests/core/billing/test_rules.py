@@ -44,11 +44,11 @@ def _month(rule: Rule) -> str:
 
 
 def _free(rule: Rule) -> str:
-    if not rule.free_when_taken_us:
+    if not rule.free_if_interrupted_us:
         return rule.states
-    soon = f"interrupted within {LENGTHS[rule.free_when_taken_us]} of its start"
+    soon = f"interrupted within {LENGTHS[rule.free_if_interrupted_us]} of its start"
     again = "" if rule.free_every_run else " (of a later start: perhaps)"
-    part = "; later, the hour in which it is interrupted" if rule.drops_part_when_taken else ""
+    part = "; later, the hour in which it is interrupted" if rule.drops_part_if_interrupted else ""
     return f"{rule.states}. Free: {soon}{again}{part}"
 
 

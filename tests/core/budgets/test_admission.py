@@ -142,12 +142,12 @@ def test_a_missing_disk_price_is_counted_dearly_and_marked_and_refuses_nothing()
 
 def test_the_price_of_another_region_is_none_and_one_by_changed_blocks_is():
     """Both are `at most`: what stands in for a missing one is dearer, what the region's own list says is counted."""
-    elsewhere = row(price=0, beside=[disk(why_at_most="no price is known in us-east-1: the dearest known")])
+    elsewhere = row(price=0, beside=[disk(why_maybe_less="no price is known in us-east-1: the dearest known")])
     (verdict,) = admit(budget(), elsewhere).verdicts
     assert float(verdict.shares[0].wanted.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
     assert verdict.assumed == ("m: disk: the dearest known times 1.5",)
     own = replace(PRICES, beside=lambda *_where: Counted(DOLLAR // 20, "month", ""))
-    by_blocks = row(price=0, beside=[disk(why_at_most="billed for what was written")])
+    by_blocks = row(price=0, beside=[disk(why_maybe_less="billed for what was written")])
     (verdict,) = admission_request([budget()], by_blocks, [], lambda _since: (), own, NOW).admission().verdicts
     assert float(verdict.shares[0].wanted.dollars) == pytest.approx(100 * 0.1 * 9.5 / 30)
     assert verdict.assumed == ()

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.rate_timeline import intervals_cost, window_full
+from cloudgpu.core.billing.rate_timeline import intervals_cost, time_until_full
 from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, PaidIn, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
@@ -125,10 +125,10 @@ def test_how_it_stands():
     assert one.left == Money.usd(6)
     assert one.percent(one.spent) == 40
     assert one.burn == Money.usd(1)
-    assert float(one.promised.dollars) == pytest.approx(8, abs=0.001)
+    assert float(one.committed.dollars) == pytest.approx(8, abs=0.001)
     assert float(one.forecast.dollars) == pytest.approx(12, abs=0.001)
     assert one.empty_in == 6 * HOUR
-    assert not one.passed
+    assert not one.is_exceeded
 
 
 def test_what_lasts_to_the_end_of_its_period_does_not_run_empty():
@@ -154,14 +154,14 @@ def test_when_a_window_is_full_agrees_with_looking_at_every_moment(runs, rate, l
     found, now = [(begin, min(30, begin + lasts), each) for begin, lasts, each in runs], 30
     goes_on = [*found, (now, 99, rate)]
     full = [after for after in range(length + 1) if intervals_cost(goes_on, now + after - length, now + after) >= limit]
-    assert window_full(found, rate, length, now, limit) == (full[0] if full else None)
+    assert time_until_full(found, rate, length, now, limit) == (full[0] if full else None)
 
 
 def test_a_forecast_takes_todays_spot_price_and_an_admission_never_does():
     spot = machine(market="spot", on_demand=hourly(3 * DOLLAR))
     one = stands(lab(100), spot)
     assert float(one.forecast.dollars) == pytest.approx(12, abs=0.001)
-    assert float(one.promised.dollars) == pytest.approx(24, abs=0.001)
+    assert float(one.committed.dollars) == pytest.approx(24, abs=0.001)
     assert (one.burn, one.counted_burn) == (Money.usd(1), Money.usd(3))
 
 
@@ -230,7 +230,7 @@ def test_the_newest_goes_first_what_cannot_stop_is_parked_and_a_held_one_is_warn
 )
 def test_what_does_not_run_or_is_not_covered_is_left_alone(facts):
     over = stands(lab(1, actions=STOP, scope=Scope(project="vision")), machine())
-    assert over.passed
+    assert over.is_exceeded
     assert stopping(over, machine(**facts)) == []
 
 

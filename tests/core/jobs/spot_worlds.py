@@ -143,9 +143,9 @@ class SpotWorld(World):
             self.copies()
         self.passes(self.round_s)
 
-    do_look = do_wait
+    do_observe = do_wait
 
-    def do_place(self, job, step, *, killed):
+    def do_schedule(self, job, step, *, killed):
         if killed:
             return
         market = None if step.mode == "wait" else step.mode
@@ -199,7 +199,7 @@ class SpotWorld(World):
                 state="terminated", terminated_at=iso(self.now), action_reason="continues elsewhere"
             )
 
-    def do_again(self, job, step, *, killed):
+    def do_retry(self, job, step, *, killed):
         attempt = job.attempts[-1]
         if step.interrupted and attempt.market == "spot":
             self.events.append((self.now, "lost"))

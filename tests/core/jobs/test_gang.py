@@ -52,13 +52,13 @@ def test_it_runs_as_long_as_it_has_all_its_nodes():
 @pytest.mark.parametrize("state", [GONE, {"state": "stopping"}, {"state": "stopped"}])
 def test_any_lost_node_is_an_interruption_of_the_attempt(state):
     found = step(gang(), nodes(g2=state), ran())
-    assert (found.do, found.interrupted) == (JobAction.AGAIN, True)
+    assert (found.do, found.interrupted) == (JobAction.RETRY, True)
     assert found.why.startswith("g-2 is gone")
 
 
 def test_a_command_that_fails_for_want_of_a_lost_node_has_not_failed():
     found = step(gang(), nodes(g1=GONE), ran(Phase.EXITED, status=1))
-    assert (found.do, found.interrupted) == (JobAction.AGAIN, True)
+    assert (found.do, found.interrupted) == (JobAction.RETRY, True)
 
 
 def test_a_command_that_succeeded_before_a_node_went_has_succeeded():
@@ -74,7 +74,7 @@ def test_a_command_that_failed_is_not_over_while_a_node_does_not_answer():
 def test_what_is_left_of_an_interrupted_gang_ends_before_anything_is_placed_or_waited_for():
     again = lines.job_try_ended("job-1", 1, START, interrupted=True, status=None, why="g-2 is gone")
     assert step(gang(again), nodes(g2=GONE)).do is JobAction.TERMINATE
-    assert step(gang(again), nodes(g0=GONE, g1=GONE, g2=GONE)).do is JobAction.PLACE
+    assert step(gang(again), nodes(g0=GONE, g1=GONE, g2=GONE)).do is JobAction.SCHEDULE
 
 
 def test_a_gang_that_lost_a_node_too_often_is_lost_and_ended():
@@ -89,13 +89,13 @@ def test_an_end_that_somebody_asked_for_launches_no_other_gang():
     by_hand = GONE | {"action_reason": "asked by the user"}
     assert step(gang(), nodes(g0=by_hand, g1=by_hand, g2=by_hand)).outcome is State.LOST
     taken = step(gang(), nodes(g0=by_hand, g1=GONE, g2=by_hand))
-    assert (taken.do, taken.interrupted) == (JobAction.AGAIN, True)
+    assert (taken.do, taken.interrupted) == (JobAction.RETRY, True)
 
 
 def test_a_move_is_over_when_all_nodes_have_ended():
     move = lines.job_move_requested("job-1", 1, "on_demand", "the net", START)
     assert step(gang(move), nodes(g0=GONE, g1=GONE)).do is JobAction.MOVE
-    assert step(gang(move), nodes(g0=GONE, g1=GONE, g2=GONE)).do is JobAction.AGAIN
+    assert step(gang(move), nodes(g0=GONE, g1=GONE, g2=GONE)).do is JobAction.RETRY
 
 
 def test_slurm_is_that_of_the_attempt_and_all_nodes_are_the_jobs():

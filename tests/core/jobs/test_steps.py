@@ -37,7 +37,12 @@ def begun(world):
 
 def test_a_job_is_placed_launched_begun_watched():
     world = World(spec())
-    assert [world.step().do for _ in range(4)] == [JobAction.PLACE, JobAction.LAUNCH, JobAction.START, JobAction.WATCH]
+    assert [world.step().do for _ in range(4)] == [
+        JobAction.SCHEDULE,
+        JobAction.LAUNCH,
+        JobAction.START,
+        JobAction.WATCH,
+    ]
     assert world.job.attempts[0].key == "key-1"
 
 
@@ -79,7 +84,7 @@ def test_a_launch_that_made_no_machine_is_repeated_though_a_job_allows_no_restar
     until(world, JobAction.LAUNCH)
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(START), launch_status="void")
-    step = until(world, JobAction.AGAIN, most=1)
+    step = until(world, JobAction.RETRY, most=1)
     assert step.why == f"the launch of {there.name} made no machine"
     until(world, JobAction.START)
     assert len(world.job.attempts) == 2
@@ -91,7 +96,7 @@ def made_nothing(world):
     until(world, JobAction.LAUNCH)
     waited, there = world.now - since, world.machine_of(world.job)
     world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(world.now), launch_status="void")
-    until(world, JobAction.AGAIN, most=1)
+    until(world, JobAction.RETRY, most=1)
     return waited
 
 
@@ -113,8 +118,8 @@ def test_a_launch_that_made_no_machine_uses_up_no_restart_and_slows_nothing_once
         made_nothing(world)
     until(world, JobAction.START)
     world.vanishes()
-    until(world, JobAction.AGAIN)
-    assert [world.step().do for _ in range(3)] == [JobAction.PLACE, JobAction.LAUNCH, JobAction.START]
+    until(world, JobAction.RETRY)
+    assert [world.step().do for _ in range(3)] == [JobAction.SCHEDULE, JobAction.LAUNCH, JobAction.START]
 
 
 def test_a_machine_that_was_there_and_is_gone_is_not_replaced():
@@ -278,8 +283,8 @@ def test_a_spot_machine_that_is_taken_and_kept_is_started_again_as_often_as_a_jo
         world.taken()
         assert [world.step().do for _ in range(4)] == [
             JobAction.RESUME,
-            JobAction.AGAIN,
-            JobAction.PLACE,
+            JobAction.RETRY,
+            JobAction.SCHEDULE,
             JobAction.START,
         ]
     world.taken()
@@ -291,7 +296,7 @@ def test_a_taken_machine_that_cannot_be_started_again_is_given_up_for_another_on
     world = begun(World(spec(restarts=1)))
     world.taken()
     world.sold_out = True
-    assert [world.step().do for _ in range(3)] == [JobAction.AGAIN, JobAction.PLACE, JobAction.LAUNCH]
+    assert [world.step().do for _ in range(3)] == [JobAction.RETRY, JobAction.SCHEDULE, JobAction.LAUNCH]
     assert (world.job.machines, world.job.resumes) == (("m-key-1", "m-key-2"), 0)
     world.sold_out = False
     assert world.step().do is JobAction.START
@@ -328,9 +333,9 @@ def test_a_watcher_that_comes_too_late_fetches_results_that_are_still_there():
 def test_a_machine_that_somebody_ended_is_not_replaced_and_one_that_a_rule_ended_is():
     for how, follows in (
         ({"action_reason": "asked by the user"}, JobAction.END),
-        ({"action_reason": "it never came up", "launch_failed": True}, JobAction.AGAIN),
-        ({"action_reason": "its lease is over", "decision": ended("its lease is over")}, JobAction.AGAIN),
-        ({}, JobAction.AGAIN),
+        ({"action_reason": "it never came up", "launch_failed": True}, JobAction.RETRY),
+        ({"action_reason": "its lease is over", "decision": ended("its lease is over")}, JobAction.RETRY),
+        ({}, JobAction.RETRY),
     ):
         world = begun(World(spec()))
         there = world.machine_of(world.job)
@@ -355,7 +360,7 @@ def test_what_was_once_begun_and_is_not_there_any_more_is_not_begun_again_as_the
     world = begun(World(spec()))
     world.write(lines.job_began("job-1", 1, None, START))
     world.remotes[1] = replace(world.remotes[1], phase=Phase.ABSENT)
-    assert world.step().do is JobAction.AGAIN
+    assert world.step().do is JobAction.RETRY
 
 
 FAULTS = ["nothing", "killed", "vanishes", "reboots", "succeeds", "fails", "cancelled", "time"]

@@ -153,14 +153,14 @@ def test_a_bucket_tells_how_a_command_ended_whose_machine_is_gone():
     step = next_step(world.job, seen, world.now)
     assert (step.do, step.outcome, step.exit.status) == (JobAction.END, State.FAILED, 7)
     older = next_step(world.job, replace(seen, stored=whole(attempt=2)), world.now)
-    assert (older.do, older.interrupted) == (JobAction.AGAIN, True)
+    assert (older.do, older.interrupted) == (JobAction.RETRY, True)
 
 
 def test_a_failed_command_is_tried_again_though_only_its_bucket_says_so():
     world = World(spec(retries=1, **TO))
     seen = replace(gone(world), stored=whole(status=7))
     step = next_step(world.job, seen, world.now)
-    assert (step.do, step.interrupted) == (JobAction.AGAIN, False)
+    assert (step.do, step.interrupted) == (JobAction.RETRY, False)
 
 
 def test_while_a_bucket_is_silent_a_command_is_not_run_again():
@@ -178,7 +178,7 @@ def test_results_that_are_whole_in_a_bucket_end_the_machine_without_a_fetch():
     world.ends(1, status=0)
     world.step()
     assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.FETCH
-    assert next_step(world.job, replace(world.seen(world.job), stored=whole()), world.now).do is JobAction.STORED
+    assert next_step(world.job, replace(world.seen(world.job), stored=whole()), world.now).do is JobAction.RECORD_STORED
     world.write(lines.job_results_fetched("job-1", 1, 1, "s3://lab/runs/otter-1/results", "", world.now, whole=True))
     assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.TERMINATE
 
@@ -187,7 +187,7 @@ def test_a_command_that_ended_on_a_silent_machine_which_was_left_is_not_run_agai
     world = World(spec(**TO))
     seen = gone(world)
     world.write(lines.job_move_requested("job-1", 1, "on_demand", "it is silent", world.now))
-    assert next_step(world.job, seen, world.now).do is JobAction.AGAIN
+    assert next_step(world.job, seen, world.now).do is JobAction.RETRY
     step = next_step(world.job, replace(seen, stored=whole()), world.now)
     assert (step.do, step.outcome) == (JobAction.END, State.SUCCEEDED)
     assert next_step(world.job, replace(seen, unread="it is silent"), world.now).do is JobAction.WAIT
@@ -195,7 +195,7 @@ def test_a_command_that_ended_on_a_silent_machine_which_was_left_is_not_run_agai
 
 def test_data_that_does_not_come_is_tried_again_and_in_the_end_the_job_has_not_begun():
     world = World(spec(restarts=1))
-    for expected in (JobAction.AGAIN, JobAction.END):
+    for expected in (JobAction.RETRY, JobAction.END):
         while world.step().do is not JobAction.START:
             pass
         world.ends(len(world.job.attempts), reason="data")

@@ -131,9 +131,9 @@ class World:
     def do_wait(self, job, step, *, killed):
         self.now += timedelta(minutes=1)
 
-    do_watch = do_look = do_wait
+    do_watch = do_observe = do_wait
 
-    def do_place(self, job, step, *, killed):
+    def do_schedule(self, job, step, *, killed):
         number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
         where, key = self.spec["machine"], None if self.spec["machine"] else f"key-{number}"
         there = None if last is None else self.machines.get(last.machine)
@@ -168,7 +168,7 @@ class World:
             self.write(lines.job_cancel_requested("job-1", reason, step.why, "desk", self.now))
         self.ends(job.attempts[-1].number, signal=15, reason=reason)
 
-    def do_again(self, job, step, *, killed):
+    def do_retry(self, job, step, *, killed):
         status = step.exit.status if step.exit else None
         number = job.attempts[-1].number
         if not killed:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, launch_plan, run_cost, stop_means
+from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, launch_plan, run_cost, stop_effect
 from cloudgpu.core.model.offers import Market, Offer, Requirements
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_epoch
@@ -44,19 +44,19 @@ def test_a_run_of_negative_length_costs_nothing() -> None:
 
 def test_what_stop_means_is_always_said() -> None:
     request = make_attempt(offer().available, host_key=HOST_KEY, now=NOW).request
-    told = {stop_means(request, offer(market)) for market in Market}
+    told = {stop_effect(request, offer(market)) for market in Market}
     assert len(told) == 2
     for market in Market:
-        silent = replace(offer(market).available, stop_means="")
-        assert stop_means(request, Offer(silent, offer().price))
+        silent = replace(offer(market).available, stop_effect="")
+        assert stop_effect(request, Offer(silent, offer().price))
 
 
 def test_a_machine_that_goes_whole_is_said_to_do_so_only_where_it_cannot_be_stopped() -> None:
     request = make_attempt(offer().available, host_key=HOST_KEY, now=NOW).request
     request = replace(request, policy="throwaway", setup=replace(request.setup, keep_disk=False))
     parks = Offer(replace(offer(Market.SPOT).available, stoppable=False), offer().price)
-    assert "policy throwaway keeps nothing" in stop_means(request, parks)
-    assert stop_means(request, offer()) == offer().available.stop_means
+    assert "policy throwaway keeps nothing" in stop_effect(request, parks)
+    assert stop_effect(request, offer()) == offer().available.stop_effect
 
 
 @given(moments, st.timedeltas(timedelta(0), timedelta(days=9)), spans, moments)

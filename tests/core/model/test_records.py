@@ -154,7 +154,7 @@ def test_a_setup_is_stored_whole_and_comes_back(setup: Setup) -> None:
 # --- a machine of which everything is known -------------------------------------------------------------------------
 
 RATE = {"per": "month", "nanos": 80_000_000, "source": "a list", "as_of": AT, "basis": "listed"}
-RATE |= {"why_at_most": "a part of it may be free", "by_size": False}
+RATE |= {"why_maybe_less": "a part of it may be free", "by_size": False}
 DISK = {"what": "disk", "resource": "disk", "stored_as": "gp3", "quantity": 100, "nanos_per_month": 8_000_000_000}
 DISK |= RATE | {"at_most": True, "running": True, "kept": True, "named": False}
 IMAGE = {"id": "ami-1", "kind": "image", "region": "r", "zone": "z", "size_gb": 100, "stored_as": "snapshot"}

@@ -135,7 +135,7 @@ def test_a_chain_that_was_recomputed_to_the_end_is_noticed_by_the_head_record(
 def test_a_changed_row_of_the_projection_is_noticed_and_rebuilt(ledger: SqliteLedger, raw: sqlite3.Connection) -> None:
     row, (text,) = ledger.machines()[0], raw.execute("SELECT row FROM machine").fetchone()
     raw.execute("UPDATE machine SET row = ?", (json.dumps(json.loads(text) | {"usage_totals": {}, "name": "other"}),))
-    raw.execute("INSERT INTO machine (id, thing, row, state) VALUES ('cg-made-up', 0, '{}', '{}')")
+    raw.execute("INSERT INTO machine (id, is_resource, row, state) VALUES ('cg-made-up', 0, '{}', '{}')")
     assert [fault.split()[4] for fault in ledger.verify().faults] == ["cg-1", "cg-made-up"]
     ledger.rebuild()
     assert ledger.machines() == [row]

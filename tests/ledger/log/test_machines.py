@@ -42,7 +42,7 @@ def a_line(chance, number):
             "id": "vol", "kind": "volume", "name": "data", "provider": "aws", "account": "lab", "region": "r",
             "zone": "z", "size_gb": 1, "stored_as": "gp3", "made_at": iso(at), "ready": True, "owner": "ada",
             "project": "p", "attached_to": None, "nanos_per_month": None, "per": "month", "nanos": None,
-            "by_size": True, "why_at_most": "", "source": "s", "as_of": iso(at), "basis": "listed",
+            "by_size": True, "why_maybe_less": "", "source": "s", "as_of": iso(at), "basis": "listed",
         },
     }  # fmt: skip
     kind = chance.choice([*kinds])
@@ -114,7 +114,7 @@ def life():
         "resources_retained": {"retained": [KEPT]},
         "traffic_observed": {
             "bytes_out": 1, "since": iso(at(5)), "until": iso(at(40)), "counted": 1, "stored_as": "out", "per": "gb",
-            "nanos": 1, "source": "a list", "as_of": None, "basis": "listed", "why_at_most": "", "by_size": True,
+            "nanos": 1, "source": "a list", "as_of": None, "basis": "listed", "why_maybe_less": "", "by_size": True,
         },
         "action_refused": {"action": "stop", "why": "it is protected", "next": "Lift that."},
     }  # fmt: skip

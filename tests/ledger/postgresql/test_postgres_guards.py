@@ -137,7 +137,7 @@ def test_a_deleted_last_line_is_noticed_by_every_client_that_knew_it(
 @pytest.mark.parametrize(
     "how",
     [
-        "DROP TABLE line, machine, used, ledger_team, ledger_schema",
+        "DROP TABLE line, machine, ended_usage, ledger_team, ledger_schema",
         "DROP SCHEMA {schema} CASCADE; CREATE SCHEMA {schema}",
     ],
 )
@@ -159,7 +159,7 @@ def test_lost_tables_are_not_silently_begun_anew(
 def test_another_ledger_at_the_same_place_is_noticed(
     ledger: PostgresLedger, raw: psycopg.Connection, again: Again
 ) -> None:
-    raw.execute("DROP TABLE line, machine, used, ledger_team, ledger_schema")
+    raw.execute("DROP TABLE line, machine, ended_usage, ledger_team, ledger_schema")
     again("stranger").append([note(number) for number in range(9)])
     assert "is not the ledger" in (again().integrity_problem() or "")
     again().settle("meant")

@@ -40,7 +40,7 @@ def directory(file: Path) -> None:
 
 def everything(ledger: Ledger) -> tuple[object, ...]:
     machines = ledger.machines(), ledger.billable_machines()
-    return list(ledger.events()), *machines, list(ledger.uses()), ledger.head(), ledger.id
+    return list(ledger.events()), *machines, list(ledger.ended_usages()), ledger.head(), ledger.id
 
 
 def test_a_backup_is_one_private_file_and_a_ledger_by_itself(store: Store, file: Path, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_backup_of_an_older_schema_is_brought_up_to_date_and_left_as_it_is(sto
     ledger.append(LIFE)
     back_up(ledger, file)
     with sqlite3.connect(file) as raw:
-        raw.execute("DROP TABLE used")
+        raw.execute("DROP TABLE ended_usage")
         raw.execute("PRAGMA user_version = 3")
     raw.close()
     old = file.read_bytes()

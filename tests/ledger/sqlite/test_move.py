@@ -90,7 +90,7 @@ def test_whoever_has_the_old_one_open_cannot_write_a_line_past_the_database_eith
     ledger = store()
     ledger.append([note(1)])
     carried(ledger, store("new"))
-    with ledger.looked_at() as found:
+    with ledger.read_connection() as found:
         seq, digest, _ = ledger.head()
         values = (seq + 1, *["x"] * 7, digest, "{}", "h")
     raw = ledger._store.begin()

@@ -197,8 +197,8 @@ def test_from_a_fresh_home_an_old_call_is_only_looked_for(lambdalabs, provider, 
 
 def test_where_no_connection_was_made_the_call_is_sent_again(lambdalabs, provider, attempt, settings, tmp_path):
     provider.identity()
-    nowhere = {"endpoint": "http://127.0.0.1:9/api/v1"}
-    away = make(replace(settings, options=nowhere, home=tmp_path / "away", patience=0.3))
+    not_found_error = {"endpoint": "http://127.0.0.1:9/api/v1"}
+    away = make(replace(settings, options=not_found_error, home=tmp_path / "away", patience=0.3))
     with pytest.raises(ProviderUnavailable, match="cannot be reached"):
         launch(away, attempt)
     assert launch(provider, attempt).id

@@ -24,7 +24,7 @@ def of(history=None, desktop=DESKTOP, **more):
     story = a_story(desktop=desktop, unpriced=[], **more)
     past = history or story.history
     goes_on = more.get("goes_on", True)
-    return replace(story, history=past, sides=comparisons(past, desktop, goes_on=goes_on))
+    return replace(story, history=past, cases=comparisons(past, desktop, goes_on=goes_on))
 
 
 def said(story):
@@ -100,7 +100,7 @@ def test_the_curve_ends_with_the_sums_and_has_the_day_on_which_they_met():
         side.cloud.dollars, side.owned.total.dollars,
     )  # fmt: skip
     first = next(one for one in found if Decimal(one["cloud_usd"]) >= Decimal(one["desktop_usd"]))
-    assert datetime.fromisoformat(f"{first['day']}T00:00:00+00:00") + DAY == side.past
+    assert datetime.fromisoformat(f"{first['day']}T00:00:00+00:00") + DAY == side.first_break_even
 
 
 @pytest.mark.soak
@@ -111,7 +111,7 @@ def test_a_long_curve_leaves_out_days_but_never_the_last_or_that_of_the_meeting(
     days = [one["day"] for one in curve(story)]
     assert len(days) - 2 <= MAX_POINTS
     assert days[-1] == str((BEGIN + 1200 * DAY).date())
-    past = story.sides[Case.EXPECTED].past
+    past = story.cases[Case.EXPECTED].first_break_even
     assert past is None or str((past - DAY).date()) in days
 
 

@@ -56,7 +56,9 @@ def rows(session):
 
 def truth(session, span=WHOLE):
     ledger = session.ledger
-    bill = period_charges(ledger.billable_machines(), ledger.uses(), span.now, since=span.since, until=span.until)
+    bill = period_charges(
+        ledger.billable_machines(), ledger.ended_usages(), span.now, since=span.since, until=span.until
+    )
     return money(total(one.charge for one in bill).amount).dollars
 
 

@@ -68,7 +68,7 @@ def bucket_data(
         address = bucket_address(one["source"])
         if address is not None:
             bucket = open_bucket(address, settings_of(session, address, launch))
-            listed = listed_in(bucket, address)
+            listed = list_objects(bucket, address)
             size, region = sum(each.size for _, each in listed), bucket.region()
             traffic = traffic_text(address.cloud, region, size, location)
             found.append(BucketData(one["source"], one["target"], len(listed), size, region, traffic))
@@ -82,14 +82,14 @@ def transfers(session: Session, job: Job) -> Transfers:
         address = bucket_address(one["source"])
         if address is not None:
             bucket = open_bucket(address, settings_of(session, address, job.spec["launch"]))
-            listed = listed_in(bucket, address)
+            listed = list_objects(bucket, address)
             ends.append(bucket.url_expires_at(PRESIGNED_URL_TTL_S))
             downloads += [_download(bucket, address, each) for _, each in listed]
             shown.append(ShownData(one["target"], tuple((path, _name(address, each)) for path, each in listed)))
     return Transfers(tuple(downloads), tuple(shown), min(ends, default=None))
 
 
-def listed_in(bucket: Bucket, address: BucketAddress) -> Listed:
+def list_objects(bucket: Bucket, address: BucketAddress) -> Listed:
     """Return the objects that an address means, each with its path below it. Raises as `bucket_data`.
 
     Those below `PREFIX/`; where there are none, the object PREFIX itself. Empty objects that stand for directories are
@@ -104,9 +104,9 @@ def listed_in(bucket: Bucket, address: BucketAddress) -> Listed:
             found.append((one.key.removeprefix(below), one))
         if len(found) > MAX_OBJECTS:
             says = f"{address.text} holds more than {MAX_OBJECTS:,} objects."
-            raise _refused(says, address, "Pack them into fewer, larger ones, or name a longer prefix.")
+            raise _request_error(says, address, "Pack them into fewer, larger ones, or name a longer prefix.")
     if not found and not itself:
-        raise _refused(f"{address.text} holds nothing.", address, "Correct the bucket or the prefix.")
+        raise _request_error(f"{address.text} holds nothing.", address, "Correct the bucket or the prefix.")
     _check_paths([path for path, _ in found], address)
     return found or itself
 
@@ -119,10 +119,10 @@ def _check_paths(paths: Sequence[str], address: BucketAddress) -> None:
         above = {"/".join(parts[:count]) for count in range(1, len(parts))}
         if "\0" in path or any(part in ("", ".", "..") for part in parts) or above & names:
             says = f"{address.text} has an object {path[:100]!r}, which cannot be a file's path."
-            raise _refused(says, address, "Rename it, or name a prefix that does not have it.")
+            raise _request_error(says, address, "Rename it, or name a prefix that does not have it.")
 
 
-def _refused(says: str, address: BucketAddress, way_out: str) -> InvalidRequest:
+def _request_error(says: str, address: BucketAddress, way_out: str) -> InvalidRequest:
     return InvalidRequest(says, field="--data", value=address.text, next=way_out)
 
 

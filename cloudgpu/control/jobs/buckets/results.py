@@ -1,4 +1,4 @@
-"""Results and checkpoints of a job that go to a bucket: what its machine may write, what is there, what came back."""
+"""Results and checkpoints of a job in a bucket: the machine's write access, the stored files, the fetched ones."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def send_presigned_post(there: JobBucket, job: Job, remote: RemoteJob) -> None:
     remote.call("store", form=form_json, until=until, every=every, part=lists.PART_BYTES, known=known)
 
 
-def restored_from(there: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
+def restore_plan(there: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
     """Return what an attempt begins with that follows so many, and how its machine brings that; None for nothing."""
     found = there.state(attempts)
     if found is None:
@@ -123,38 +123,38 @@ def restored_from(there: JobBucket, attempts: int) -> tuple[Restored, Transfers]
     files = {one.sha256: one for one in state.files}
     checkpoints = {one.name: one for one in state.checkpoints}.values()
     restored = Restored(
-        _copied(state.results),
+        _copied_files(state.results),
         state.results.links,
-        tuple(each for one in checkpoints for each in _copied(one)),
+        tuple(each for one in checkpoints for each in _copied_files(one)),
         tuple(link for one in checkpoints for link in one.links),
     )
     downloads = tuple(there.download(one) for one in files.values())
     return restored, Transfers(downloads, until=there.bucket.url_expires_at(PRESIGNED_URL_TTL_S))
 
 
-def _copied(some: StoredFiles) -> tuple[CopiedFile, ...]:
+def _copied_files(some: StoredFiles) -> tuple[CopiedFile, ...]:
     return tuple(CopiedFile(one.path, one.size, one.mode, one.sha256) for one in some.files)
 
 
 def fetch_stored_output(there: JobBucket, results: StoredResults, file_of: Callable[[str], Path]) -> None:
-    """Complete the copies here of what a command wrote, whose machine is gone; `file_of` says where a stream's is.
+    """Complete the local copies of the output of a lost machine; `file_of` returns a stream's file.
 
     Raises as every look at a bucket.
     """
     for one in results.output:
         path = file_of(one.path)
         if not path.exists() or path.stat().st_size < one.size:
-            _written(there, one, path)
+            _write(there, one, path)
 
 
 def fetch_state(there: JobBucket, attempts: int, into: Path) -> None:
     """Copy the results that a job had written when its last machine went away into a directory here."""
     found = there.state(attempts)
     for one in () if found is None else found[0].results.files:
-        _written(there, one, into / one.path)
+        _write(there, one, into / one.path)
 
 
-def _written(there: JobBucket, file: StoredFile, path: Path) -> None:
+def _write(there: JobBucket, file: StoredFile, path: Path) -> None:
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _written(there: JobBucket, file: StoredFile, path: Path) -> None:
 
 
 def clear(there: JobBucket, results: StoredResults, tell: Callable[[str], object]) -> None:
-    """Remove what is not needed beside the results; where that cannot be done, it is said, and costs a little."""
+    """Remove stored files other than the results; if that fails, report it: they cost a little."""
     try:
         there.remove_others(results)
     except CloudgpuError as error:

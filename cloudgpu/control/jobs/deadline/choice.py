@@ -55,7 +55,7 @@ from cloudgpu.providers.attached_costs import egress_rate
 MAX_ROUNDS = 100  # whose lengths are kept
 ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
 PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other places
-_RUNS = (Phase.RUNNING, Phase.ORPHANED)
+_RUNNING_PHASES = (Phase.RUNNING, Phase.ORPHANED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +75,40 @@ class WatchRecord:
     priced: float | None = None
 
 
-def rounds(directory: Path) -> WatchRecord:
-    """Return how a job was watched on this computer; nothing is known where it never was."""
+def read_watch_record(directory: Path) -> WatchRecord:
+    """Return the record of how a job was watched on this computer; an empty one if it never was."""
     with suppress(OSError, ValueError, TypeError):
         return WatchRecord(**json.loads((directory / "rounds").read_text()))
     return WatchRecord()
 
 
 def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> WatchRecord:
-    """Write down that a job was looked at now, and what was seen of its command; return all that is known by now."""
-    before, at = rounds(directory), now.timestamp()
+    """Record that a job was observed now, with its command's state; return the updated record."""
+    before, at = read_watch_record(directory), now.timestamp()
     gaps = before.gaps if before.last is None else [*before.gaps, max(0.0, at - before.last)]
     number = len(job.attempts)
     same = before.attempt == number
-    runs = remote is not None and remote.phase in _RUNS
+    runs = remote is not None and remote.phase in _RUNNING_PHASES
     noticed = before.noticed if same else None
     if remote is not None and remote.notice and noticed is None:
         noticed = at
     alive = at if runs else before.alive if same else None
-    found = WatchRecord(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced)
-    _is_kept(directory, found)
-    return found
+    record = WatchRecord(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced)
+    _write_record(directory, record)
+    return record
 
 
-def _is_kept(directory: Path, found: WatchRecord) -> bool:
-    """Write that down; say whether it could be: on a full disk a job is managed, too, by what is known then."""
+def _write_record(directory: Path, record: WatchRecord) -> bool:
+    """Write the record; return whether that succeeded: on a full disk the job is managed without it."""
     with suppress(InvalidRequest):
-        write_whole(directory / "rounds", json.dumps(asdict(found)).encode())
+        write_whole(directory / "rounds", json.dumps(asdict(record)).encode())
         return True
     return False
 
 
 def noticed_at(directory: Path, attempt: Attempt) -> datetime | None:
     """Return when the notice of an attempt's machine was seen on this computer; None where nobody saw one."""
-    known = rounds(directory)
+    known = read_watch_record(directory)
     return None if known.noticed is None or known.attempt != attempt.number else _moment(known.noticed)
 
 
@@ -117,22 +117,24 @@ def choice_of(
 ) -> Choice:
     """Return where a job with a deadline is to run now; raise, or clear, the alert that it does not fit any more."""
     now = session.clock()
-    known = note_round(directory, job, remote, now)
-    margins = measured(session, job, known.gaps)
-    at = position(job, machine, remote, known, margins, now)
-    note_one(session, waits_key(job, "late"), None if work_fits(at, margins) else late_finding(job, at))
-    made = choose(job, policy_of(job), spot_seen(session, job), margins, now, at)
-    if machine is None or not may_move(job, margins, at, made) or not _is_due(known, now):
-        return made
-    if not (_has_room(directory) and _is_kept(directory, replace(known, priced=now.timestamp()))):
-        return made
-    why = cheaper_location(session, job, machine, remote, at, margins, directory)
-    return made if why is None else replace(made, why=why, moves=True)
+    record = note_round(directory, job, remote, now)
+    margins = measured_margins(session, job, record.gaps)
+    job_position = position(job, machine, remote, record, margins, now)
+    note_one(
+        session, waits_key(job, "late"), None if work_fits(job_position, margins) else late_finding(job, job_position)
+    )
+    choice = choose(job, policy_of(job), spot_seen(session, job), margins, now, job_position)
+    if machine is None or not may_move(job, margins, job_position, choice) or not _is_due(record, now):
+        return choice
+    if not (_has_room(directory) and _write_record(directory, replace(record, priced=now.timestamp()))):
+        return choice
+    why = cheaper_location(session, job, machine, remote, job_position, margins, directory)
+    return choice if why is None else replace(choice, why=why, moves=True)
 
 
-def _is_due(known: WatchRecord, now: datetime) -> bool:
+def _is_due(record: WatchRecord, now: datetime) -> bool:
     """Say whether prices of other places are asked for again."""
-    return known.priced is None or now - _moment(known.priced) >= PRICES_EVERY
+    return record.priced is None or now - _moment(record.priced) >= PRICES_EVERY
 
 
 def _has_room(directory: Path) -> bool:
@@ -152,14 +154,14 @@ def _policy(name: str, _job: str) -> Policy:
 
 
 def position(
-    job: Job, machine: Machine | None, remote: RemoteState | None, known: WatchRecord, margins: Margins, now: datetime
+    job: Job, machine: Machine | None, remote: RemoteState | None, record: WatchRecord, margins: Margins, now: datetime
 ) -> Position:
     """Return where a job is: on this machine, if there is one, whose command this sync has seen."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None
     progress = None if remote is None else remote.progress
     if progress is None and job.progress is not None:
         progress = job.progress[:2]
-    alive = None if known.alive is None else _moment(known.alive)
+    alive = None if record.alive is None else _moment(record.alive)
     if attempt is None and progress is not None:  # what it says now is of work that may be lost
         progress = None if job.progress is None or not _is_of_saved(job) else progress
     return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=progress)
@@ -170,7 +172,9 @@ def _is_of_saved(job: Job) -> bool:
     return job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
 
 
-def measured(session: Session, job: Job | None, gaps: Iterable[float] = (), provider: str | None = None) -> Margins:
+def measured_margins(
+    session: Session, job: Job | None, gaps: Iterable[float] = (), provider: str | None = None
+) -> Margins:
     """Return the deadline's safety margins, from start-up and shutdown times that this ledger has measured.
 
     Measured with this provider, or with that of the job.

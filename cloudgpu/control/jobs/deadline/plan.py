@@ -8,7 +8,7 @@ from typing import cast
 
 from cloudgpu.control.budgets.store import counted_prices
 from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
-from cloudgpu.control.jobs.deadline.choice import measured
+from cloudgpu.control.jobs.deadline.choice import measured_margins
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -77,7 +77,7 @@ def plan_deadline(
     prepared = prepare(session, parse_request(**dear))
     on_demand = _price(prepared)
     item = prepared.plan.offer.available
-    margins = measured(session, None, provider=item.provider)
+    margins = measured_margins(session, None, provider=item.provider)
     at = check_feasible(wanted, now, margins, on_demand)
     spot, policy = on_demand, wanted.policy
     if policy != ON_DEMAND:
@@ -95,7 +95,7 @@ def plan_deadline(
         now + timedelta(hours=latest_start(*_hours(at - now, wanted.work), _net(margins))),
         None if policy == ON_DEMAND else _quote(session, wanted, at - now, margins, spot, on_demand),
         (item.provider, item.account),
-        _counted(session, prepared),
+        _budget_rate(session, prepared),
     )
     shared: UpOptions = {**launch}
     shared.pop("spot", None)
@@ -114,7 +114,7 @@ def _price(prepared: Prepared) -> Money:
     )
 
 
-def _counted(session: Session, prepared: Prepared) -> int:
+def _budget_rate(session: Session, prepared: Prepared) -> int:
     """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
     row, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
     found = commitments_of(row, now, counted_prices(session)).items

@@ -53,14 +53,14 @@ def parse_deadline(
     on: str | None,
     results_to: str | None = None,
 ) -> DeadlineRequest | None:
-    """Return what was asked for, None for a job without a deadline; raise InvalidRequest for what cannot be meant."""
+    """Return the requested deadline, None for a job without one; raise InvalidRequest."""
     if at is None:
         _check_unused(work, policy)
         return None
     needed = duration(work, "--work")
     if needed is None:
         says = "--deadline needs --work: how long the command runs, if nothing interrupts it."
-        raise InvalidRequest(says, field="--work", value=None, next=f"For example --deadline {_typed(at)} --work 18h")
+        raise InvalidRequest(says, field="--work", value=None, next=f"For example --deadline {_text(at)} --work 18h")
     _check_launch(launch, on)
     if volume_of(results_to) is not None:
         says = f"--deadline moves a job between zones, and --results-to {results_to} ties it to the zone of the volume."
@@ -146,7 +146,7 @@ def _too_short(work: timedelta, given: timedelta, margins: Margins, on_demand: M
         f"{duration_text(begin)} to begin.",
         field="--deadline",
         value=duration_text(given),
-        next=f"The least is --deadline {_typed(least)}, all of it on demand{cost}. From --deadline {_typed(spot)} on, "
+        next=f"The least is --deadline {_text(least)}, all of it on demand{cost}. From --deadline {_text(spot)} on, "
         "spot can be used, which is cheaper.",
     )
 
@@ -155,5 +155,5 @@ def _cost(per_hour: Money, span: timedelta) -> Money:
     return Money(per_hour.nanos * (span // timedelta(seconds=1)) // 3600)
 
 
-def _typed(at: timedelta | datetime | str) -> str:
+def _text(at: timedelta | datetime | str) -> str:
     return duration_text(at).replace(" ", "") if isinstance(at, timedelta) else str(at)

@@ -117,61 +117,63 @@ class RunRequest:
         return bool(self.launch.get("expose"))
 
 
-def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOptions]) -> RunRequest:
+def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[RunOptions]) -> RunRequest:
     """Return what `run` was asked for as one value; raise InvalidRequest for the first word that cannot be meant.
 
     `environ` is where the secrets are looked for, the caller's environment by default. Nothing is asked of a provider,
     and nothing is written.
     """
-    check_keywords("run", asked, RunOptions.__annotations__)
-    name, workdir = _name(asked.get("name")), _workdir(asked.get("workdir"))
-    on, data = _on(asked.get("on")), parse_data(_words(asked.get("data"), "--data"))
-    slurm = parse_slurm(asked, on)
-    launch = _launch(asked) | ({"nodes": str(slurm.nodes), "engine": "slurm"} if on is None and slurm.nodes > 1 else {})
-    results_to = parse_results_to(asked.get("results_to"))
+    check_keywords("run", options, RunOptions.__annotations__)
+    name, workdir = _name(options.get("name")), _workdir(options.get("workdir"))
+    on, data = _on(options.get("on")), parse_data(_check_list(options.get("data"), "--data"))
+    slurm = parse_slurm(options, on)
+    launch = _launch_options(options) | (
+        {"nodes": str(slurm.nodes), "engine": "slurm"} if on is None and slurm.nodes > 1 else {}
+    )
+    results_to = parse_results_to(options.get("results_to"))
     _check_launch(launch, on)
-    volume = volume_for(results_to, data, asked.get("volume"))
+    volume = volume_for(results_to, data, options.get("volume"))
     if volume is not None and on is None:
         launch["volume"] = volume
-    check_exposure(parse_trust(asked.get("trust")), shown_to_its_owner(asked), expose=bool(asked.get("expose")))
-    results, checkpoint = _directories(asked, workdir)
-    setup = _line(asked.get("setup"), "--setup", "pip install -r requirements.txt")
-    env_file = asked.get("env_file")
+    check_exposure(parse_trust(options.get("trust")), host_visible_options(options), expose=bool(options.get("expose")))
+    results, checkpoint = _directories(options, workdir)
+    setup = _line(options.get("setup"), "--setup", "pip install -r requirements.txt")
+    env_file = options.get("env_file")
     return RunRequest(
         name=name or made_name(random.token_hex(8), ()),
         named=name is not None,
-        argv=_command(asked.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
+        argv=_command(options.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
         workdir=workdir,
-        key=_key(asked.get("key")),
+        key=_key(options.get("key")),
         launch=launch,
         on=on,
         setup=setup,
-        env=_variables(asked.get("env")),
+        env=_variables(options.get("env")),
         env_file=None if env_file is None else _env_file(Path(env_file)),
-        secrets=_secrets(_words(asked.get("secret"), "--secret"), os.environ if environ is None else environ),
+        secrets=_secrets(_check_list(options.get("secret"), "--secret"), os.environ if environ is None else environ),
         data=data,
-        ports=_ports(asked.get("port")),
+        ports=_ports(options.get("port")),
         results=results,
         results_to=results_to,
         checkpoint=checkpoint,
-        include=_globs(_words(asked.get("include"), "--include")),
-        every=duration(asked.get("every"), "--every") or DEFAULT_EVERY,
-        timeout=duration(asked.get("timeout"), "--timeout"),
-        max_cost=_dollars(asked.get("max_cost")),
-        stall=duration(asked.get("stall"), "--stall"),
-        retries=_count(asked.get("retries", 0), "--retries"),
-        restarts=_count(asked.get("restarts", DEFAULT_RESTARTS), "--restarts"),
-        keep=duration(asked.get("keep"), "--keep") or timedelta(0),
-        results_wait=duration(asked.get("results_wait"), "--results-wait") or DEFAULT_RESULTS_WAIT,
+        include=_globs(_check_list(options.get("include"), "--include")),
+        every=duration(options.get("every"), "--every") or DEFAULT_EVERY,
+        timeout=duration(options.get("timeout"), "--timeout"),
+        max_cost=_dollars(options.get("max_cost")),
+        stall=duration(options.get("stall"), "--stall"),
+        retries=_count(options.get("retries", 0), "--retries"),
+        restarts=_count(options.get("restarts", DEFAULT_RESTARTS), "--restarts"),
+        keep=duration(options.get("keep"), "--keep") or timedelta(0),
+        results_wait=duration(options.get("results_wait"), "--results-wait") or DEFAULT_RESULTS_WAIT,
         deadline=parse_deadline(
-            asked.get("deadline"), asked.get("work"), asked.get("spot_policy"), launch, on, results_to
+            options.get("deadline"), options.get("work"), options.get("spot_policy"), launch, on, results_to
         ),
         slurm=slurm,
-        detach=bool(asked.get("detach")),
+        detach=bool(options.get("detach")),
     )
 
 
-def shown_to_its_owner(options: Mapping[str, object]) -> list[str]:
+def host_visible_options(options: Mapping[str, object]) -> list[str]:
     """Return the options given whose values or files the owner of a stranger's computer could read."""
     return [option for option, word in _EXPOSED.items() if options.get(word)]
 
@@ -217,20 +219,20 @@ def _on(name: str | None) -> str | None:
     raise InvalidRequest(says, field="--on", value=name, next="Name a machine of cloudgpu ls, or leave --on out.")
 
 
-def _launch(asked: RunOptions) -> dict[str, str | bool]:
+def _launch_options(options: RunOptions) -> dict[str, str | bool]:
     """Return the options of `up` that were given, as text or a flag."""
-    if asked.get("new"):
+    if options.get("new"):
         says = "--new is not needed: every run without NAME or --key is a new job."
         raise InvalidRequest(says, field="--new", value=None, next="Leave it out.")
-    given = {word: asked.get(word) for word in UpOptions.__annotations__ if word not in _NON_LAUNCH_OPTIONS}
-    return {word: _plain(value) for word, value in given.items() if value is not None and _says(word, value)}
+    given = {word: options.get(word) for word in UpOptions.__annotations__ if word not in _NON_LAUNCH_OPTIONS}
+    return {word: _as_text(value) for word, value in given.items() if value is not None and _is_given(word, value)}
 
 
-def _says(word: str, value: object) -> bool:
+def _is_given(word: str, value: object) -> bool:
     return value is not False or word == "spot"  # not spot is a choice, any other flag that is not set is none
 
 
-def _plain(value: object) -> str | bool:
+def _as_text(value: object) -> str | bool:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.0f}s"
     return value if isinstance(value, bool) else str(value)
@@ -251,12 +253,12 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
     )
 
 
-def _directories(asked: RunOptions, workdir: Path) -> tuple[str, str | None]:
+def _directories(options: RunOptions, workdir: Path) -> tuple[str, str | None]:
     """Return where the command writes results and checkpoints, relative to the workdir."""
-    results = asked.get("results")
+    results = options.get("results")
     found = inside(DEFAULT_RESULTS if results is None else results, "--results", "results")
     _check_writable(workdir, found)
-    checkpoint = asked.get("checkpoint")
+    checkpoint = options.get("checkpoint")
     if checkpoint is None:
         return found, None
     checkpoint = inside(checkpoint, "--checkpoint", "checkpoint")
@@ -277,14 +279,14 @@ def _check_writable(workdir: Path, results: str, option: str = "--results") -> N
     A directory travels as it is: what cannot be written here cannot be written on the machine. That is said before
     anything is paid for it.
     """
-    there = workdir / results
-    there = next(path for path in (there, *there.parents) if path.exists() or path.is_symlink())
-    why = "is not a directory" if not there.is_dir() else "cannot be written to"
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+    directory = workdir / results
+    directory = next(path for path in (directory, *directory.parents) if path.exists() or path.is_symlink())
+    why = "is not a directory" if not directory.is_dir() else "cannot be written to"
+    if directory.is_dir() and os.access(directory, os.W_OK | os.X_OK):
         return
     lost = "results cannot be brought back" if option == "--results" else "checkpoints cannot be written"
     raise InvalidRequest(
-        f"{there} {why}, so {lost}.",
+        f"{directory} {why}, so {lost}.",
         field=option,
         value=results,
         next=f"Name another directory inside the workdir with {option}, or correct its permissions.",
@@ -313,7 +315,7 @@ def _variables(given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
     if isinstance(given, Mapping):
         pairs = [(key, "=", value) for key, value in given.items()]
     else:
-        pairs = [text.partition("=") for text in _words(given, "--env")]
+        pairs = [text.partition("=") for text in _check_list(given, "--env")]
     for key, equals, _ in pairs:
         if not equals:
             raise InvalidRequest(
@@ -404,7 +406,7 @@ def _count(value: int, option: str) -> int:
     )
 
 
-def _words(given: Iterable[str] | None, option: str) -> list[str]:
+def _check_list(given: Iterable[str] | None, option: str) -> list[str]:
     """Return what was given for an option that may be repeated; raise InvalidRequest for one text in its place."""
     if isinstance(given, str):
         says = f"{option} takes a list of texts."

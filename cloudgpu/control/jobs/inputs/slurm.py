@@ -50,30 +50,32 @@ def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
     given = tuple(
         f"--{name.replace('_', '-')}" for name in SlurmOptions.__annotations__ if options.get(name) not in (None, False)
     )
-    nodes = _whole(options.get("nodes"), "--nodes", MAX_NODES) or 1
+    nodes = _parse_integer(options.get("nodes"), "--nodes", MAX_NODES) or 1
     if on is None:
-        _check_own(given, nodes)
+        _check_without_on(given, nodes)
     return SlurmRequest(
         nodes=nodes,
-        gpus_per_node=_whole(options.get("gpus_per_node"), "--gpus-per-node", MAX_GPUS),
-        array=_text(options.get("array"), "--array", _ARRAY, "0-9, 1,3,5 or 0-99%4"),
-        after=_text(options.get("after"), "--after", _WORD, "the name of a job, or Slurm's id of it"),
-        partition=_text(options.get("partition"), "--partition", _WORD, "one of: sinfo -s"),
-        account=_text(options.get("slurm_account"), "--slurm-account", _WORD, "one of: sacctmgr show associations"),
+        gpus_per_node=_parse_integer(options.get("gpus_per_node"), "--gpus-per-node", MAX_GPUS),
+        array=_parse_text(options.get("array"), "--array", _ARRAY, "0-9, 1,3,5 or 0-99%4"),
+        after=_parse_text(options.get("after"), "--after", _WORD, "the name of a job, or Slurm's id of it"),
+        partition=_parse_text(options.get("partition"), "--partition", _WORD, "one of: sinfo -s"),
+        account=_parse_text(
+            options.get("slurm_account"), "--slurm-account", _WORD, "one of: sacctmgr show associations"
+        ),
         once=bool(options.get("once")),
         given=given,
     )
 
 
-def _check_own(given: tuple[str, ...], nodes: int) -> None:
+def _check_without_on(given: tuple[str, ...], nodes: int) -> None:
     """Raise InvalidRequest for what a job without --on cannot ask: its cluster is its own, and has no other job."""
     word = next((one for one in given if one not in (GANG_OPTIONS if nodes > 1 else GANG_OPTIONS[:1])), None)
     if word is None:
         return
-    own = nodes > 1 and word not in GANG_OPTIONS
+    launches_own = nodes > 1 and word not in GANG_OPTIONS
     raise InvalidRequest(
         f"{word} needs an existing Slurm cluster; this job launches its own {nodes} machines."
-        if own
+        if launches_own
         else f"{word} is for a job in Slurm, and no cluster is named.",
         field=word,
         value=None,
@@ -81,22 +83,22 @@ def _check_own(given: tuple[str, ...], nodes: int) -> None:
     )
 
 
-def _whole(value: object, option: str, most: int) -> int | None:
+def _parse_integer(value: object, option: str, most: int) -> int | None:
     if value is None:
         return None
     text = str(value)
     if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= most:
-        _refused(option, value, f"is not a whole number from 1 to {most:,}", f"For example {option} 2")
+        _refuse(option, value, f"is not a whole number from 1 to {most:,}", f"For example {option} 2")
     return int(text)
 
 
-def _text(value: object, option: str, pattern: re.Pattern[str], example: str) -> str | None:
+def _parse_text(value: object, option: str, pattern: re.Pattern[str], example: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        _refused(option, value, "cannot be read", f"Give {example}.")
+        _refuse(option, value, "cannot be read", f"Give {example}.")
     return value
 
 
-def _refused(option: str, value: object, says: str, way_out: str) -> NoReturn:
+def _refuse(option: str, value: object, says: str, way_out: str) -> NoReturn:
     raise InvalidRequest(f"{option} {shown(str(value))!r} {says}.", field=option, value=shown(str(value)), next=way_out)

@@ -36,7 +36,7 @@ def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
     return in_order(row for row in session.ledger.machines() if row.gang is not None and row.gang.id == gang.id)
 
 
-def launched_as(session: Session, key: str, nodes: int) -> Machine | None:
+def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
     """Return node 0 of the gang that a launch with this key made, or may have made; None for none.
 
     A part of a gang, which was ended again when the rest was refused, is none.
@@ -52,7 +52,7 @@ def launched_as(session: Session, key: str, nodes: int) -> Machine | None:
     return in_order(next(filter(_lives, found), found[-1]))[0] if found else None
 
 
-def refused_parts(session: Session, job: Job, attempt: Attempt, now: datetime) -> list[Draft]:
+def ended_nodes(session: Session, job: Job, attempt: Attempt, now: datetime) -> list[Draft]:
     """Return the line that names nodes that came up for an attempt, and were ended because others were refused.
 
     None for a single machine, and where the ledger has it.
@@ -90,7 +90,7 @@ def machine_assigned_events(
     session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime
 ) -> list[Draft]:
     """Return the lines that the machine of an attempt is known, with all nodes of its gang, and of refused ones."""
-    nodes, parts = nodes_of(session, machine), refused_parts(session, job, attempt, now)
+    nodes, parts = nodes_of(session, machine), ended_nodes(session, job, attempt, now)
     if len(nodes) == 1 or machine.gang is None:
         return [job_machine(job.id, attempt.number, machine.id, now), *parts]
     ids = [one.id for one in nodes]

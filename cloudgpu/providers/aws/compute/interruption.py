@@ -52,22 +52,22 @@ def with_causes(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> 
     return [by_request(found, known, requests.get(found["InstanceId"]), now) for found, known in seen]
 
 
-def remembered(aws: Aws, region: str, own: Sequence[str]) -> dict[str, Instance]:
+def remembered(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, Instance]:
     """Return spot machines of ours that AWS shows no more, by AWS's id, as far as their requests remember them.
 
     AWS shows an ended machine for about an hour, and "Spot Instance requests are deleted four hours after they are
     canceled and their instances are terminated" (EC2 API reference, DescribeSpotInstanceRequests). One call.
     """
-    requests = _requests(aws, region, "instance-id", own)
-    ended = {one: _remembered(aws, region, one, request) for one, request in requests.items()}
+    requests = _requests(aws, region, "instance-id", native_ids)
+    ended = {one: _from_request(aws, region, one, request) for one, request in requests.items()}
     return {one: found for one, found in ended.items() if found is not None}
 
 
-def _remembered(aws: Aws, region: str, own: str, request: Raw) -> Instance | None:
+def _from_request(aws: Aws, region: str, native_id: str, request: Raw) -> Instance | None:
     if TAG_ID not in translate.tags_of(request):
         return None
     found = {
-        "InstanceId": own,
+        "InstanceId": native_id,
         "InstanceType": request.get("LaunchSpecification", {}).get("InstanceType", ""),
         "InstanceLifecycle": "spot",
         "State": {"Name": "terminated"},
@@ -91,19 +91,23 @@ def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str,
     `name` is a filter, since an id that AWS has forgotten would fail the whole call.
     """
     try:
-        return {one["InstanceId"]: one for one in _asked(aws, region, name, sorted(set(ids))) if "InstanceId" in one}
+        return {
+            one["InstanceId"]: one
+            for one in _describe_requests(aws, region, name, sorted(set(ids)))
+            if "InstanceId" in one
+        }
     except CloudgpuError:
         return {}
 
 
-def _asked(aws: Aws, region: str, name: str, ids: Sequence[str]) -> Iterator[Raw]:
+def _describe_requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> Iterator[Raw]:
     for begin in range(0, len(ids), AT_ONCE):
         meant = [{"Name": name, "Values": list(ids[begin : begin + AT_ONCE])}]
         yield from describe_all(aws, "DescribeSpotInstanceRequests", region, Filters=meant)
 
 
 def by_request(found: Raw, known: Instance, request: Raw | None, now: datetime) -> Instance:
-    """Return a machine with what the request that launched it says of its end; as it is where that says nothing.
+    """Return a machine with the cause of its end from its spot request; unchanged if that has none.
 
     `found` is what AWS says of the machine itself, `known` what that comes to.
     """

@@ -48,12 +48,12 @@ def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
     another ProviderUnavailable when that is not known.
     """
     call = Call(**attempt.call)
-    parameters = _asked(aws, attempt, call)
+    parameters = _call_parameters(aws, attempt, call)
     (found,) = Sender(aws, attempt, call.region, deadline).send(parameters)
     return instance(found, account=aws.account, region=call.region, ssh_port=aws.options.ssh_port)
 
 
-def _asked(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
+def _call_parameters(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
     """Return the call's parameters; what it needs in the region is made sure of side by side."""
     data = user_data(attempt)  # a fault in it is said before anything is made
     line = attempt.boot.client_public_keys[0]
@@ -141,7 +141,7 @@ class Sender:
 
     def _uncertain(self, error: CloudgpuError) -> LaunchUncertain:
         return LaunchUncertain(
-            f"It is not known whether AWS has made {_so_many(self._count)} in {self._zone}: {error.message}",
+            f"It is not known whether AWS has made {_count_text(self._count)} in {self._zone}: {error.message}",
             field=error.field,
             value=error.value,
             next="Run the same up again: it sends the same call with the same token, which never makes a second one.",
@@ -152,7 +152,7 @@ def _by_index(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: int(one.get("AmiLaunchIndex", 0)))
 
 
-def _so_many(count: int) -> str:
+def _count_text(count: int) -> str:
     return "the machine" if count == 1 else f"the {count} machines"
 
 

@@ -22,36 +22,36 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     One call; a second one for a spot machine that is over, where AWS does not say there since when and why, and for
     one that AWS shows no more: the request of a spot machine remembers for some hours how that ended.
     """
-    region, own = ids.machine(id)
+    region, native_id = ids.machine(id)
     try:
-        found = raw(aws, region, own)
+        found = raw(aws, region, native_id)
     except InstanceNotFound:
-        ended = spot_end.remembered(aws, region, [own])
-        if own not in ended:
+        ended = spot_end.remembered(aws, region, [native_id])
+        if native_id not in ended:
             raise
-        return ended[own]
+        return ended[native_id]
     return instances(aws, region, [found])[0]
 
 
-def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
+def raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
     """Return what AWS says of a machine; raise InstanceNotFound when it has none.
 
     Raises AuthFailed where the credentials are of another AWS account than the machine's: that one was not asked.
     """
     try:
-        return _found(aws, region, own)
+        return _describe_instance(aws, region, native_id)
     except InstanceNotFound:
-        aws.launched_in.check(own, aws.number)
+        aws.launched_in.check(native_id, aws.number)
         raise
 
 
-def _found(aws: Aws, region: str, own: str) -> dict[str, Any]:
-    with aws.calling("DescribeInstances", region, value=ids.joined(region, own)):
-        answer = aws.ec2(region).describe_instances(InstanceIds=[own])
+def _describe_instance(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
+    with aws.calling("DescribeInstances", region, value=ids.joined(region, native_id)):
+        answer = aws.ec2(region).describe_instances(InstanceIds=[native_id])
     found: list[dict[str, Any]] = [one for part in answer["Reservations"] for one in part["Instances"]]
     if not found:
-        message = f"AWS {region} has no machine {own}."
-        raise InstanceNotFound(message, field="instance", value=ids.joined(region, own))
+        message = f"AWS {region} has no machine {native_id}."
+        raise InstanceNotFound(message, field="instance", value=ids.joined(region, native_id))
     return found[0]
 
 

@@ -74,8 +74,8 @@ def _set_disk_deletion(aws: Aws, region: str, found: Mapping[str, Any], *, keep:
     if disk is None or disk["Ebs"]["DeleteOnTermination"] is not keep:
         return
     if keep and is_shared(tags_of(found)):  # nobody could tell afterwards whose disk it is
-        own = {key: value for key, value in tags_of_machine(found).items() if key.startswith(TAG_PREFIX)}
-        _tag_resource(aws, region, disk["Ebs"]["VolumeId"], {"Name": own[TAG_NAME], **own})
+        native_id = {key: value for key, value in tags_of_machine(found).items() if key.startswith(TAG_PREFIX)}
+        _tag_resource(aws, region, disk["Ebs"]["VolumeId"], {"Name": native_id[TAG_NAME], **native_id})
     change = {"DeviceName": disk["DeviceName"], "Ebs": {"DeleteOnTermination": not keep}}
     with aws.calling("ModifyInstanceAttribute", region, value=ids.joined(region, found["InstanceId"])):
         aws.ec2(region).modify_instance_attribute(InstanceId=found["InstanceId"], BlockDeviceMappings=[change])
@@ -102,15 +102,15 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     Raises InstanceNotFound, also for one that has ended, and InvalidRequest for a one-time spot machine: AWS stops
     none of those.
     """
-    region, own = ids.machine(id)
+    region, native_id = ids.machine(id)
     for _ in range(MAX_READS):
-        found = raw(aws, region, own)
+        found = raw(aws, region, native_id)
         state = found["State"]["Name"]
         refuse_ended(id, state)
         if state == "running":
             _refuse_one_time(aws, region, found)
             with aws.calling("StopInstances", region, value=id):
-                aws.ec2(region).stop_instances(InstanceIds=[own])
+                aws.ec2(region).stop_instances(InstanceIds=[native_id])
         if state != "pending":
             return
         aws.pause(READ_PAUSE_S)
@@ -140,15 +140,15 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
 
     Raises InstanceNotFound, also for one that has ended, NoCapacity, and InvalidRequest while it is just stopping.
     """
-    region, own = ids.machine(id)
-    state = raw(aws, region, own)["State"]["Name"]
+    region, native_id = ids.machine(id)
+    state = raw(aws, region, native_id)["State"]["Name"]
     refuse_ended(id, state)
     if state == "stopping":
         message = f"{id} is just stopping, and AWS starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
     if state == "stopped":
         with aws.calling("StartInstances", region, value=id):
-            aws.ec2(region).start_instances(InstanceIds=[own])
+            aws.ec2(region).start_instances(InstanceIds=[native_id])
 
 
 def refuse_ended(id: str, state: str) -> None:  # noqa: A002
@@ -159,10 +159,10 @@ def refuse_ended(id: str, state: str) -> None:  # noqa: A002
 
 def tag(aws: Aws, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     """Set these tags on the machine and leave every other alone. Raises InstanceNotFound."""
-    region, own = ids.machine(id)
+    region, native_id = ids.machine(id)
     if not tags:
         return
-    _tag_resource(aws, region, own, tags)
+    _tag_resource(aws, region, native_id, tags)
 
 
 def _tag_resource(aws: Aws, region: str, instance_id: str, tags: Mapping[str, str]) -> None:

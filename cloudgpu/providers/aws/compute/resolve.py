@@ -30,8 +30,8 @@ from cloudgpu.providers.shared.named_volumes import (
     attached,
     check_location,
     check_volume_size,
-    nowhere,
-    used,
+    not_found_error,
+    volume_in_use_error,
     volume_named,
 )
 from cloudgpu.providers.shared.rules import AGENT, TIMER, Opening, disk_gb, in_the_cloud
@@ -55,7 +55,7 @@ class _Found:
 
 
 def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
-    """Return the exact call of an offer, with what it costs beside and what has to be said of it. Reads only.
+    """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
     """
@@ -223,7 +223,7 @@ def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None
     volumes = _volumes(aws, item.region)
     found = next((one for one in volumes if one.name == wanted.name and one.zone == item.zone), None)
     if found is not None and found.holder is not None:
-        raise used(wanted, ids.joined(item.region, found.holder))
+        raise volume_in_use_error(wanted, ids.joined(item.region, found.holder))
     return found
 
 
@@ -242,7 +242,7 @@ def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | Non
     places = [region for region, names in answers.items() if wanted in names]
     if not places:
         known = {name for names in answers.values() for name in names}
-        raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
+        raise not_found_error("image", "--image", named, known, silent, "See them: cloudgpu image ls")
     if wished is None and len(places) > 1:
         raise ambiguous_name(f"Images called {named!r}", sorted(places), "--region")
     return wished if wished in places else check_location("image", named, places[0], wished, "--region")
@@ -296,7 +296,7 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
     zones = [zone for zone in answers.values() if zone is not None]
     if not zones:
         way = "See what there is: aws ec2 describe-subnets --region REGION"
-        raise nowhere("subnet", "--subnet", id_, set(), silent, way)
+        raise not_found_error("subnet", "--subnet", id_, set(), silent, way)
     return zones[0]
 
 

@@ -50,11 +50,11 @@ def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None
 
     One call; two where there is one already, three for the first of a region. Up to two more where `does` is not known.
     """
-    region, own = ids.machine(id)
+    region, native_id = ids.machine(id)
     if no_timer(aws):
         field = f"accounts.{aws.account}.timer_role"
         raise InvalidRequest(f"{id} gets none: {no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
-    parameters = _schedule(aws, region, own, at, does or _default_action(aws, id))
+    parameters = _schedule(aws, region, native_id, at, does or _default_action(aws, id))
     made = _do(aws, region, "CreateSchedule", unless=(THERE, GONE), **parameters)
     if made == GONE:
         _do(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
@@ -65,17 +65,17 @@ def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None
 
 def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
     """Delete the machine's schedule; none is no error. One call."""
-    region, own = ids.machine(id)
+    region, native_id = ids.machine(id)
     if not no_timer(aws):
-        _do(aws, region, "DeleteSchedule", unless=(GONE,), GroupName=GROUP, Name=_name(aws, own))
+        _do(aws, region, "DeleteSchedule", unless=(GONE,), GroupName=GROUP, Name=_name(aws, native_id))
 
 
 def timer(aws: Aws, id: str) -> datetime | None:  # noqa: A002
     """Return when the machine's schedule fires; None for none. One call, two where there is none."""
-    region, own = ids.machine(id)
-    found = None if no_timer(aws) else _read(aws, region, _name(aws, own))
+    region, native_id = ids.machine(id)
+    found = None if no_timer(aws) else _read(aws, region, _name(aws, native_id))
     if found is None:
-        raw(aws, region, own)  # raises InstanceNotFound
+        raw(aws, region, native_id)  # raises InstanceNotFound
     return found
 
 
@@ -97,7 +97,7 @@ def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = Non
             field="provider",
             value=silent[0].scope,
         )
-    return {ids.joined(one, own): at for one, found in answers.items() for own, at in found.items()}
+    return {ids.joined(one, native_id): at for one, found in answers.items() for native_id, at in found.items()}
 
 
 def _listed(aws: Aws, region: str, meant: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
@@ -132,7 +132,7 @@ def _read(aws: Aws, region: str, name: str) -> datetime | None:
     return started and started.astimezone(UTC)
 
 
-def _schedule(aws: Aws, region: str, own: str, at: datetime, does: TimerAction) -> dict[str, Any]:
+def _schedule(aws: Aws, region: str, native_id: str, at: datetime, does: TimerAction) -> dict[str, Any]:
     """Return the parameters of CreateSchedule, which are those of UpdateSchedule: that replaces all.
 
     The SDK gives each call a client token of its own. One that followed from the time would make a schedule that was
@@ -145,8 +145,8 @@ def _schedule(aws: Aws, region: str, own: str, at: datetime, does: TimerAction) 
     when = {"ScheduleExpression": AGAIN, "StartDate": moment.replace(tzinfo=UTC)} if again else {}
     return {
         "GroupName": GROUP,
-        "Name": _name(aws, own),
-        "Description": f"cloudgpu ends {ids.joined(region, own)} here when nothing else has",
+        "Name": _name(aws, native_id),
+        "Description": f"cloudgpu ends {ids.joined(region, native_id)} here when nothing else has",
         "ScheduleExpression": f"at({moment.isoformat()})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
@@ -154,7 +154,7 @@ def _schedule(aws: Aws, region: str, own: str, at: datetime, does: TimerAction) 
         "Target": {
             "Arn": f"arn:{role.split(':')[1]}:scheduler:::aws-sdk:ec2:{verb}",
             "RoleArn": role,
-            "Input": json.dumps({"InstanceIds": [own]}),
+            "Input": json.dumps({"InstanceIds": [native_id]}),
             "RetryPolicy": RETRIES,
         },
     } | when
@@ -162,16 +162,16 @@ def _schedule(aws: Aws, region: str, own: str, at: datetime, does: TimerAction) 
 
 def _default_action(aws: Aws, id: str) -> TimerAction:  # noqa: A002
     """Return what a timer does with a machine of which nobody says it. One call, two for one on spot."""
-    region, own = ids.machine(id)
-    found: Mapping[str, Any] = raw(aws, region, own)
+    region, native_id = ids.machine(id)
+    found: Mapping[str, Any] = raw(aws, region, native_id)
     refuse_ended(id, found["State"]["Name"])
     if found.get("SpotInstanceRequestId") is None:
         return TimerAction.STOP
     return TimerAction.TERMINATE if is_one_time(aws, region, found) else TimerAction.STOP_AGAIN
 
 
-def _name(aws: Aws, own: str) -> str:
-    return f"{_prefix(aws)}.{own}"
+def _name(aws: Aws, native_id: str) -> str:
+    return f"{_prefix(aws)}.{native_id}"
 
 
 def _prefix(aws: Aws) -> str:

@@ -194,7 +194,7 @@ def _offered(aws: Aws, region: str, names: Sequence[str], zone: str | None) -> l
 
 
 def _item(aws: Aws, shape: Shape, region: str, zone: str, market: Market, *, persistent: bool) -> Available:
-    stoppable, stop_means = stops(market, persistent=persistent)
+    stoppable, stop_effect = stops(market, persistent=persistent)
     return Available(
         provider=KIND,
         account=aws.account,
@@ -206,7 +206,7 @@ def _item(aws: Aws, shape: Shape, region: str, zone: str, market: Market, *, per
         vcpus=shape.vcpus,
         memory_gib=shape.memory_gib,
         stoppable=stoppable,
-        stop_means=_erases(shape) + stop_means,
+        stop_effect=_erases(shape) + stop_effect,
     )
 
 

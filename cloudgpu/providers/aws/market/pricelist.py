@@ -85,7 +85,7 @@ def _take(rows: Gathering, product: Product, key: RowKey) -> None:
 
 
 def _free(rate: Product, unit: str) -> str:
-    """Return what is free before this step of a price; of traffic, where the list does not say, what is recalled."""
+    """Return the free quantity before this tier of a price; for traffic without one in the list, a recalled one."""
     begin = _figure(str(rate.get("beginRange", "0")))
     if begin > 0:
         return f"first {begin:g} {rate['unit']} a month free"

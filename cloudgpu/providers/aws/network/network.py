@@ -56,7 +56,7 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
 
 
 def ssh_sources(aws: Aws, region: str, there: Subnet, network: Network) -> Mapping[str, str]:
-    """Return who may open SSH, by label; where nobody is named it is the VPC itself, whose network is looked up."""
+    """Return the networks that may open SSH, by label; if none is given, that of the VPC, which is queried."""
     if network.ssh_from:
         return callers_of(network, "")
     (vpc,) = describe(aws, "DescribeVpcs", region, VpcIds=[there.vpc])

@@ -204,20 +204,20 @@ def admit(aws: Aws, region: str, group: Mapping[str, Any], wanted: Mapping[str, 
 
 def _group_of(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noqa: A002
     """Return a machine's region and its group of ours; None for the group where it has none."""
-    region, own = ids.machine(id)
-    machine = _machine(aws, region, own)
+    region, native_id = ids.machine(id)
+    machine = _machine(aws, region, native_id)
     owner = next((tag["Value"] for tag in machine.get("Tags", ()) if tag["Key"] == TAG_OWNER), "")
     named = [group["GroupId"] for group in machine.get("SecurityGroups", ())]
     found = _groups(aws, region, named) if named else []
     return region, next((group for group in found if is_ours(group, owner)), None)
 
 
-def _machine(aws: Aws, region: str, own: str) -> Mapping[str, Any]:
-    with aws.calling("DescribeInstances", region, value=own):
-        answer = aws.ec2(region).describe_instances(InstanceIds=[own])
+def _machine(aws: Aws, region: str, native_id: str) -> Mapping[str, Any]:
+    with aws.calling("DescribeInstances", region, value=native_id):
+        answer = aws.ec2(region).describe_instances(InstanceIds=[native_id])
     found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
     if not found or found[0]["State"]["Name"] in _GONE:
-        raise InstanceNotFound(f"AWS {region} has no machine {own} any more.", field="id", value=own)
+        raise InstanceNotFound(f"AWS {region} has no machine {native_id} any more.", field="id", value=native_id)
     machine: Mapping[str, Any] = found[0]
     return machine
 

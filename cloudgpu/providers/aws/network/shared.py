@@ -39,7 +39,7 @@ def shared_name(first: Attempt) -> str:
 
 
 def make_shared(aws: Aws, first: Attempt, call: Call) -> Shared:
-    """Make sure of what the nodes of this launch share; what a replay finds is taken as it is.
+    """Find or make the resources that the nodes of this launch share.
 
     Raises InvalidRequest where a name is taken by something that is not this cluster's.
     """
@@ -92,9 +92,9 @@ def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
 
 def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
     """Return the id of the group in which all ports are open to its own members, and to nobody else."""
-    made = _existing_group(aws, first, call) or _group_made(aws, first, call) or _existing_group(aws, first, call)
+    made = _existing_group(aws, first, call) or _create_group(aws, first, call) or _existing_group(aws, first, call)
     if made is None:
-        raise _taken(first, call, "security group")
+        raise _name_taken_error(first, call, "security group")
     inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": made, "Description": "cloudgpu inside the cluster"}]}
     for pause in NOT_YET_PAUSES_S:
         try:
@@ -120,7 +120,7 @@ def _existing_group(aws: Aws, first: Attempt, call: Call) -> str | None:
     return str(_own(found[0], first, call, "security group")["GroupId"])
 
 
-def _group_made(aws: Aws, first: Attempt, call: Call) -> str | None:
+def _create_group(aws: Aws, first: Attempt, call: Call) -> str | None:
     """Make the group, tagged in the same call; None where another process was first."""
     name = shared_name(first)
     try:
@@ -161,11 +161,11 @@ def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
 def _own(found: Raw, first: Attempt, call: Call, what: str) -> Raw:
     """Return what bears this cluster's id; raise InvalidRequest for anything else of that name."""
     if tags_of(found).get(TAG_ID) != first.tags[TAG_ID]:
-        raise _taken(first, call, what)
+        raise _name_taken_error(first, call, what)
     return found
 
 
-def _taken(first: Attempt, call: Call, what: str) -> InvalidRequest:
+def _name_taken_error(first: Attempt, call: Call, what: str) -> InvalidRequest:
     name = shared_name(first)
     return InvalidRequest(
         f"The {what} {name} in {call.region} is not this cluster's.",

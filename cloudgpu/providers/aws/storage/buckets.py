@@ -59,14 +59,14 @@ class S3Bucket:
             asked = {"Bucket": self._name, "Key": key}
             return str(self._client().generate_presigned_url("get_object", asked, ExpiresIn=seconds))
 
-    def presigned_post(self, prefix: str, seconds: int, at_most: int) -> PresignedPost:
+    def presigned_post(self, prefix: str, seconds: int, max_bytes: int) -> PresignedPost:
         """Return a form that makes objects below the prefix: POST Object, with a signed policy."""
         region, until = self.region(), self.url_expires_at(seconds)
         with self._aws.calling("s3:PutObject", region, value=self._name):
             signed = self._client().generate_presigned_post(
                 self._name,
                 f"{prefix}${{filename}}",  # of which boto3 makes the condition that keys begin with the prefix
-                Conditions=[["content-length-range", 0, at_most]],
+                Conditions=[["content-length-range", 0, max_bytes]],
                 ExpiresIn=seconds,
             )
         return PresignedPost(str(signed["url"]), dict(signed["fields"]), prefix, until)

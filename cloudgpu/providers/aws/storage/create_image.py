@@ -30,7 +30,7 @@ def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, res
         raise _unknown(source)
     found = _image_named(aws, region, name)
     if found is not None:
-        return _checked(aws, region, found, name, tags)
+        return _check_image(aws, region, found, name, tags)
     machine = ids.split(source, "i")
     if machine is not None:
         return _of_machine(aws, region, machine[1], name, tags, restart=restart)
@@ -50,9 +50,9 @@ def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
     return found[0] if found else None
 
 
-def _checked(aws: Aws, region: str, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
+def _check_image(aws: Aws, region: str, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     if tags_of(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
-        raise _taken(name, region)
+        raise _name_taken_error(name, region)
     made = image(aws, region, found)
     if found["State"] not in ("failed", "error", "invalid"):
         return made
@@ -63,26 +63,28 @@ def _checked(aws: Aws, region: str, found: Raw, name: str, tags: Mapping[str, st
 
 
 def _of_machine(
-    aws: Aws, region: str, own: str, name: str, tags: Mapping[str, str], *, restart: bool
+    aws: Aws, region: str, native_id: str, name: str, tags: Mapping[str, str], *, restart: bool
 ) -> ProviderResource:
     """Image a machine's system disk. Its data volumes are left out: they are kept by themselves."""
-    ec2, id_ = aws.ec2(region), ids.joined(region, own)
+    ec2, id_ = aws.ec2(region), ids.joined(region, native_id)
     with aws.calling("DescribeInstances", region, value=id_):
-        found = [one for each in ec2.describe_instances(InstanceIds=[own])["Reservations"] for one in each["Instances"]]
+        found = [
+            one for each in ec2.describe_instances(InstanceIds=[native_id])["Reservations"] for one in each["Instances"]
+        ]
     if not found:
         raise _unknown(id_)
     others = [one["DeviceName"] for one in found[0].get("BlockDeviceMappings", ())]
     others = [device for device in others if device != found[0]["RootDeviceName"]]
-    asked: dict[str, Any] = {
-        "InstanceId": own,
+    parameters: dict[str, Any] = {
+        "InstanceId": native_id,
         "Name": name,
         "NoReboot": not restart,
         "TagSpecifications": tag_specifications(("image", "snapshot"), tags, name),
     }
     if others:
-        asked["BlockDeviceMappings"] = [{"DeviceName": device, "NoDevice": ""} for device in others]
-    _make(aws, region, "CreateImage", name, lambda client: client.create_image(**asked))
-    return _now(aws, region, name, tags)
+        parameters["BlockDeviceMappings"] = [{"DeviceName": device, "NoDevice": ""} for device in others]
+    _make(aws, region, "CreateImage", name, lambda client: client.create_image(**parameters))
+    return _read_image(aws, region, name, tags)
 
 
 def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
@@ -95,12 +97,12 @@ def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
             raise
 
 
-def _now(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
+def _read_image(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
     found = _image_named(aws, region, name)
     if found is None:  # AWS shows what it has just made a moment later
         message = f"The image {name} in {region} is being made and cannot be seen yet."
         raise ProviderUnavailable(message, field="image", value=name, next="Run: cloudgpu ls --refresh")
-    return _checked(aws, region, found, name, tags)
+    return _check_image(aws, region, found, name, tags)
 
 
 def _snapshot_named(aws: Aws, region: str, name: str) -> Raw | None:
@@ -122,7 +124,7 @@ def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str
     if split is None:
         raise _unknown(source)
     disk = _disk(aws, region, split[1])
-    boots = {TAG_BOOT: _boots(aws, region, disk)}
+    boots = {TAG_BOOT: _boot_tag(aws, region, disk)}
     with aws.calling("CreateSnapshot", region, value=source):
         made: Raw = aws.client("ec2", region, sends=1).create_snapshot(
             VolumeId=split[1],
@@ -132,52 +134,52 @@ def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str
     return made
 
 
-def _disk(aws: Aws, region: str, own: str) -> Raw:
-    asked = [{"Name": "volume-id", "Values": [own]}]
-    found = describe(aws, "DescribeVolumes", region, Filters=asked)
+def _disk(aws: Aws, region: str, native_id: str) -> Raw:
+    filters = [{"Name": "volume-id", "Values": [native_id]}]
+    found = describe(aws, "DescribeVolumes", region, Filters=filters)
     if not found:
-        raise _unknown(ids.joined(region, own))
+        raise _unknown(ids.joined(region, native_id))
     if TAG_VOLUME in tags_of(found[0]):
-        message = f"{own} is a data volume: it holds no system to start from."
-        raise InvalidRequest(message, field="id", value=own, next="Name a machine.")
+        message = f"{native_id} is a data volume: it holds no system to start from."
+        raise InvalidRequest(message, field="id", value=native_id, next="Name a machine.")
     return found[0]
 
 
-def _boots(aws: Aws, region: str, disk: Raw) -> str:
+def _boot_tag(aws: Aws, region: str, disk: Raw) -> str:
     """Return how the disk boots: its tag says so, else the image that it was made from, while that is there."""
     tag = tags_of(disk).get(TAG_BOOT, "")
     if register_as(tag) is not None:
         return tag
-    asked = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
-    found = describe(aws, "DescribeImages", region, Filters=asked)
+    filters = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
+    found = describe(aws, "DescribeImages", region, Filters=filters)
     if found:
         return boot_tag(found[0])
-    own = disk["VolumeId"]
-    message = f"It is not known how the disk {own} boots: it has no tag {TAG_BOOT}, and its image is gone."
+    native_id = disk["VolumeId"]
+    message = f"It is not known how the disk {native_id} boots: it has no tag {TAG_BOOT}, and its image is gone."
     remedy = f"Tag it, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
-    raise InvalidRequest(message, field=TAG_BOOT, value=own, next=remedy)
+    raise InvalidRequest(message, field=TAG_BOOT, value=native_id, next=remedy)
 
 
 def _register(aws: Aws, region: str, begun: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Make the image of a completed snapshot."""
     boots = tags_of(begun).get(TAG_BOOT, "")
-    like = register_as(boots)
-    if like is None:
+    registration = register_as(boots)
+    if registration is None:
         message = f"The snapshot {begun['SnapshotId']} does not say how it boots (its tag {TAG_BOOT} is {boots!r})."
         remedy = f"Correct that tag, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
         raise InvalidRequest(message, field=TAG_BOOT, value=boots, next=remedy)
-    of = {"SnapshotId": begun["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
-    asked = {
+    disk = {"SnapshotId": begun["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
+    parameters = {
         "Name": name,
-        "BlockDeviceMappings": [{"DeviceName": like["RootDeviceName"], "Ebs": of}],
+        "BlockDeviceMappings": [{"DeviceName": registration["RootDeviceName"], "Ebs": disk}],
         "TagSpecifications": tag_specifications(("image",), {**tags, TAG_BOOT: boots}, name),
-        **like,
+        **registration,
     }
-    _make(aws, region, "RegisterImage", name, lambda client: client.register_image(**asked))
-    return _now(aws, region, name, tags)
+    _make(aws, region, "RegisterImage", name, lambda client: client.register_image(**parameters))
+    return _read_image(aws, region, name, tags)
 
 
-def _taken(name: str, region: str) -> InvalidRequest:
+def _name_taken_error(name: str, region: str) -> InvalidRequest:
     message = f"An image called {name} is in {region} already, and it is not of this ledger."
     return InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
 

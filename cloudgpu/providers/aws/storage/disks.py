@@ -20,7 +20,7 @@ from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pag
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
 from cloudgpu.providers.shared.calls import retry
-from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
 LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
@@ -46,14 +46,16 @@ def resources(aws: Aws, region: str | None) -> ResourceListing:
 
 
 def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
-    asked: Mapping[str, dict[str, Any]] = {
+    filters_by_action: Mapping[str, dict[str, Any]] = {
         "DescribeVolumes": {},
         "DescribeImages": {"Owners": ["self"]},
         "DescribeSnapshots": {"OwnerIds": ["self"]},
     }
-    with Pool(len(asked)) as pool:
+    with Pool(len(filters_by_action)) as pool:
         ask = partial(describe_all, aws, region=region, Filters=_OURS)
-        volumes, images, snapshots = pool.map(lambda action: ask(action, **asked[action]), asked)
+        volumes, images, snapshots = pool.map(
+            lambda action: ask(action, **filters_by_action[action]), filters_by_action
+        )
     volumes = _with_own_tags(aws, region, volumes)
     parts = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
     return [
@@ -73,8 +75,8 @@ def _with_own_tags(aws: Aws, region: str, volumes: Sequence[Raw]) -> list[Raw]:
     if not holders:
         return list(volumes)
     index = _launch_indices(aws, region, sorted(set(holders.values())))
-    own = {volume: index[holder] for volume, holder in holders.items() if holder in index}
-    return [_with_index(one, own[one["VolumeId"]]) if one["VolumeId"] in own else one for one in volumes]
+    native_id = {volume: index[holder] for volume, holder in holders.items() if holder in index}
+    return [_with_index(one, native_id[one["VolumeId"]]) if one["VolumeId"] in native_id else one for one in volumes]
 
 
 def _launch_indices(aws: Aws, region: str, machines: Sequence[str]) -> dict[str, int]:
@@ -170,14 +172,14 @@ def _leftover(aws: Aws, region: str, found: Raw, **facts: Any) -> ProviderResour
 
 def remove(aws: Aws, resource: ProviderResource) -> None:
     """Delete it, an image with its snapshots; what is gone already is no error. Raises InvalidRequest while in use."""
-    region, own = _split(resource)
+    region, native_id = _split(resource)
     ec2 = aws.ec2(region)
     if resource.kind is Kind.IMAGE:
-        _remove_image(aws, region, own)
+        _remove_image(aws, region, native_id)
     elif resource.kind is Kind.SNAPSHOT:
-        _remove_snapshot(aws, region, own)
+        _remove_snapshot(aws, region, native_id)
     else:
-        _unless_gone(aws, region, "DeleteVolume", own, lambda: ec2.delete_volume(VolumeId=own))
+        _unless_gone(aws, region, "DeleteVolume", native_id, lambda: ec2.delete_volume(VolumeId=native_id))
 
 
 def _split(resource: ProviderResource) -> tuple[str, str]:
@@ -189,24 +191,26 @@ def _split(resource: ProviderResource) -> tuple[str, str]:
     return found
 
 
-def _remove_image(aws: Aws, region: str, own: str) -> None:
+def _remove_image(aws: Aws, region: str, native_id: str) -> None:
     """Take the image away, then its snapshots: used they cannot be deleted, alone they are found by their tags."""
     ec2 = aws.ec2(region)
-    meant = [{"Name": "image-id", "Values": [own]}]
+    meant = [{"Name": "image-id", "Values": [native_id]}]
     found = describe(aws, "DescribeImages", region, Owners=["self"], Filters=meant)
     parts = [part for one in found for part, _ in snapshots_of(one)]
-    _unless_gone(aws, region, "DeregisterImage", own, lambda: ec2.deregister_image(ImageId=own))
+    _unless_gone(aws, region, "DeregisterImage", native_id, lambda: ec2.deregister_image(ImageId=native_id))
     for part in parts:
         _remove_snapshot(aws, region, part)
 
 
-def _remove_snapshot(aws: Aws, region: str, own: str) -> None:
-    _unless_gone(aws, region, "DeleteSnapshot", own, lambda: aws.ec2(region).delete_snapshot(SnapshotId=own))
+def _remove_snapshot(aws: Aws, region: str, native_id: str) -> None:
+    _unless_gone(
+        aws, region, "DeleteSnapshot", native_id, lambda: aws.ec2(region).delete_snapshot(SnapshotId=native_id)
+    )
 
 
-def _unless_gone(aws: Aws, region: str, action: str, own: str, call: Callable[[], object]) -> None:
+def _unless_gone(aws: Aws, region: str, action: str, native_id: str, call: Callable[[], object]) -> None:
     try:
-        with aws.calling(action, region, value=ids.joined(region, own)):
+        with aws.calling(action, region, value=ids.joined(region, native_id)):
             call()
     except CloudgpuError as error:
         if code_of(error) not in _GONE:
@@ -245,7 +249,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
         if at is not None and at["InstanceId"] == own and at["State"] != "detaching":
             return disk(aws, region, found)
         if at is not None and at["State"] != "detaching":
-            raise used(volume, ids.joined(region, at["InstanceId"]))
+            raise volume_in_use_error(volume, ids.joined(region, at["InstanceId"]))
         if found["State"] == "available":
             _attach(aws, region, found["VolumeId"], own)
         else:
@@ -260,7 +264,7 @@ def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, 
     asked = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
     found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
     there = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
-    return lying_in(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
+    return pick_in_zone(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
 
 def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:

@@ -97,10 +97,10 @@ def _interface(aws: Aws, region: str, found: Raw) -> ProviderResource:
 
 def _group(aws: Aws, region: str, found: Raw, interfaces: Sequence[Raw]) -> ProviderResource:
     """Return a group; it is used as long as an interface is in it, whatever has become of the machine."""
-    own = found["GroupId"]
-    inside = [one for one in interfaces if any(group["GroupId"] == own for group in one.get("Groups", ()))]
+    native_id = found["GroupId"]
+    inside = [one for one in interfaces if any(group["GroupId"] == native_id for group in one.get("Groups", ()))]
     used_by = next((_user(one) or one["NetworkInterfaceId"] for one in inside), None)
-    return _orphan(aws, region, found, Kind.SECURITY_GROUP, own, name=found["GroupName"], attached_to=used_by)
+    return _orphan(aws, region, found, Kind.SECURITY_GROUP, native_id, name=found["GroupName"], attached_to=used_by)
 
 
 def _key_pair(aws: Aws, region: str, found: Raw) -> ProviderResource:
@@ -116,8 +116,8 @@ def _request(aws: Aws, region: str, found: Raw) -> ProviderResource:
     """
     over = found.get("Status", {}).get("Code", "").startswith(_TERMINATED)
     machine = None if over else found.get("InstanceId")
-    made, own = found.get("CreateTime"), found["SpotInstanceRequestId"]
-    return _orphan(aws, region, found, Kind.SPOT_REQUEST, own, made_at=made, attached_to=machine)
+    made, native_id = found.get("CreateTime"), found["SpotInstanceRequestId"]
+    return _orphan(aws, region, found, Kind.SPOT_REQUEST, native_id, made_at=made, attached_to=machine)
 
 
 def _placed(aws: Aws, region: str, names: Sequence[str]) -> Mapping[str, str]:
@@ -151,7 +151,7 @@ def _user(interface: Raw) -> str | None:
     return str(attached.get("InstanceId") or attached.get("AttachmentId") or "in use")
 
 
-def _orphan(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any) -> ProviderResource:
+def _orphan(aws: Aws, region: str, found: Raw, kind: Kind, native_id: str, **facts: Any) -> ProviderResource:
     ours = {key: value for key, value in tags_of(found).items() if key.startswith(TAG_PREFIX)}
     used_by = facts.pop("attached_to", None)
     usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
@@ -159,7 +159,7 @@ def _orphan(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: An
         provider=KIND,
         account=aws.account,
         region=region,
-        id=ids.joined(region, own),
+        id=ids.joined(region, native_id),
         kind=kind,
         tags=ours,
         attached_to=ids.joined(region, used_by) if used_by else None,
@@ -172,18 +172,18 @@ def remove(aws: Aws, orphan: ProviderResource) -> None:
 
     The machine of a spot request goes on: only the request ends.
     """
-    region, own = _split(orphan)
+    region, native_id = _split(orphan)
     ec2 = aws.ec2(region)
     calls: dict[Kind, tuple[str, Callable[[], object]]] = {
-        Kind.ADDRESS: ("ReleaseAddress", lambda: ec2.release_address(AllocationId=own)),
-        Kind.INTERFACE: ("DeleteNetworkInterface", lambda: ec2.delete_network_interface(NetworkInterfaceId=own)),
-        Kind.SECURITY_GROUP: ("DeleteSecurityGroup", lambda: ec2.delete_security_group(GroupId=own)),
-        Kind.KEY_PAIR: ("DeleteKeyPair", lambda: ec2.delete_key_pair(KeyPairId=own)),
+        Kind.ADDRESS: ("ReleaseAddress", lambda: ec2.release_address(AllocationId=native_id)),
+        Kind.INTERFACE: ("DeleteNetworkInterface", lambda: ec2.delete_network_interface(NetworkInterfaceId=native_id)),
+        Kind.SECURITY_GROUP: ("DeleteSecurityGroup", lambda: ec2.delete_security_group(GroupId=native_id)),
+        Kind.KEY_PAIR: ("DeleteKeyPair", lambda: ec2.delete_key_pair(KeyPairId=native_id)),
         Kind.SPOT_REQUEST: (
             "CancelSpotInstanceRequests",
-            lambda: ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=[own]),
+            lambda: ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=[native_id]),
         ),
-        Kind.PLACEMENT_GROUP: ("DeletePlacementGroup", lambda: _remove_placement_group(ec2, own)),
+        Kind.PLACEMENT_GROUP: ("DeletePlacementGroup", lambda: _remove_placement_group(ec2, native_id)),
     }
     action, call = calls[orphan.kind]
     try:
@@ -194,9 +194,9 @@ def remove(aws: Aws, orphan: ProviderResource) -> None:
             raise
 
 
-def _remove_placement_group(ec2: Any, own: str) -> None:
+def _remove_placement_group(ec2: Any, native_id: str) -> None:
     """Delete a placement group by the name that its id has now: EC2 deletes by names alone."""
-    for found in ec2.describe_placement_groups(GroupIds=[own])["PlacementGroups"]:
+    for found in ec2.describe_placement_groups(GroupIds=[native_id])["PlacementGroups"]:
         ec2.delete_placement_group(GroupName=found["GroupName"])
 
 
@@ -212,9 +212,9 @@ _PREFIXES = {
 
 def _split(orphan: ProviderResource) -> tuple[str, str]:
     """Return the region and AWS's own id. Raises InvalidRequest for what is none of these things."""
-    region, _, own = orphan.id.partition("/")
+    region, _, native_id = orphan.id.partition("/")
     prefix = _PREFIXES.get(orphan.kind)
-    if prefix is None or not ids.REGION.fullmatch(region) or not own.startswith(prefix):
+    if prefix is None or not ids.REGION.fullmatch(region) or not native_id.startswith(prefix):
         message = f"{orphan.id!r} is not an id of a {orphan.kind} on AWS."
         raise InvalidRequest(message, field="id", value=orphan.id, next="Run: cloudgpu orphans")
-    return region, own
+    return region, native_id

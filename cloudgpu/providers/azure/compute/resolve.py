@@ -36,8 +36,8 @@ from cloudgpu.providers.shared.named_volumes import (
     attached,
     check_location,
     check_volume_size,
-    nowhere,
-    used,
+    not_found_error,
+    volume_in_use_error,
     volume_named,
 )
 from cloudgpu.providers.shared.rules import disk_gb
@@ -68,7 +68,7 @@ class _Found:
 
 
 def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
-    """Return the exact call of an offer, with what it costs beside and what has to be said of it. Reads only.
+    """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
     a volume that cannot be.
@@ -232,7 +232,7 @@ def data_volume(azure: Azure, item: Available, wanted: Volume | None) -> Data | 
     at = (wanted.name, item.zone or item.region)
     found = next((one for one in _volumes(azure) if (one.name, one.zone) == at), None)
     if found is not None and found.holder is not None:
-        raise used(wanted, found.holder)
+        raise volume_in_use_error(wanted, found.holder)
     return found
 
 
@@ -308,5 +308,5 @@ def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
     networks = azure.network.virtual_networks
     found = find(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
     if found is None:
-        raise nowhere("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")
+        raise not_found_error("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")
     yield str(found.as_dict()["location"])

@@ -159,7 +159,7 @@ def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Require
                 accelerators=_accelerators(name, sku),
                 vcpus=sku.vcpus,
                 memory_gib=sku.memory_gib,
-                stop_means=_erases(sku) + STOPS,
+                stop_effect=_erases(sku) + STOPS,
             )
 
 

@@ -29,7 +29,7 @@ from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.storage import gallery, resources as refs
-from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
 Tags = Mapping[str, Mapping[str, str]]  # of groups, by their names
@@ -252,7 +252,7 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
         if at == id:
             return disk(azure, there, there.get("tags") or {})
         if at is not None:
-            raise used(volume, at)
+            raise volume_in_use_error(volume, at)
         if state(there) == "succeeded" and not send:
             _hang(azure, id, str(there["id"]))
             send = True
@@ -280,7 +280,7 @@ def name_of(volume: str, ledger: str, zone: str) -> str:
 def _found(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies elsewhere alone is refused."""
     found = [one for one in named_disks(azure, "") if _is(one, volume.name, tags)]
-    return lying_in(zone, found, machine.zone_of, "name", volume)
+    return pick_in_zone(zone, found, machine.zone_of, "name", volume)
 
 
 def _is(found: Raw, name: str, tags: Mapping[str, str]) -> bool:

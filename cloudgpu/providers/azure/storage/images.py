@@ -21,7 +21,7 @@ from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.shared import rules as drivers
-from cloudgpu.providers.shared.named_volumes import ambiguous_name, nowhere
+from cloudgpu.providers.shared.named_volumes import ambiguous_name, not_found_error
 
 Raw = Mapping[str, Any]
 _IMAGES = "Microsoft.Compute/images/read"
@@ -274,7 +274,7 @@ def own_image(azure: Azure, named: str) -> Raw | None:
         raise ambiguous_name(f"Images called {named!r}", places, "--region")
     if not found:
         known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in there} - {""}
-        raise nowhere("image", "--image", named, known, (), "See them: cloudgpu image ls")
+        raise not_found_error("image", "--image", named, known, (), "See them: cloudgpu image ls")
     return found[0]
 
 

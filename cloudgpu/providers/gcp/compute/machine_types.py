@@ -109,7 +109,7 @@ def zones_with(gcp: Gcp, name: str) -> tuple[list[Mapping[str, Any]], tuple[Unan
 
 
 def items(
-    account: str, found: Sequence[Mapping[str, Any]], markets: Sequence[Market], stop_means: str
+    account: str, found: Sequence[Mapping[str, Any]], markets: Sequence[Market], stop_effect: str
 ) -> tuple[Available, ...]:
     """Return these as offers, one for each zone and market."""
     return tuple(
@@ -122,7 +122,7 @@ def items(
             market=market,
             vcpus=one.get("guestCpus"),
             memory_gib=one["memoryMb"] / 1024 if one.get("memoryMb") else None,
-            stop_means=stop_means,
+            stop_effect=stop_effect,
         )
         for one in found
         for zone in [ids.last(one["zone"])]

@@ -26,7 +26,14 @@ from cloudgpu.providers.gcp.storage import images
 from cloudgpu.providers.gcp.storage.disks import DEVICE, LARGEST_GB, check_size, listed
 from cloudgpu.providers.gcp.storage.images import Choice, Image
 from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, our_tags
-from cloudgpu.providers.shared.named_volumes import Data, attached, check_location, nowhere, used, volume_named
+from cloudgpu.providers.shared.named_volumes import (
+    Data,
+    attached,
+    check_location,
+    not_found_error,
+    volume_in_use_error,
+    volume_named,
+)
 from cloudgpu.providers.shared.rules import AGENT, TIMER, by_their_rules, disk_gb, in_the_cloud
 
 DEFAULT_GB = 64
@@ -48,7 +55,7 @@ class _Found:
 
 
 def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
-    """Return the exact call of an offer, with what it costs beside and what has to be said of it. Reads only.
+    """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
     an image, a disk, a network or a volume that cannot be.
@@ -212,7 +219,7 @@ def data_volume(gcp: Gcp, item: Available, wanted: Volume | None) -> Data | None
         ((raw, one) for raw, one in there if (one.name, one.zone) == (wanted.name, item.zone)), ({}, None)
     )
     if found is not None and found.holder is not None:
-        raise used(wanted, found.holder)
+        raise volume_in_use_error(wanted, found.holder)
     kind = ids.last(str(raw.get("type", "")))
     if kind and not accepts_disk(item.instance_type, kind):
         message = f"The volume {wanted.name} is a disk of the kind {kind}, which {item.instance_type} does not take."
@@ -242,7 +249,7 @@ def _subnet_region(gcp: Gcp, named: str, requirements: Requirements) -> str | No
     there = [one for one in found if one.get("name") == named]
     places = sorted({ids.last(one["region"]) for one in there})
     if not places:
-        raise nowhere(
+        raise not_found_error(
             "subnet", "--subnet", named, set(), silent, "See what there is: gcloud compute networks subnets list"
         )
     if len(places) > 1:  # a network in automatic mode has one of its own name in every region: it ties to none

@@ -169,7 +169,7 @@ def _item(gcp: Gcp, one: InstanceType, wanted: Shape, zone: str, market: Market)
         vcpus=one.vcpus,
         memory_gib=one.memory_gib,
         stoppable=True,  # a spot machine of Google's too
-        stop_means=erases(wanted) + STOPS,
+        stop_effect=erases(wanted) + STOPS,
     )
 
 

@@ -33,7 +33,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     scope_parameter,
 )
 from cloudgpu.providers.shared.calls import tried
-from cloudgpu.providers.shared.named_volumes import check_volume_size, lying_in, size_to_make, used
+from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
 Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
@@ -182,7 +182,7 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     )
     user = machine_of(found.get("users", ()))
     if user not in (None, id):
-        raise used(volume, str(user))
+        raise volume_in_use_error(volume, str(user))
     if user is None:
         _attach(gcp, id, found, volume)
         found = _read_disk(gcp, zone, found["name"])
@@ -206,7 +206,7 @@ def listed(gcp: Gcp, ledger: str) -> list[Raw]:
 def _found(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
     there = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
-    return lying_in(zone, there, lambda one: ids.last(one["zone"]), "name", volume)
+    return pick_in_zone(zone, there, lambda one: ids.last(one["zone"]), "name", volume)
 
 
 def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:

@@ -1,4 +1,4 @@
-"""Documents of `down`: what was ended, what was retained, and what was left alone."""
+"""Documents of `down`: machines ended, resources retained, and machines left alone."""
 
 from typing import TypedDict
 

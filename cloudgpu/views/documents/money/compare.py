@@ -27,9 +27,9 @@ class CloudCost(TypedDict):
     low_usd: Usd | None
     """What the cloud has cost at least; null: nothing of it has a price."""
     usd: Usd | None
-    """What counts."""
+    """The expected cost."""
     high_usd: Usd | None
-    """At most."""
+    """What the cloud has cost at most."""
     billed_hours: DecimalText
     """Hours of machines that were billed: the next four together."""
     gpu_hours: DecimalText
@@ -54,7 +54,7 @@ class OwnedCost(OwnedParts):
     kwh: DecimalText
     """The energy."""
     total_usd: Usd
-    """The first three less the last."""
+    """Purchase, electricity and maintenance, less what the desktops are still worth."""
     utilization_percent: float
     """The part of the time for which they work."""
 
@@ -92,7 +92,7 @@ class Again(_AgainKeywords):
 
 
 class AgainCases(TypedDict):
-    """That in the three cases; null: it does not."""
+    """When the desktop costs more again, in the three cases; null: it does not."""
 
     low: Again | None
     """For the cloud."""
@@ -129,7 +129,7 @@ class BreakEven(TypedDict):
     price_usd_per_hour: Usd | None
     """What an hour of the desktop's work may cost on the cloud to be as cheap, at the present use."""
     paid_usd_per_hour: Usd | None
-    """What it has cost there."""
+    """What an hour of that work has cost on the cloud."""
 
 
 class DailyPace(TypedDict):
@@ -175,7 +175,7 @@ class Counterpart(TypedDict):
     usd_per_gpu_hour: Usd
     """An hour of one of these."""
     ratio: float
-    """How many of these hours do one."""
+    """How many hours of it replace an hour of this machine's GPU."""
     price: Price
     """The price of the type, with its source and date."""
 
@@ -221,7 +221,7 @@ class ComparedDay(TypedDict):
 
 
 class CompareDocument(TypedDict):
-    """The cloud beside a desktop, from the ledger.
+    """The cloud compared with a desktop, from the ledger.
 
     Of three cases `low` is for the cloud, `high` for the desktop: [compare.md](../compare.md#three-cases).
     """

@@ -43,7 +43,7 @@ class CostSum(TypedDict):
 
 
 class GroupName(TypedDict):
-    """What is said of a group beside its sums."""
+    """The texts of a group beside its sums."""
 
     name: str
     """The same for people, of a job its name; empty where the ledger has none."""

@@ -116,7 +116,7 @@ class ReportMachine(BilledTimes):
     marks: str
     """How far its prices can be trusted: [catalog.md](../catalog.md)."""
     without_price: int
-    """What of it has no price."""
+    """How many of its charges have no price."""
 
 
 class ReportRest(CostBounds, BilledTimes):
@@ -239,7 +239,7 @@ class ReportDocument(CountedDays):
     """What was spent, saved and wasted; also with `--format json`.
 
     How its figures are counted: [report.md](../report.md#what-is-in-it). `usd` of the days, of the projects, and of
-    machines, rest and kept things each adds up to that of the total.
+    machines, rest and named resources each adds up to that of the total.
     """
 
     kind: Literal["cloudgpu report"]
@@ -255,7 +255,7 @@ class ReportDocument(CountedDays):
     days: list[ReportDay]
     """All of them, by time, from the first that cost anything."""
     projects: list[ProjectSum]
-    """The dearest first."""
+    """The most expensive first."""
     owners: list[ProjectSum]
     """The same by owner, the most expensive first."""
     total: CostSum

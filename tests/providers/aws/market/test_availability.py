@@ -78,20 +78,20 @@ def test_without_a_wish_everything_that_is_sold_is_offered(aws, tmp_path):
 def test_both_markets_are_offered_where_both_will_do(aws, tmp_path):
     want = Requirements(instance_type="g4dn.xlarge", zone="us-east-1a", market=Market.SPOT, or_on_demand=True)
     spot, on_demand = account(tmp_path).available(want).items
-    assert (spot.market, spot.stoppable, spot.stop_means) == (Market.SPOT, False, ERASES + PARKS)
-    assert (on_demand.market, on_demand.stoppable, on_demand.stop_means) == (Market.ON_DEMAND, True, ERASES + STOPS)
+    assert (spot.market, spot.stoppable, spot.stop_effect) == (Market.SPOT, False, ERASES + PARKS)
+    assert (on_demand.market, on_demand.stoppable, on_demand.stop_effect) == (Market.ON_DEMAND, True, ERASES + STOPS)
 
 
 def test_a_persistent_spot_machine_can_be_stopped(aws, tmp_path):
     want = Requirements(instance_type="g4dn.xlarge", zone="us-east-1a", market=Market.SPOT, persistent=True)
     (item,) = account(tmp_path).available(want).items
-    assert (item.stoppable, item.stop_means) == (True, ERASES + STOPS_PERSISTENT)
+    assert (item.stoppable, item.stop_effect) == (True, ERASES + STOPS_PERSISTENT)
 
 
 @pytest.mark.parametrize(("name", "erases"), [("p3.2xlarge", ""), ("t3.small", ""), ("m5d.large", "75 GB of scratch")])
 def test_what_a_stop_erases_is_said_of_those_alone_that_have_it(aws, tmp_path, name, erases):
     item = account(tmp_path).available(Requirements(instance_type=name)).items[0]
-    assert item.stop_means.startswith(f"erases its {erases}" if erases else STOPS)
+    assert item.stop_effect.startswith(f"erases its {erases}" if erases else STOPS)
 
 
 def test_a_type_that_the_catalogue_lacks_is_asked_of_aws(aws, tmp_path):

@@ -101,7 +101,7 @@ def test_a_list_of_sizes_that_is_not_answered_is_no_empty_one(azure_arm, provide
 
 
 def test_what_a_stop_erases_is_in_the_offer(provider):
-    assert "temporary disk of 64 GB" in offered(provider).stop_means
+    assert "temporary disk of 64 GB" in offered(provider).stop_effect
 
 
 # Prices

@@ -62,9 +62,9 @@ def test_what_is_sold_on_spot_alone_is_not_offered_on_demand(cloud):
 
 
 def test_a_stop_that_erases_says_what(cloud):
-    assert "402.7 GB of scratch disks" in offered(cloud, "a2-ultragpu-1g").stop_means
-    assert offered(cloud, "a3-highgpu-1g", market=Market.SPOT).stop_means.startswith("erases its scratch disks")
-    assert offered(cloud).stop_means == "keeps its disk, and a stopped machine costs that disk alone"
+    assert "402.7 GB of scratch disks" in offered(cloud, "a2-ultragpu-1g").stop_effect
+    assert offered(cloud, "a3-highgpu-1g", market=Market.SPOT).stop_effect.startswith("erases its scratch disks")
+    assert offered(cloud).stop_effect == "keeps its disk, and a stopped machine costs that disk alone"
 
 
 def test_a_silent_zone_is_named(gcp, cloud):
