@@ -288,6 +288,7 @@ def test_what_a_killed_start_has_started_is_told_of_and_stopped_where_it_has_a_q
     stop(lab)
     killed_at(lab, monkeypatch, start, turn)
     half, queue = len(lab.machines()) == 1, engine == "slurm"
+    assert told_of_parts(lab) == []
     if not lab.machines():
         return
     lab.later(minutes=2)
