@@ -59,10 +59,8 @@ def test_much_output_comes_whole(lab):
     assert result.text == "".join(f"{n}\n" for n in range(20000))
 
 
-def test_the_kernel_lives_on_unless_told_otherwise(lab):
+def test_the_kernel_lives_on(lab):
     before = len(_kernels(lab))
-    _run(lab, "1", keep=False)
-    assert len(_kernels(lab)) == before
     _run(lab, "1")
     assert len(_kernels(lab)) == before + 1
 
@@ -70,7 +68,7 @@ def test_the_kernel_lives_on_unless_told_otherwise(lab):
 def test_a_cell_that_takes_too_long_is_an_error_in_time(lab):
     started = time.monotonic()
     with pytest.raises(Unreachable, match="did not end in time"):
-        _run(lab, "import time; time.sleep(600)", timeout_s=5, keep=False)  # a busy computer connects late
+        _run(lab, "import time; time.sleep(600)", timeout_s=5)  # a busy computer connects late
     assert time.monotonic() - started < 60
 
 
@@ -98,7 +96,7 @@ def test_without_the_package_it_says_how_to_install_it(lab):
         "import sys; sys.modules['websocket'] = None\n"
         "from cloudgpu.access.jupyter.notebook import run_cell\n"
         "from cloudgpu.errors import MissingExtra\n"
-        "try: run_cell(int(sys.argv[1]), sys.stdin.read(), '1', keep=False)\n"
+        "try: run_cell(int(sys.argv[1]), sys.stdin.read(), '1')\n"
         "except MissingExtra as error: print(error.next)\n"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

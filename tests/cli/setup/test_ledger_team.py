@@ -110,14 +110,14 @@ def test_doctor_names_each_thing_that_is_missing(admin: psycopg.Connection, home
     assert home("lab")("ledger", "init", "--team", *roles).code == 0
     assert home("lab")("ledger", "init", "--team").code == 0
     admin.execute("ALTER TABLE line DISABLE TRIGGER line_is_by_its_writer")
-    admin.execute(f"REVOKE DELETE ON used FROM {mark}members; DROP ROLE {mark}payers".encode())
+    admin.execute(f"REVOKE DELETE ON ended_usage FROM {mark}members; DROP ROLE {mark}payers".encode())
     admin.execute(f"ALTER TABLE line OWNER TO {mark}dan".encode())
     doctor = home("dan")("doctor", "-o", "json")
     said = [check["message"] for check in doctor.json["checks"] if check["name"] == "team"]
     assert (doctor.code, said) == (8, [
         f"The role {mark}payers does not exist.",
         f"The role {mark}payers lacks the role {mark}members.",
-        f"The role {mark}members lacks DELETE on the table used.",
+        f"The role {mark}members lacks DELETE on the table ended_usage.",
         "The guard line_is_by_its_writer was taken off the lines.",
         f"The tables belong to {mark}dan: no rule of the database binds that user, who counts as a payer.",
     ])  # fmt: skip
