@@ -170,6 +170,10 @@ class Ledger(View, Protocol):
         """Return why a part of the past seems to be missing or the clock wrong, or None. Cheap; reads heads only."""
         ...
 
+    def clock_problem(self) -> str | None:
+        """Return how this computer's clock contradicts that of the ledger's database, or None; None for a file."""
+        ...
+
     def moved(self) -> Mark | None:
         """Return why this is not the ledger any more, or not yet; None for one that is in use. Cheap."""
         ...

@@ -136,6 +136,16 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
     assert len(ada.machines()) == 1
 
 
+def test_a_laptop_whose_clock_the_database_contradicts_launches_nothing(
+    laptop: Callable[[str], Laptop], url: str
+) -> None:
+    ada = laptop("ada")
+    ada.url = f"{url}%20-ccloudgpu.clock%3Don"  # the lab's clock stands in another week than the server's
+    with pytest.raises(LedgerUnavailable, match=r"^Launches are refused while a clock is wrong: This computer's clock"):
+        ada.opened().check_launchable()
+    ada.session.check_launchable()
+
+
 @pytest.mark.soak
 def test_what_one_laptop_launched_another_can_end(laptop: Callable[[str], Laptop]) -> None:
     from cloudgpu.control.lifecycle.lifecycle import end

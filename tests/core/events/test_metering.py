@@ -177,6 +177,15 @@ def test_a_machine_that_is_over_when_it_is_first_seen_was_billed_since_its_launc
     assert spans("disk", *stopped) == [(at(60), None)]
 
 
+def test_an_end_counts_by_the_clouds_word_though_a_clock_that_was_ahead_at_the_launch_dated_a_sync_later() -> None:
+    """Whoever launched it is an hour ahead; a colleague whose clock is right stopped it after a minute."""
+    ahead = [launch(HOUR, attached_costs=[]), up(HOUR + 50, launched_at=at(0))]
+    end = down(HOUR + 70, since=60, billed_at=at(HOUR + 50), launched_at=at(0))
+    assert range_of(DAY, *ahead, end)[1] == round(Decimal(60) / HOUR, 9)
+    right = [launch(0, attached_costs=[]), up(HOUR + 50, launched_at=at(0))]
+    assert range_of(DAY, *right, end)[1] == round(Decimal(HOUR + 50) / HOUR, 9), "the cloud's word is of before"
+
+
 @pytest.mark.parametrize(("seen", "begins"), [(3 * HOUR, 60), (300, 60), (110, 110)])
 def test_a_machine_that_nobody_saw_since_its_launch_is_billed_since_then_where_the_cloud_does_not_say(
     seen: int, begins: int
