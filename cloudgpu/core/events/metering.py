@@ -321,9 +321,12 @@ def _begin_unseen(state: Meter, record: Record, line: Line, before: Before, at: 
     """
     launched = line.body.get("launched_at")
     began = launched or (None if line.body["state"] == "pending" else _not_before(record, before))
-    if state["runs"] or "instance" in state["open"] or not began or began >= at:
+    if state["runs"] or "instance" in state["open"] or not began:
         return
-    _begin(state, record, launched, began, billed=True)
+    at_once = line.body["state"] == "terminated" and began[:_SECOND] == at[:_SECOND]  # the least of a start is billed
+    if began >= at and not at_once:
+        return
+    _begin(state, record, launched, min(began, at), billed=True)
     if state["adopted"] or not launched:
         state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
 
