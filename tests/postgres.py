@@ -32,6 +32,7 @@ fsync = {fsync}
 max_connections = 300
 shared_buffers = 32MB
 lc_messages = 'C'
+cloudgpu.clock = 'off'
 """
 
 

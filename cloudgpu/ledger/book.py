@@ -35,8 +35,10 @@ class Book(Reader):
 
     Makes nothing before the first append. `actor` is written beside every line, unless a team shares the ledger: then
     the database user is. `clock` returns aware UTC; `patience` is how many seconds a lock is waited for. May be used by
-    several threads and processes at once.
+    several threads and processes at once. `tell` is given a sentence, once, where a line is written by a wrong clock.
     """
+
+    tell: Callable[[str], None] | None = None
 
     def __init__(
         self, store: Store, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float
@@ -60,6 +62,7 @@ class Book(Reader):
         from cloudgpu.ledger.integrity import id_if_intact
 
         with self._writing() as (connection, held, record, start):
+            self._check_clock()
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with self._store.translated():
                 ledger = id_if_intact(connection, self.location, record, start)
@@ -71,6 +74,18 @@ class Book(Reader):
                 with suppress(OSError):
                     held.write(ledger, *end)
         return written
+
+    def _check_clock(self) -> None:
+        """Tell whoever writes with a clock that the database's own contradicts."""
+        there = self._store.began_at
+        if self.tell is None or there is None:
+            return
+        from cloudgpu.ledger.integrity import wrong_clock
+
+        found = wrong_clock(self._clock(), there)
+        if found is not None:
+            self.tell(f"{found} Set it right: what this computer writes has wrong times, and it may not launch.")
+            self.tell = None
 
     def settle(self, why: str) -> Event:
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""

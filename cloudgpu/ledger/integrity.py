@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.head import Head, Record, Unreadable
 
@@ -45,16 +46,30 @@ def check_head(connection: Connection, location: str, record: Record) -> str | N
     return None
 
 
-def check_clock(connection: Connection, now: datetime) -> str | None:
-    """Return how the clock contradicts the lines since the last `settle`, or None."""
+def check_clock(connection: Connection, now: datetime, database_time: Callable[[], datetime | None]) -> str | None:
+    """Return how the clock contradicts the lines since the last `settle`, or None.
+
+    Where the database's own clock agrees with this one, whoever wrote those lines had the wrong one.
+    """
     (latest,) = connection.execute(_LINES_IN_THE_FUTURE, (iso(now + MAX_CLOCK_SKEW),)).fetchone()
     if not latest:
+        return None
+    there = database_time()
+    if there is not None and abs(now - there) <= MAX_CLOCK_SKEW:
         return None
     (actor,) = connection.execute("SELECT actor FROM line WHERE recorded_at = ?", (latest,)).fetchone()
     return (
         f"This machine's clock says {iso(now)}, and the ledger has a line that {actor} recorded at {latest}. "
         "One of the two clocks is, or was, wrong."
     )
+
+
+def wrong_clock(now: datetime, there: datetime | None) -> str | None:
+    """Return how this computer's clock contradicts that of the ledger's database; None where they agree."""
+    if there is None or abs(now - there) <= MAX_CLOCK_SKEW:
+        return None
+    apart = duration_text(round(abs(now - there).total_seconds()))
+    return f"This computer's clock is {apart} {'ahead of' if now > there else 'behind'} that of the ledger's database."
 
 
 def id_if_intact(connection: Connection, location: str, record: Record, end: lines.End) -> str | None:

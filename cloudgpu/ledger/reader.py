@@ -188,9 +188,17 @@ class Reader:
         def judged(connection: Connection | None) -> str | None:
             if connection is None:
                 return check_missing(self.location, record)
-            return check_head(connection, self.location, record) or check_clock(connection, self._clock())
+            return check_head(connection, self.location, record) or check_clock(
+                connection, self._clock(), self._store.time
+            )
 
         return self._read(judged, missing_ok=True)
+
+    def clock_problem(self) -> str | None:
+        """Return how this computer's clock contradicts that of the ledger's database, or None."""
+        from cloudgpu.ledger.integrity import wrong_clock
+
+        return self._read(lambda _: wrong_clock(self._clock(), self._store.time()), missing_ok=True)
 
     def moved(self) -> Mark | None:
         """Return why this is not the ledger any more, or not yet; None for one that is in use.

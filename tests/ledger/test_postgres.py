@@ -1,10 +1,20 @@
-"""The common suite on a real PostgreSQL server."""
+"""The common suite on a real PostgreSQL server, and what its own clock says of others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
 import pytest
 
+from cloudgpu.ledger.book import Book
+from cloudgpu.ledger.open import open_ledger
+from tests.ledger.lines import note
 from tests.ledger.suite import LedgerSuite, Store
+from tests.postgres import Server
+
+AHEAD = "This computer's clock is 1h ahead of that of the ledger's database."
 
 
 @pytest.fixture
@@ -14,3 +24,30 @@ def store(postgres_store: Store) -> Store:
 
 class TestPostgres(LedgerSuite):
     """Every promise of the suite holds on PostgreSQL."""
+
+
+@pytest.fixture
+def members(postgres: Server, tmp_path: Path) -> Iterator[list[Book]]:
+    """The ledgers of ada, whose clock is right, and ben, whose is an hour ahead; the database's clock counts."""
+    url = f"{postgres.schema()}%20-ccloudgpu.clock%3Don"
+    found = [
+        open_ledger(url, tmp_path / name, actor=name, clock=lambda ahead=ahead: datetime.now(UTC) + ahead)
+        for name, ahead in (("ada", timedelta(0)), ("ben", timedelta(hours=1)))
+    ]
+    yield found
+    for ledger in found:
+        ledger.close()
+
+
+def test_whose_clock_the_database_contradicts_is_told_once_and_others_are_not_in_doubt(members: list[Book]) -> None:
+    ada, ben = members
+    told: dict[str, list[str]] = {"ada": [], "ben": []}
+    ada.tell, ben.tell = told["ada"].append, told["ben"].append
+    for number, ledger in enumerate((ada, ben, ben)):
+        ledger.append([note(number)])
+    assert told == {
+        "ada": [],
+        "ben": [f"{AHEAD} Set it right: what this computer writes has wrong times, and it may not launch."],
+    }
+    assert (ada.clock_problem(), ada.integrity_problem()) == (None, None), "ben's line is ben's fault"
+    assert ben.clock_problem() == AHEAD

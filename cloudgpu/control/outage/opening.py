@@ -25,6 +25,7 @@ def open_session(
     use(home.price_lists)
     settings = load_settings(home, environ)
     ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
+    ledger.tell = tell
     session = Session(home, settings, ledger, clock, tell)
     if ledger.has_outbox:
         from cloudgpu.control.outage.outage import replay

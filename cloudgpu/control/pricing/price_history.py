@@ -229,10 +229,13 @@ def counting(session: Session, machines: Sequence[Machine], prices: Mapping[str,
 
 
 def _is_by_settings(machine: Machine, price: Price) -> bool:
-    """Say whether settings make a price or the one in force; a meter may replace what was only assumed."""
+    """Say whether settings make a price or the one in force.
+
+    A meter's price is by a tariff of the settings: it may replace what was only assumed.
+    """
     last = None if machine.price is None else machine.price.basis
     if price.basis is Basis.MEASURED:
-        return last == Basis.SETTING
+        return last in (Basis.SETTING, Basis.MEASURED)
     return price.basis in _BY_SETTINGS or last in _BY_SETTINGS
 
 

@@ -137,7 +137,7 @@ def _observed(state: Meter, record: Record, line: Line, before: Before) -> Itera
     if body["billed"]:
         yield from _back(state, line, at)
     else:
-        at, maybe = _end_times(line, before)
+        at, maybe = _end_times(record, line, before)
         _begin_unseen(state, record, line, before, at)
     if body["state"] == "terminated":
         yield from _all_ended(state, at, body.get("reason"), maybe)
@@ -168,7 +168,7 @@ def _doubted(state: Meter, record: Record, line: Line, before: Before) -> Iterat
     """
     if line.body["billed"]:
         return
-    at, _ = _end_times(line, before)
+    at, _ = _end_times(record, line, before)
     if before["state"] == "pending":
         _waited(state, record, at)
     runs = {key: use for key, use in state["open"].items() if _only_runs(key) and use["why_maybe_less"] != _DOUBTED}
@@ -220,26 +220,24 @@ def _doubt_the_price_before(state: Meter, since: str) -> None:
         state["open"]["instance"]["segments"] = list(state["prices"])
 
 
-def _end_times(line: Line, before: Before) -> tuple[str, str | None]:
+def _end_times(record: Record, line: Line, before: Before) -> tuple[str, str | None]:
     """Return when a machine ended that is billed no more, and until when it may have been billed (None: not longer).
 
-    The cloud's word counts, unless a sync has seen the machine billed after that. Where it may be of an earlier end
-    than the one that we asked for, the machine may have been billed until we asked.
+    The cloud's word counts, unless a sync has seen the machine billed after that, by more than the clock of the launch
+    was ahead. Where it may be of an earlier end than the one that we asked for, it may have been billed until we asked.
     """
     body, now = line.body, line.occurred_at
     since = body.get("since")
     if since is None:
         alive = max(filter(None, (body.get("alive_at"), before["seen_at"])), default=now)
         return (min(alive, now), now) if body.get("alive_at") else (now, None)
-    seen = max(filter(None, (body.get("billed_at"), before["seen_at"] if _was_billed(before) else None)), default="")
+    was_billed = before["billed"] and before["state"] != "pending"
+    seen = max(filter(None, (body.get("billed_at"), before["seen_at"] if was_billed else None)), default="")
     if since[:_SECOND] < seen[:_SECOND]:
-        return min(seen, now), now
+        sure = iso(from_iso(seen) - clock_ahead(record["intended_at"], record["launched_at"]))
+        return (min(seen, now), now) if since[:_SECOND] < sure[:_SECOND] else (since, min(seen, now))
     asked_at = body.get("asked_at")
     return since, min(asked_at, now) if asked_at and since[:_SECOND] < asked_at[:_SECOND] else None
-
-
-def _was_billed(before: Before) -> bool:
-    return bool(before["billed"]) and before["state"] != "pending"
 
 
 def _from_running(record: Record) -> bool:
@@ -323,9 +321,12 @@ def _begin_unseen(state: Meter, record: Record, line: Line, before: Before, at: 
     """
     launched = line.body.get("launched_at")
     began = launched or (None if line.body["state"] == "pending" else _not_before(record, before))
-    if state["runs"] or "instance" in state["open"] or not began or began >= at:
+    if state["runs"] or "instance" in state["open"] or not began:
         return
-    _begin(state, record, launched, began, billed=True)
+    at_once = line.body["state"] == "terminated" and began[:_SECOND] == at[:_SECOND]  # the least of a start is billed
+    if began >= at and not at_once:
+        return
+    _begin(state, record, launched, min(began, at), billed=True)
     if state["adopted"] or not launched:
         state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
 

@@ -168,6 +168,10 @@ class Ledger(View, Protocol):
         """Return why lines seem to be missing or the clock wrong, or None. Cheap; reads heads only."""
         ...
 
+    def clock_problem(self) -> str | None:
+        """Return how this computer's clock contradicts that of the ledger's database, or None; None for a file."""
+        ...
+
     def moved(self) -> Mark | None:
         """Return the mark of a ledger that has moved away or not arrived yet; None if it is in use. Cheap."""
         ...

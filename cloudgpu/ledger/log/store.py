@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import sqlite3
+    from datetime import datetime
     from pathlib import Path
 
     from cloudgpu.core.team.rights import Role
@@ -104,6 +105,15 @@ class Store(Protocol):
     @property
     def signature(self) -> str:
         """Who has to stand in each line of the open transaction as its actor; "" for whomever the client names."""
+        ...
+
+    @property
+    def began_at(self) -> datetime | None:
+        """The database's own time when the last transaction that appends began; None for a file."""
+        ...
+
+    def time(self) -> datetime | None:
+        """Return the database's own time, after `reader`; None for a file."""
         ...
 
     def who(self) -> tuple[Role, str]:

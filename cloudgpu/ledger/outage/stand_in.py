@@ -172,6 +172,10 @@ class StandInLedger:
         """Return what makes the ledger behind doubtful, as far as that can be read."""
         return self._real.integrity_problem() if self.is_readable else None
 
+    def clock_problem(self) -> str | None:
+        """Return what is wrong with this computer's clock, as far as that can be read."""
+        return self._real.clock_problem() if self.is_readable else None
+
     def moved(self) -> Mark | None:
         """Return where the ledger has moved, as far as it can be read."""
         return self._real.moved() if self.is_readable else None

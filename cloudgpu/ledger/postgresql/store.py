@@ -48,6 +48,7 @@ class PostgresStore:
         self._holds: dict[str, psycopg.Connection[Any]] = {}
         self.is_writing = False
         self.signature = ""
+        self.began_at: datetime | None = None
 
     @property
     def location(self) -> str:
@@ -82,7 +83,7 @@ class PostgresStore:
             if connection is None:
                 return None
             try:
-                self.signature = self._lock(team.SIGNATURE)
+                self.signature, self.began_at = self._lock(team.SIGNATURE)
             except psycopg.OperationalError:
                 if is_last or not self.is_lost:
                     raise
@@ -210,6 +211,11 @@ class PostgresStore:
         if name in self._holds:
             locks.check(self._holds[name], self._address, self._schema_name(), name)
 
+    def time(self) -> datetime | None:
+        """Return the database's own time; None where it is left out."""
+        found: datetime | None = (self._connection().execute(f"SELECT {team.TIME}").fetchone() or (None,))[0]
+        return found
+
     def who(self) -> tuple[Role, str]:
         """Return the role and the name of this client's user; ALONE and "" without a team."""
         from cloudgpu.core.team.rights import Role
@@ -239,7 +245,7 @@ class PostgresStore:
         if team.team_of(self._open()) == wanted:
             return False
         team.put(self._open(), wanted)
-        (self.signature,) = self._connection().execute(team.SIGNATURE).fetchone() or ("",)
+        self.signature = team.who(self._open())[1]
         return True
 
     def close(self) -> None:
@@ -289,10 +295,10 @@ class PostgresStore:
             raise
         self._version = self._known_version()
 
-    def _lock(self, ask: str = "SELECT ''") -> str:
+    def _lock(self, ask: str = "SELECT ''") -> Any:
         """Begin a transaction that sees all that stood when it got the lock, and hold the lock to its end.
 
-        Return what `ask` finds in it, "" for nothing.
+        Return the row that `ask` finds in it.
         """
         key = locks.key_of(self._schema, "") & 0x7FFFFFFF
         lock = f"{self.location}/{self._schema}"
@@ -309,7 +315,7 @@ class PostgresStore:
         waits.acquired(lock)
         while cursor.nextset():
             pass
-        return str((cursor.fetchone() or ("",))[0])
+        return cursor.fetchone()
 
     def _check_committed(self, end: End, words: str) -> None:
         """Return if the line `end` was committed after all; raise if it was not, or cannot be read.

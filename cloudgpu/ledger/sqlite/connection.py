@@ -96,6 +96,15 @@ class SqliteFile:
         """Nobody: a file knows no users."""
         return ""
 
+    @property
+    def began_at(self) -> None:
+        """None: a file has no clock."""
+        return
+
+    def time(self) -> None:
+        """Return None: a file has no clock."""
+        return
+
     def who(self) -> tuple[Role, str]:
         """Return that nobody shares a file."""
         from cloudgpu.core.team.rights import Role

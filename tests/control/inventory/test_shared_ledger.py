@@ -14,6 +14,7 @@ from cloudgpu.access import known_hosts
 from cloudgpu.control.inventory.settle import settle_others
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.setup.doctor import examine
 from cloudgpu.errors import LedgerUnavailable
 from tests.access.sshserver import wait_for
 from tests.control.conftest import Lab
@@ -134,6 +135,22 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
     assert attempts(ada) == ["open"]
     assert ada.up(name="shared").machine.launch_status == "made", "the same again settles it"
     assert len(ada.machines()) == 1
+
+
+def test_a_laptop_whose_clock_the_database_contradicts_launches_nothing(
+    laptop: Callable[[str], Laptop], url: str
+) -> None:
+    ada = laptop("ada")
+    ada.url = f"{url}%20-ccloudgpu.clock%3Don"  # the lab's clock stands in another week than the server's
+    wrong = ada.opened()
+    wrong.ledger.append([])
+    assert [said.partition(" is ")[0] for said in ada.said] == ["This computer's clock"]
+    with pytest.raises(LedgerUnavailable, match=r"^Launches are refused while a clock is wrong: This computer's clock"):
+        wrong.check_launchable()
+    environ = {"CLOUDGPU_HOME": str(wrong.home.root), "USER": "ada", "CLOUDGPU_LEDGER": ada.url}
+    (check,) = (one for one in examine(environ, clock=ada.clock, account="lab") if one.name == "ledger")
+    assert (check.verdict, check.exit_code, check.next) == ("fail", 8, "Set the wrong one of the two.")
+    ada.session.check_launchable()
 
 
 @pytest.mark.soak

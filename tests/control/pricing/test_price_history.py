@@ -103,8 +103,8 @@ def test_a_price_that_no_settings_make_counts_from_every_home(lab):
     assert counting(bob, [quoted], {machine.id: now}) == {machine.id: now}
 
 
-@pytest.mark.parametrize(("last", "counts"), [("assumed", True), ("measured", True), ("setting", False)])
-def test_a_meter_of_another_home_replaces_what_no_settings_said(lab, last, counts):
+@pytest.mark.parametrize(("last", "counts"), [("assumed", True), ("measured", False), ("setting", False)])
+def test_a_meter_of_another_home_with_its_own_tariff_replaces_only_what_was_assumed(lab, last, counts):
     machine = lab.up(name="fox").machine
     row = machine._replace(price=machine.price._replace(basis=last))
     now = Price(Money.usd("0.5"), "a meter", lab.clock(), Basis.MEASURED)

@@ -177,6 +177,28 @@ def test_a_machine_that_is_over_when_it_is_first_seen_was_billed_since_its_launc
     assert spans("disk", *stopped) == [(at(60), None)]
 
 
+def test_an_end_counts_by_the_clouds_word_though_a_clock_that_was_ahead_at_the_launch_dated_a_sync_later() -> None:
+    """Whoever launched it is an hour ahead; a colleague whose clock is right stopped it after a minute."""
+    ahead = [launch(HOUR, attached_costs=[]), up(HOUR + 50, launched_at=at(0))]
+    end = down(HOUR + 70, since=60, billed_at=at(HOUR + 50), launched_at=at(0))
+    assert range_of(DAY, *ahead, end)[1] == round(Decimal(60) / HOUR, 9)
+    right = [launch(0, attached_costs=[]), up(HOUR + 50, launched_at=at(0))]
+    assert range_of(DAY, *right, end)[1] == round(Decimal(HOUR + 50) / HOUR, 9), "the cloud's word is of before"
+
+
+@pytest.mark.parametrize("launched", [None, 0])
+@pytest.mark.parametrize("intended", [0, 0.5])
+def test_a_machine_that_began_and_ended_within_a_second_is_billed_the_least_of_a_start(
+    intended: float, launched: float | None
+) -> None:
+    """Nobody saw it run, and its cloud cuts times to seconds: it says that both were at second 0."""
+    told = None if launched is None else at(launched)
+    life = [launch(intended, attached_costs=[]), down(600, "terminated", since=0, launched_at=told)]
+    assert range_of(DAY, *life)[1] == round(Decimal(60) / HOUR, 9)
+    before = [launch(2, attached_costs=[]), down(600, "terminated", since=0)]
+    assert range_of(DAY, *before)[1] == 0, "an end before the call is none of this launch"
+
+
 @pytest.mark.parametrize(("seen", "begins"), [(3 * HOUR, 60), (300, 60), (110, 110)])
 def test_a_machine_that_nobody_saw_since_its_launch_is_billed_since_then_where_the_cloud_does_not_say(
     seen: int, begins: int
