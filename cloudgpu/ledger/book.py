@@ -84,7 +84,7 @@ class Book(Reader):
 
         found = wrong_clock(self._clock(), there)
         if found is not None:
-            self.tell(f"{found} Set it right: what this computer writes has wrong times, and it may not launch.")
+            self.tell(f"{found} Set it right: the times that this computer writes are wrong, and so may bills be.")
             self.tell = None
 
     def settle(self, why: str) -> Event:

@@ -47,7 +47,7 @@ def test_whose_clock_the_database_contradicts_is_told_once_and_others_are_not_in
         ledger.append([note(number)])
     assert told == {
         "ada": [],
-        "ben": [f"{AHEAD} Set it right: what this computer writes has wrong times, and it may not launch."],
+        "ben": [f"{AHEAD} Set it right: the times that this computer writes are wrong, and so may bills be."],
     }
     assert (ada.clock_problem(), ada.integrity_problem()) == (None, None), "ben's line is ben's fault"
     assert ben.clock_problem() == AHEAD

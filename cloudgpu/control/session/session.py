@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, jump_of
 from cloudgpu.core.values.naming import did_you_mean, near
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.log.files import is_a_file
@@ -219,14 +218,6 @@ class Session(SessionBase):
 
     def check_launchable(self) -> None:
         """Raise LedgerUnavailable when the ledger misses a part of its past or the clock is wrong; stops go on."""
-        clock = self.ledger.clock_problem()
-        if clock is not None:
-            raise LedgerUnavailable(
-                f"Launches are refused while a clock is wrong: {clock}",
-                field="clock",
-                value=iso(self.clock()),
-                next="Set the wrong one of the two; ls, stop and down work meanwhile.",
-            )
         doubt = self.integrity_problem()
         if doubt is not None:
             raise LedgerUnavailable(

@@ -154,10 +154,10 @@ def _ledger(session: Session) -> Check:
         clock, doubt, found = session.ledger.clock_problem(), session.integrity_problem(), session.ledger.verify()
     except CloudgpuError as error:
         return failed("ledger", error)
-    if clock:
-        return Check("ledger", Verdict.FAIL, clock, "Set the wrong one of the two.", 8)
     if doubt or found.faults:
         return Check("ledger", Verdict.FAIL, doubt or found.faults[0], "Run: cloudgpu cost --verify", 8)
+    if clock:
+        return Check("ledger", Verdict.WARN, clock, "Set the wrong one of the two.")
     return _left_over(session) or Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
 
 

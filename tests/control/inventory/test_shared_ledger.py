@@ -137,7 +137,7 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
     assert len(ada.machines()) == 1
 
 
-def test_a_laptop_whose_clock_the_database_contradicts_launches_nothing(
+def test_a_laptop_whose_clock_the_database_contradicts_is_told_and_doctor_warns(
     laptop: Callable[[str], Laptop], url: str
 ) -> None:
     ada = laptop("ada")
@@ -145,12 +145,10 @@ def test_a_laptop_whose_clock_the_database_contradicts_launches_nothing(
     wrong = ada.opened()
     wrong.ledger.append([])
     assert [said.partition(" is ")[0] for said in ada.said] == ["This computer's clock"]
-    with pytest.raises(LedgerUnavailable, match=r"^Launches are refused while a clock is wrong: This computer's clock"):
-        wrong.check_launchable()
+    wrong.check_launchable()
     environ = {"CLOUDGPU_HOME": str(wrong.home.root), "USER": "ada", "CLOUDGPU_LEDGER": ada.url}
     (check,) = (one for one in examine(environ, clock=ada.clock, account="lab") if one.name == "ledger")
-    assert (check.verdict, check.exit_code, check.next) == ("fail", 8, "Set the wrong one of the two.")
-    ada.session.check_launchable()
+    assert (check.verdict, check.next) == ("warn", "Set the wrong one of the two.")
 
 
 @pytest.mark.soak
