@@ -118,6 +118,18 @@ def _kept(case: Case, rule: Rule, retention: Retention, since: datetime, what: s
 RENEWED_BY = timedelta(hours=1)
 
 
+def requested_end(case: Case) -> RuleResult | None:
+    """Finish the end of a machine that its user has requested: a command that was cut off, or a wrong word of a cloud.
+
+    A newer command of the user has taken that back, and so has a refusal by what protects the machine. What a run of
+    the reaper itself decided is decided anew. Of a cluster, `part_of_cluster` does it for all nodes.
+    """
+    machine, last = case.view.machine, case.view.machine.last_request
+    if machine.gang is not None or not machine.discard or last is None or last.what != "terminate" or last.judged:
+        return None
+    return RuleResult(Rule.REQUESTED, Do.TERMINATE, "its end was requested and is not done", case.now, urgent=True)
+
+
 def budget(case: Case) -> RuleResult | None:
     """Budgets of the lab, then what the policy lets one machine cost. It ends in the gentlest way that there is."""
     if case.stop is not None:
@@ -284,6 +296,13 @@ class ReaperRule:
 
 
 RULES = (
+    ReaperRule(
+        Rule.REQUESTED,
+        "finishes at once a `down` that was interrupted or not confirmed, even if the machine is in use or held; a "
+        "later `start`, `up`, `extend` or `hold` of it takes that back",
+        (requested_end,),
+        stages=(Stage.RUNNING, Stage.STOPPED),
+    ),
     ReaperRule(
         Rule.BUDGET,
         "ends a machine once a budget that stops machines is passed, or what the policy lets one machine cost; "
