@@ -105,7 +105,7 @@ def _why_over(session: Session, machine: Machine) -> str | None:
 def with_source(seen: MachineView, source: Source, now: datetime) -> MachineView:
     """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
     if tells_queue(seen.machine):
-        seen = replace(seen, engine=source.engine or EngineSaid(None, NOT_ASKED))
+        seen = replace(seen, engine=source.engine or EngineSaid(None, NOT_ASKED, asked=False))
     if source.judged is None or source.at is None:
         return replace(seen, judged_fault=source.fault)
     if now - source.at > STALE:

@@ -31,7 +31,7 @@ from cloudgpu.core.reaper.cases import (
     warn_before_end,
     warn_only,
 )
-from cloudgpu.core.reaper.cluster_rules import node_loss, part_of_cluster, part_of_start
+from cloudgpu.core.reaper.cluster_rules import QUEUE_WITHIN, mended_by, node_loss, part_of_cluster, part_of_start
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
 from cloudgpu.core.values.money import Money
@@ -276,9 +276,11 @@ def silence(case: Case) -> RuleResult | None:
     if case.known.activity != UNKNOWN or not case.known.asked or before is None or before.activity != UNKNOWN:
         return None
     span = case.now - max(from_iso(before.activity_since), case.started)
-    if span < window(case.view):
+    queueless = mended_by(case)
+    if span < (QUEUE_WITHIN if queueless else window(case.view)):
         return None
-    return notify_again(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")
+    why = f"whether it is used is not known for {duration_text(span)}: {case.known.why}{queueless}"
+    return notify_again(case, Rule.NONE, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +374,8 @@ RULES = (
     ),
     ReaperRule(
         Rule.NONE,
-        "warns when nobody has known for `idle.after` whether a machine is used; it ends nothing",
+        "warns when nobody has known for `idle.after` whether a machine is used, or when a cluster's queue has not "
+        "answered for 20 minutes; it ends nothing",
         (silence,),
     ),
 )
