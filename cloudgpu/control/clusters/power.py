@@ -24,23 +24,50 @@ from cloudgpu.control.lifecycle.lifecycle import (
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.underway import changing
+
+_NO_WAY_BACK = "clusters cannot be restored from images"
 
 
 def check_stop_all(machines: Sequence[Machine]) -> None:
     """Raise InvalidRequest where a node cannot be stopped: no cluster comes back from images of its nodes."""
+    _check_no_disks(machines, "stopped")
     for machine in machines:
-        if machine.stoppable is not False and not has_retained_resources(machine):
-            continue
-        why = "exists only as a disk" if has_retained_resources(machine) else f"is {machine.market}"
-        raise InvalidRequest(
-            f"Cluster {command_name(machine)} cannot be stopped: node {machine.name} on {machine.provider} {why}, and "
-            "clusters cannot be restored from images.",
-            field="name",
-            value=command_name(machine),
-            next=f"Run: cloudgpu down {command_name(machine)} (it ends all its nodes and deletes their disks)",
-        )
+        if machine.stoppable is False:
+            raise InvalidRequest(
+                f"Cluster {command_name(machine)} cannot be stopped: node {machine.name} on {machine.provider} is "
+                f"{machine.market}, and {_NO_WAY_BACK}.",
+                field="name",
+                value=command_name(machine),
+                next=f"Run: {_down(machine)}",
+            )
+
+
+def check_start_all(machines: Sequence[Machine]) -> None:
+    """Raise InvalidRequest where a node exists only as a disk or an image, and name how that can be used."""
+    _check_no_disks(machines, "started")
+
+
+def _check_no_disks(machines: Sequence[Machine], done: str) -> None:
+    kept = [machine for machine in machines if has_retained_resources(machine)]
+    if not kept:
+        return
+    name = command_name(kept[0])
+    image = next((entry.id for one in kept for entry in one.retained if entry.kind == Kind.IMAGE), None)
+    used = "" if image is None else f"Launch machines from an image of a node: cloudgpu up --image {image}. "
+    raise InvalidRequest(
+        f"Cluster {name} cannot be {done}: node {kept[0].name} on {kept[0].provider} exists only as a disk, and "
+        f"{_NO_WAY_BACK}.",
+        field="name",
+        value=name,
+        next=f"{used}To delete its disks: {_down(kept[0])}",
+    )
+
+
+def _down(machine: Machine) -> str:
+    return f"cloudgpu down {command_name(machine)} (it ends all its nodes and deletes their disks)"
 
 
 def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> ClusterResult:

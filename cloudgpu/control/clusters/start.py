@@ -7,7 +7,7 @@ from functools import partial
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
-from cloudgpu.control.clusters.power import check_stop_all, stop_nodes
+from cloudgpu.control.clusters.power import check_start_all, stop_nodes
 from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, worst_of
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import (
@@ -58,7 +58,7 @@ def start_all(
     """
     name = command_name(machines[0])
     check_start(session, machines, override)
-    check_stop_all(machines)
+    check_start_all(machines)
     with changing(may_start_text(machines[0], name)):
         with lock_machine(session, machines[0]):
             nodes = _living_nodes(session, machines)

@@ -110,7 +110,7 @@ def launch(
                 error.next = SETTLES_FIRST if prepared.new else error.next
                 raise
         nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
-        if found and len(nodes) > 1 and all(one.state in AWAKE for one in nodes):
+        if found and all(one.state in AWAKE for one in nodes):
             session.ledger.append(withdraw_requests_events(session, nodes))
         left = launched_text(machine)
         with changing(left):

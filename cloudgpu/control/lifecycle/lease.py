@@ -19,6 +19,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_line, lock_machine
+from cloudgpu.control.lifecycle.start import take_back_end
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may, check_override
@@ -156,7 +157,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         latest = latest_of(session, session.ledger.machine(machine.id) or machine)
         check_learns_lease(session, latest)
         lease, credit = not_earlier(extension.lease, latest), credit_of(session, latest)
-        return set_lease(session, latest, lease, "extend", override, credit)
+        return take_back_end(session, set_lease(session, latest, lease, "extend", override, credit))
 
 
 def not_earlier(lease: Lease, machine: Machine) -> Lease:
@@ -261,13 +262,16 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid
 
     Under the machine's lock: a run that is about to end it either sees the hold, or has ended it before. Raises
     InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the lab's limits, RoleNeeded where
-    it is not theirs to hold. `paid`: BudgetRefused where the account's credit does not carry it.
+    it is not theirs to hold. `paid`: BudgetRefused where the account's credit does not carry it; what a job holds takes
+    no requested end back.
     """
     check_may(session, machine, "hold")
     check_hold_end(session, machine.name, until)
     if paid:
         check_credit_of_hold(session, [machine], until)
     with lock_machine(session, machine):
+        if paid and until is not None:
+            take_back_end(session, machine)
         return set_hold_locked(session, machine, until)
 
 

@@ -62,6 +62,7 @@ CONSOLES = {
     "vast": "https://cloud.vast.ai/instances/",
 }
 _DONE = {"stop": "stopped", "down": "ended"}
+_Check = Callable[[Machine], None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Ended:
     remains: Remains | None = None
 
 
-def stop(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None = None) -> Machine:
+def stop(session: Session, machine: Machine, *, why: str, check: _Check = None) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return the machine once it is proved not to be billed.
 
     `check` is as of `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither, or whose
@@ -87,7 +88,7 @@ def _stopped_text(machine: Machine) -> str:
     return f"{machine.name} is {'parked' if has_retained_resources(machine) else machine.state} and not billed"
 
 
-def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None) -> Machine:
+def _stop_alone(session: Session, machine: Machine, *, why: str, check: _Check) -> Machine:
     check_may(session, machine, "stop")
     with lock_machine(session, machine), changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
         machine = session.ledger.machine(machine.id) or machine
@@ -145,7 +146,7 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
     session.report(f"{machine.name}: stopping")
     count_before_end(session, latest)
     if not is_requested:
-        session.ledger.append([_request_line(session, "stop", machine, why)])
+        session.ledger.append([_request_line(session, "stop", machine, why=why)])
     try:
         latest = request_until_confirmed(
             session, latest, is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
@@ -176,28 +177,27 @@ def terminate_with_resources(
     *,
     why: str,
     failed: bool = False,
-    check: Callable[[Machine], None] | None = None,
+    check: _Check = None,
+    is_judged: bool = False,
 ) -> Ended:
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
     `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
-    is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or whose
-    end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
-    something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger does
-    not know it yet, RoleNeeded where it is not theirs to end.
+    is not to be ended any more; `is_judged` is as of `request_all`. Works on every machine of this ledger, also one
+    whose launch was interrupted or whose end was, and on one that is parked. Raises StopUnproved when the proof did not
+    come in time, EndRefused where something protects it (it is stopped then, where it can be), Unrecorded when the
+    machine is gone and the ledger does not know it yet, RoleNeeded where it is not theirs to end.
     """
-    act = partial(_end_alone, session, why=why, failed=failed, check=check)
+    act = partial(_end_alone, session, why=why, failed=failed, check=check, is_judged=is_judged)
     return without_ledger(session, machine, act, lambda one: f"{one.machine.name} was ended and nothing of it is left")
 
 
-def _end_alone(
-    session: Session, machine: Machine, *, why: str, failed: bool, check: Callable[[Machine], None] | None
-) -> Ended:
+def _end_alone(session: Session, machine: Machine, *, why: str, failed: bool, check: _Check, is_judged: bool) -> Ended:
     check_may(session, machine, "end")
     with lock_machine(session, machine):
         if check is not None:
             check(session.ledger.machine(machine.id) or machine)
-        machine, on_purpose = _end_with_resources(session, machine, why, failed=failed)
+        machine, on_purpose = _end_with_resources(session, machine, why, failed=failed, is_judged=is_judged)
     return _end_recorded(session, machine, on_purpose)
 
 
@@ -226,7 +226,7 @@ def request_all(
     The caller holds their lock.
     """
     known = [one for one in machines if node_exists(one) and (one.billed or what == "terminate")]
-    session.ledger.append([_request_line(session, what, machine, why, is_judged=is_judged) for machine in known])
+    session.ledger.append([_request_line(session, what, machine, why=why, is_judged=is_judged) for machine in known])
     return frozenset(machine.id for machine in known)
 
 
@@ -234,8 +234,8 @@ def _request_line(
     session: Session,
     what: Literal["stop", "terminate"],
     machine: Machine,
-    why: str,
     *,
+    why: str,
     failed: bool = False,
     is_judged: bool = False,
 ) -> Draft:
@@ -246,12 +246,13 @@ def _request_line(
 
 
 def _end_with_resources(
-    session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool = False
+    session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool = False, is_judged: bool = False
 ) -> tuple[Machine, Sequence[ProviderResource]]:
     with changing(unproved("end", machine.name)), denied(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
-            machine = _resolve_and_end(session, machine, why, failed=failed, is_requested=is_requested)
+            request = None if is_requested else partial(_request_line, why=why, failed=failed, is_judged=is_judged)
+            machine = _resolve_and_end(session, machine, why, request)
             machine, on_purpose = retention_records.delete_all(session, session.ledger.machine(machine.id) or machine)
         except (LedgerAway, Unrecorded):
             raise
@@ -279,11 +280,11 @@ def _remains(session: Session, machine: Machine) -> Remains | None:
     return None
 
 
-def _resolve_and_end(session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool) -> Machine:
+def _resolve_and_end(session: Session, machine: Machine, why: str, request: Callable[..., Draft] | None) -> Machine:
     if machine.launch_status == "open":
         machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
     if machine.terminated_at is None:
-        ended = _end(session, machine, why, failed=failed, is_requested=is_requested)
+        ended = _end(session, machine, request)
         return delete_shared_resources(session, ended)
     retention_records.discard_line(session, machine, why)
     if machine.provider_id:
@@ -329,13 +330,13 @@ def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> Non
         error.next = f"Run: cloudgpu down {command_name(machine)}"
 
 
-def _end(session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool) -> Machine:
+def _end(session: Session, machine: Machine, request: Callable[..., Draft] | None) -> Machine:
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
     exists = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
-    if not is_requested:
-        session.ledger.append([_request_line(session, "terminate", machine, why, failed=failed)])
+    if request is not None:
+        session.ledger.append([request(session, "terminate", machine)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         machine = request_until_confirmed(

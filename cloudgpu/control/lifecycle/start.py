@@ -94,7 +94,7 @@ def start(
         latest = refresh_to_start(session, machine)
         if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
-            return latest
+            return take_back_end(session, latest)
         admit_start(session, [latest], lease, override, no_guard=no_guard)
         return start_locked(session, latest, lease)
 
@@ -176,6 +176,14 @@ def withdraw_requests_events(session: Session, awake: Sequence[Machine]) -> list
         for one in awake
         if one.pending_action == "stop" or one.discard
     ]
+
+
+def take_back_end(session: Session, machine: Machine) -> Machine:
+    """Take back an end of a machine that was requested and is not done; return it. A cluster's is taken back whole."""
+    machine = session.ledger.machine(machine.id) or machine
+    if machine.gang is not None or not machine.discard:
+        return machine
+    return session.ledger.append_to(machine, withdraw_requests_events(session, [machine]))
 
 
 def _start_line(

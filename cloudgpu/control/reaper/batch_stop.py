@@ -10,6 +10,7 @@ from typing import cast
 
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, note, with_remedy
 from cloudgpu.control.inventory.sync_some import sync_some
+from cloudgpu.control.lifecycle.lifecycle import not_started
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, lock_each, split_still_to_end
 from cloudgpu.control.session.identity import by_account
@@ -21,6 +22,7 @@ from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, not_none, unproved
+from cloudgpu.core.reaper.evidence import did_not_start
 from cloudgpu.core.reaper.result import EndItem, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
@@ -58,8 +60,15 @@ def stop_together(session: Session, items: Sequence[EndItem], judge: Judge, chec
 
 
 def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
-    """Stop these machines, whose locks the caller holds, and prove it."""
+    """Stop these machines, whose locks the caller holds, and prove it.
+
+    Of one that is stopped, and whose start was requested, it is written that the start did not happen.
+    """
     now, authorization = session.clock(), authorization_of(session)
+    unstarted = [one for one in items if did_not_start(one.machine)]
+    if unstarted:
+        session.ledger.append([not_started(session, one.machine) for one in unstarted])
+    items = [one for one in items if one not in unstarted]
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(changing(unproved("stop", one.machine.name)))
@@ -67,7 +76,7 @@ def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
             [_stop_request(one, now, by(session, one.machine, "stop", authorization=authorization)) for one in items]
         )
         failed = _stop_and_wait(session, {one.id: one.machine for one in items})
-    outcome = Outcome()
+    outcome = Outcome(ended=[one.done(one.machine.state) for one in unstarted])
     for item in items:
         machine = session.ledger.machine(item.id) or item.machine
         if item.id in failed:

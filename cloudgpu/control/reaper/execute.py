@@ -312,7 +312,7 @@ def _stopped(session: Session, machine: Machine, why: str, check: MachineCheck) 
 
 
 def _terminated(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
-    return lifecycle.terminate_with_resources(session, machine, why=why, check=check).machine
+    return lifecycle.terminate_with_resources(session, machine, why=why, check=check, is_judged=True).machine
 
 
 def _removed(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:

@@ -105,7 +105,7 @@ def _why_over(session: Session, machine: Machine) -> str | None:
 def with_source(view: MachineView, source: Source, now: datetime) -> MachineView:
     """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
     if tells_queue(view.machine):
-        view = replace(view, engine=source.engine or EngineSaid(None, NOT_ASKED))
+        view = replace(view, engine=source.engine or EngineSaid(None, NOT_ASKED, asked=False))
     if source.judged is None or source.at is None:
         return replace(view, judged_fault=source.fault)
     if now - source.at > STALE:

@@ -227,7 +227,7 @@ def _unproved(machine: Machine, since: datetime, now: datetime) -> Iterator[Find
         kind="stop not proved",
         title=f"The {'end' if verb == 'down' else 'stop'} of {name} is not proved",
         text=f"It was asked for {duration_text(now - since)} ago and the machine was last seen {machine.state}: "
-        f"it may still be billed. Run: cloudgpu {verb} {name}",
+        f"it may still be billed. Run: cloudgpu {verb} {command_name(machine)}",
         facts=_facts(machine) | {"requested": f"{since:%Y-%m-%d %H:%M} UTC"},
         urgent=True,
     )

@@ -27,11 +27,13 @@ class EngineSaid:
     """What the engine said: its queue, None where it did not answer (`fault` says why, a clause).
 
     `ended` is how long ago its last job ended, by its own clock; None where none has, or that is not known.
+    `asked`: it was asked at all.
     """
 
     queue: Queue | None
     fault: str = ""
     ended: timedelta | None = None
+    asked: bool = True
 
 
 def has_engine(machine: Machine) -> bool:

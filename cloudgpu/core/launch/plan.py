@@ -263,7 +263,12 @@ def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> Ends
 
 
 def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[str]:
-    """Yield what has to be known before the launch of a machine of which nothing can be kept."""
+    """Yield what has to be known before the launch of what does not come back as it was: no cluster from images."""
+    if ends.renew_until is Do.PARK and nodes_of(request) > 1:
+        yield (
+            "a cluster of such machines is not stopped: what ends it keeps each node's disk as an image, which costs "
+            "money until cloudgpu down. up --image launches from it; start does not bring the cluster back"
+        )
     if ends.budget is not Do.TERMINATE:
         return
     yield f"{offer.available.provider} can neither stop this machine nor keep an image of its disk"

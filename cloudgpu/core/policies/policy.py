@@ -36,6 +36,7 @@ class Do(StrEnum):
 class Rule(StrEnum):
     """Why something is done or left, the strongest first."""
 
+    REQUESTED = "requested-end"
     BUDGET = "budget"
     RENEW_UNTIL = "renew-until"
     PART = "part-of-cluster"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from cloudgpu.core.clusters.completeness import GRACE
+from cloudgpu.core.model.machine import command_name
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, end_after_warning, notify_again, warn_only
 from cloudgpu.core.reaper.decisions import ACTIVE
+
+QUEUE_WITHIN = timedelta(minutes=20)  # in which `up` or `start` sets a queue up, its packages installed, too
 
 
 def part_of_cluster(case: Case) -> RuleResult | None:
@@ -56,3 +61,11 @@ def node_loss(case: Case) -> RuleResult | None:
     return RuleResult(
         Rule.NODE_LOSS, end, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
     )
+
+
+def mended_by(case: Case) -> str:
+    """Return what sets up a queue that does not answer, and what stops its cluster, as a clause; empty for no such."""
+    engine, name = case.view.engine, command_name(case.view.machine)
+    if engine is None or engine.queue is not None or not engine.asked:
+        return ""
+    return f"; cloudgpu start {name} sets its queue up, cloudgpu stop {name} stops it"

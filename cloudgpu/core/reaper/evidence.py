@@ -76,7 +76,14 @@ def _shut_down(view: MachineView, now: datetime) -> Evidence:
     machine = view.machine
     quiet = now - from_iso(machine.since or machine.seen_at or machine.intended_at)
     why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(quiet)}"
+    if did_not_start(machine):
+        why = f"its start was requested and did not happen: it is stopped since {duration_text(quiet)}"
     return Evidence(IDLE, why, quiet)
+
+
+def did_not_start(machine: Machine) -> bool:
+    """Say whether the start of a machine was requested, and it is stopped."""
+    return machine.pending_action == "start" and machine.state in SHUT_DOWN and not machine.billed
 
 
 def _word(view: MachineView, now: datetime) -> Evidence | None:

@@ -124,7 +124,7 @@ class _Life:
     def machine(self, known: Machine) -> Machine:
         """Return the machine as it would have been."""
         warnings = MappingProxyType(dict(self.warnings))
-        made = known._replace(state="running", billed=True, terminated_at=None, pending_action=None)
+        made = known._replace(state="running", billed=True, terminated_at=None, pending_action=None, discard=False)
         made = made._replace(launch_status="made", since=iso(self.started), warnings=warnings)
         if self.lease is None:
             return made

@@ -31,7 +31,7 @@ from cloudgpu.core.reaper.cases import (
     warn_before_end,
     warn_only,
 )
-from cloudgpu.core.reaper.cluster_rules import node_loss, part_of_cluster, part_of_start
+from cloudgpu.core.reaper.cluster_rules import QUEUE_WITHIN, mended_by, node_loss, part_of_cluster, part_of_start
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
 from cloudgpu.core.values.money import Money
@@ -116,6 +116,18 @@ def _kept(case: Case, rule: Rule, retention: Retention, since: datetime, what: s
 
 
 RENEWED_BY = timedelta(hours=1)
+
+
+def requested_end(case: Case) -> RuleResult | None:
+    """Finish the end of a machine that its user has requested: a command that was cut off, or a wrong word of a cloud.
+
+    A newer command of the user has taken that back, and so has a refusal by what protects the machine. What a run of
+    the reaper itself decided is decided anew. Of a cluster, `part_of_cluster` does it for all nodes.
+    """
+    machine, last = case.view.machine, case.view.machine.last_request
+    if machine.gang is not None or not machine.discard or last is None or last.what != "terminate" or last.judged:
+        return None
+    return RuleResult(Rule.REQUESTED, Do.TERMINATE, "its end was requested and is not done", case.now, urgent=True)
 
 
 def budget(case: Case) -> RuleResult | None:
@@ -264,9 +276,11 @@ def silence(case: Case) -> RuleResult | None:
     if case.known.activity != UNKNOWN or not case.known.asked or before is None or before.activity != UNKNOWN:
         return None
     span = case.now - max(from_iso(before.activity_since), case.started)
-    if span < window(case.view):
+    queueless = mended_by(case)
+    if span < (QUEUE_WITHIN if queueless else window(case.view)):
         return None
-    return notify_again(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")
+    why = f"whether it is used is not known for {duration_text(span)}: {case.known.why}{queueless}"
+    return notify_again(case, Rule.NONE, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +298,13 @@ class ReaperRule:
 
 
 RULES = (
+    ReaperRule(
+        Rule.REQUESTED,
+        "finishes at once a `down` that was interrupted or not confirmed, even if the machine is in use or held; a "
+        "later `start`, `up`, `extend` or `hold` of it takes that back",
+        (requested_end,),
+        stages=(Stage.RUNNING, Stage.STOPPED),
+    ),
     ReaperRule(
         Rule.BUDGET,
         "ends a machine once a budget that stops machines is passed, or what the policy lets one machine cost; "
@@ -353,7 +374,8 @@ RULES = (
     ),
     ReaperRule(
         Rule.NONE,
-        "warns when nobody has known for `idle.after` whether a machine is used; it ends nothing",
+        "warns when nobody has known for `idle.after` whether a machine is used, or when a cluster's queue has not "
+        "answered for 20 minutes; it ends nothing",
         (silence,),
     ),
 )

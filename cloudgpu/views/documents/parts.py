@@ -71,8 +71,8 @@ class RuleText(TypedDict):
     """A rule of a policy."""
 
     rule: str
-    """`budget`, `renew-until`, `part-of-cluster`, `schedule`, `hold`, `node-loss`, `lease`, `idle`, `unlabelled`,
-    `stopped` or `images`."""
+    """`requested-end`, `budget`, `renew-until`, `part-of-cluster`, `schedule`, `hold`, `node-loss`, `lease`, `idle`,
+    `unlabelled`, `stopped` or `images`."""
     text: str
     """What it says."""
     at: Time | None

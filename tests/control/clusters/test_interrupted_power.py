@@ -301,6 +301,27 @@ def test_what_a_killed_start_has_started_is_told_of_and_stopped_where_it_has_a_q
     assert len(lab.machines()) == (0 if stopped else 1 if half else 2)
 
 
+@pytest.mark.parametrize(("nodes", "turn"), [(1, 2), (2, 4)])
+def test_a_killed_start_that_started_nothing_is_said_to_be_that(lab, monkeypatch, nodes, turn):
+    lab.up(name="train", nodes=nodes, engine="none")
+    for row in lab.rows():
+        lifecycle.stop(lab.session, row, why="asked")
+    killed_at(lab, monkeypatch, start_one if nodes == 1 else start, turn)
+    assert ({row.pending_action for row in lab.rows()}, lab.machines()) == ({"start"}, [])
+    lab.later(minutes=20)
+    told = [one.why for one in run(lab).ended]
+    assert (len(told), {"its start was requested and did not happen" in one for one in told}) == (nodes, {True})
+    assert {row.pending_action for row in lab.rows()} == {None}
+    lab.later(minutes=20)
+    assert run(lab).ended == ()
+    assert [line for line in lab.session.ledger.events("alerts") if line.kind == "alert_raised"] == []
+
+
+def start_one(lab):
+    (row,) = lab.rows()
+    lifecycle_start.start(lab.session, row, new_lease(lab.session, row, timedelta(hours=2)))
+
+
 def half_started(lab, monkeypatch, engine="slurm"):
     """A cluster of which train-1 has started when its start was killed."""
     lab.gang(2, engine=engine)

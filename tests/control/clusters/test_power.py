@@ -6,7 +6,14 @@ import pytest
 
 from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.clusters.power import end_all, stop_all
+from cloudgpu.control.clusters.start import start_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.lifecycle.start import new_lease
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import EndRefused, InstanceNotFound, InvalidRequest, ProviderUnavailable
 
@@ -116,3 +123,37 @@ def test_a_cloud_that_says_nothing_of_one_node_keeps_no_other_one_on(lab, gang):
     done = stop_all(lab.session, gang, why="a test")
     assert done.faults == ()
     assert lab.machines() == []
+
+
+@pytest.fixture
+def spot_gang(lab):
+    """The rows of a cluster of two one-time spot machines, whose lease ends unless somebody is known to use them."""
+    own = lab.session.home.policies / "own.yaml"
+    own.parent.mkdir()
+    own.write_text("lease: 1h\nrenew_until: 4h\nunknown: end\n")
+    return lab.gang(2, spot=True, policy="own")
+
+
+def test_what_a_run_keeps_of_a_spot_cluster_is_used_by_up_and_deleted_by_down(lab, spot_gang):
+    lab.later(minutes=61)
+    assert [one.do for one in reap(lab.session, ReapOptions()).ended] == [Do.PARK] * 2
+    sync_all(lab.session)
+    nodes = lab.session.find_all_nodes("train", "start")
+    (image,) = [entry.id for entry in nodes[0].retained if entry.kind == Kind.IMAGE]
+    with pytest.raises(InvalidRequest, match="Cluster train cannot be started: node train-0") as refused:
+        start_all(lab.session, nodes, new_lease(lab.session, nodes[0], None), wait=False)
+    assert f"cloudgpu up --image {image}. To delete its disks: cloudgpu down train " in refused.value.next
+    lab.up(name="back", nodes=2, engine="none", setup=Setup(image=image))
+    assert len(lab.machines()) == 2
+    end_all(lab.session, nodes, why="a test")
+    assert {row.name for row in lab.session.ledger.machines() if row.retained} == set()
+
+
+def test_a_start_of_a_spot_cluster_that_runs_is_no_stop_and_not_refused(lab, spot_gang):
+    assert start_all(lab.session, spot_gang, new_lease(lab.session, spot_gang[0], None), wait=False).faults == ()
+
+
+def test_the_plan_of_a_spot_cluster_says_that_start_does_not_bring_it_back(lab):
+    told = "start does not bring the cluster back"
+    remarks = [str(lab.prepare(nodes=nodes, spot=True).plan.remarks) for nodes in (2, 1)]
+    assert [told in one for one in remarks] == [True, False]

@@ -13,6 +13,7 @@ from cloudgpu.core.alerts.findings import (
     unproved_since,
 )
 from cloudgpu.core.events.log import Event
+from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -71,6 +72,9 @@ def test_a_stop_is_told_when_it_was_not_proved_for_a_quarter_of_an_hour():
     (end,) = found(row(pending_action="terminate"), NOW - timedelta(hours=2))
     assert "cloudgpu down fox" in end.text
     assert end.title == "The end of fox is not proved"
+    node = ClusterNode("train", "cg-1", 1, 2, "none", "wait")
+    (part,) = found(row(pending_action="stop", cluster=node), NOW - timedelta(hours=2))
+    assert part.text.endswith("Run: cloudgpu stop train")
 
 
 def test_a_start_that_is_not_done_is_no_stop():

@@ -53,7 +53,7 @@ def said(policy, rule):
 def test_every_rule_is_said_the_strongest_first():
     rules = [one.rule for one in rules_of(FULL, NOW)]
     assert rules == sorted(rules, key=list(Rule).index)
-    assert set(rules) == set(Rule) - {Rule.NONE, Rule.PART, Rule.NODE_LOSS}  # which are of no policy
+    assert set(rules) == set(Rule) - {Rule.NONE, Rule.REQUESTED, Rule.PART, Rule.NODE_LOSS}  # which are of no policy
     assert {one.rule for one in rules_of(BARE, NOW)} == {Rule.RENEW_UNTIL, Rule.HOLD, Rule.LEASE, Rule.IDLE}
 
 

@@ -131,6 +131,32 @@ def test_its_people_are_warned_once_and_all_nodes_end_when_that_is_waited_out() 
     assert taken_back.do is Do.KEEP
 
 
+def test_people_hear_soon_that_a_queue_was_never_set_up_and_what_to_do() -> None:
+    """A `start` or an `up` that was interrupted after its machines ran leaves such a cluster."""
+    nodes = cluster()
+    made = {at: run(nodes, at, DEAD) for at in range(40, 80, 10)}
+    assert [at for at, one in made.items() if one.warnings] == [60]
+    (warning,) = made[60].warnings
+    assert (warning.rule, warning.due) == (Rule.NONE, None)
+    assert warning.why.endswith(
+        "its queue is not known: gone; cloudgpu start train sets its queue up, cloudgpu stop train stops it"
+    )
+    assert [one.rule for one in run(nodes, 80, NOBODY).lifted] == [Rule.NONE]
+
+
+def test_a_queue_that_was_not_asked_is_not_said_to_need_a_start() -> None:
+    nodes, unasked = cluster(), EngineSaid(None, "not asked", asked=False)
+    assert [at for at in range(40, 80, 10) if run(nodes, at, unasked).warnings] == []
+
+
+def run(nodes: list[Node], at: float, engine: EngineSaid) -> Decision:
+    """Decide about all of them, write what was decided, and return what their people hear."""
+    found = decided(nodes, [idle(0)] * len(nodes), at, engine=engine)
+    for node, decision in zip(nodes, found, strict=True):
+        node.take(at, decision)
+    return found[0]
+
+
 def test_a_silent_engine_ends_a_lease_only_where_the_policy_says_so() -> None:
     assert joint(decided(cluster(expires=iso(minute(100))), [idle()] * 4, engine=DEAD))[:2] == ("renew", "lease")
     assert joint(decided(cluster(expires=iso(minute(100)), policy=END_ALL), [idle()] * 4, engine=DEAD))[:2] == (

@@ -1,0 +1,165 @@
+"""A `down` of a machine of its own that is killed at any of its calls: the next run of the reaper finishes it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.control.lifecycle import lease
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease, start
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused
+
+
+class Killed(BaseException):
+    """The computer is switched off: no program can do anything about it."""
+
+
+def killed_at(lab, monkeypatch, turn):
+    """End the machine until the n-th call of the cloud or line in the ledger; return whether it came to that."""
+    made = 0
+
+    def counted(call):
+        def called(*args, **more):
+            nonlocal made
+            made += 1
+            if made > turn:
+                raise Killed
+            return call(*args, **more)
+
+        return called
+
+    with monkeypatch.context() as patched:
+        for name in ("get", "stop", "tag", "terminate"):
+            patched.setattr(type(lab.cloud), name, counted(getattr(type(lab.cloud), name)))
+        patched.setattr(type(lab.session.ledger), "append", counted(type(lab.session.ledger).append))
+        with suppress(Killed):
+            end(lab.session, lab.rows()[0], why="asked by the user")
+    return made > turn
+
+
+def cut_off(lab, monkeypatch):
+    """Kill the `down` between its line in the ledger and its call."""
+    lab.up(name="fox")
+    assert killed_at(lab, monkeypatch, 2)
+    assert (lab.rows()[0].pending_action, len(lab.machines())) == ("terminate", 1)
+
+
+def run(lab):
+    lab.later(minutes=1)
+    return reap(lab.session, ReapOptions())
+
+
+@pytest.mark.parametrize("turn", range(8))
+def test_the_next_run_finishes_an_end_that_was_killed(lab, monkeypatch, turn):
+    lab.up(name="fox")
+    if not killed_at(lab, monkeypatch, turn):
+        assert lab.machines() == []
+        return
+    kinds = [line.kind for row in lab.rows() for line in lab.session.ledger.events(row.id)]
+    before, requested = len(lab.machines()), "terminate_requested" in kinds
+    found = run(lab)
+    assert len(lab.machines()) == (0 if requested or not before else 1)
+    done = requested and before
+    assert {(one.do, one.rule) for one in found.ended} == ({(Do.TERMINATE, Rule.REQUESTED)} if done else set())
+
+
+def test_an_end_of_a_held_machine_that_was_killed_is_finished(lab, monkeypatch):
+    lab.up(name="fox")
+    lease.set_hold(lab.session, lab.rows()[0], lab.clock() + timedelta(hours=2))
+    assert killed_at(lab, monkeypatch, 2)
+    assert (len(run(lab).ended), lab.machines()) == (1, [])
+
+
+def test_an_end_of_a_stopped_machine_that_was_killed_is_finished(lab, monkeypatch):
+    lab.up(name="fox")
+    stop(lab.session, lab.rows()[0], why="asked")
+    assert killed_at(lab, monkeypatch, 2)
+    assert (len(run(lab).ended), lab.rows()) == (1, [])
+
+
+def up(lab, row):
+    assert lab.up(name="fox").found
+
+
+def begin(lab, row):
+    start(lab.session, row, new_lease(lab.session, row, timedelta(hours=2)))
+
+
+def hold(lab, row):
+    lease.set_hold(lab.session, row, lab.clock() + timedelta(hours=1))
+
+
+def extend(lab, row):
+    lease.extend(lab.session, lease.plan_extension(lab.session, row, timedelta(hours=1)))
+
+
+@pytest.mark.parametrize("newer", [up, begin, hold, extend])
+def test_who_wants_the_machine_after_all_takes_back_an_end_that_was_killed(lab, monkeypatch, newer):
+    cut_off(lab, monkeypatch)
+    lab.later(minutes=1)
+    newer(lab, lab.rows()[0])
+    assert (run(lab).ended, len(lab.machines())) == ((), 1)
+    assert (lab.rows()[0].pending_action, lab.rows()[0].discard) == (None, False)
+
+
+@pytest.mark.parametrize("newer", [begin, hold])
+def test_who_wants_a_stopped_machine_after_all_takes_back_an_end_that_was_killed(lab, monkeypatch, newer):
+    lab.up(name="fox")
+    stop(lab.session, lab.rows()[0], why="asked")
+    assert killed_at(lab, monkeypatch, 2)
+    lab.later(minutes=1)
+    newer(lab, lab.rows()[0])
+    assert (run(lab).ended, len(lab.rows())) == ((), 1)
+
+
+def test_a_hold_of_a_job_and_the_release_of_a_hold_take_no_end_back(lab, monkeypatch):
+    cut_off(lab, monkeypatch)
+    lease.set_hold(lab.session, lab.rows()[0], lab.clock() + timedelta(hours=1), paid=False)
+    lease.set_hold(lab.session, lab.rows()[0], None)
+    assert (len(run(lab).ended), lab.machines()) == (1, [])
+
+
+def test_an_end_that_a_run_decided_and_could_not_do_is_decided_anew_and_no_promise(lab):
+    policy = lab.session.home.policies / "own.yaml"
+    policy.parent.mkdir()
+    policy.write_text("lease: 1h\nrenew_until: 4h\nunknown: end\nspot:\n  unpausable: terminate\n")
+    lab.up(name="fox", policy="own", spot=True)
+    lab.later(minutes=61)
+    lab.cloud.deny("terminate")
+    assert len(run(lab).unconfirmed) == 1
+    lab.cloud.permit("terminate")
+    assert lab.rows()[0].last_request.judged
+    row = lab.rows()[0]
+    lease.set_hold(lab.session, row, lab.clock() + timedelta(hours=1), paid=False)
+    assert (run(lab).ended, len(lab.machines())) == ((), 1)
+
+
+def test_a_promise_that_a_run_could_not_keep_is_kept_by_the_next(lab, monkeypatch):
+    cut_off(lab, monkeypatch)
+    lab.cloud.deny("terminate")
+    assert len(run(lab).unconfirmed) == 1
+    lab.cloud.permit("terminate")
+    assert (len(run(lab).ended), lab.machines()) == (1, [])
+
+
+def test_an_end_whose_key_was_refused_is_finished_once_there_is_one(lab):
+    lab.up(name="fox")
+    lab.cloud.deny("terminate")
+    with pytest.raises(AuthFailed):
+        end(lab.session, lab.rows()[0], why="asked")
+    lab.cloud.permit("terminate")
+    assert (len(run(lab).ended), lab.machines()) == (1, [])
+
+
+def test_what_protects_a_machine_from_its_end_takes_the_request_back(lab):
+    lab.up(name="fox")
+    for verb in ("terminate", "stop"):
+        lab.cloud.fail_next(verb, EndRefused("it is protected.", lifts="unlock"))
+    with pytest.raises(CloudgpuError):
+        end(lab.session, lab.rows()[0], why="asked")
+    assert (run(lab).ended, len(lab.machines())) == ((), 1)
