@@ -183,6 +183,15 @@ def test_the_next_run_finishes_an_end_of_a_cluster_that_was_killed(lab, monkeypa
     )
 
 
+def test_an_end_that_was_killed_is_finished_though_the_clusters_renew_until_has_come_meanwhile(lab, monkeypatch):
+    lab.gang(2)
+    killed_at(lab, monkeypatch, down, 2)
+    assert len(lab.machines()) == 2
+    lab.later(days=30)
+    run(lab)
+    assert (lab.machines(), lab.rows()) == ([], [])
+
+
 def test_the_next_run_finishes_an_end_of_a_stopped_cluster(lab, monkeypatch):
     lab.gang(2)
     stop(lab)
