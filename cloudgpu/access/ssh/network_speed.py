@@ -33,9 +33,11 @@ AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"  # where t
 SIZE, ITERATIONS, WARM_UP = "128M", 20, 2
 BITS, GIGA = 8, 1e9
 
-# The command runs until it ends, its time is over, or this SSH session ends.
+# The command runs until it ends, its time is over, or this SSH session ends. It is in the group that `timeout` makes:
+# one that has just forked passes no signal on.
 _WHILE_CONNECTED = (
-    "exec 3<&0; timeout -k 1 {limit} {command} </dev/null & p=$!; (cat <&3 >/dev/null; kill $p) 2>/dev/null & w=$!; "
+    "exec 3<&0; timeout -k 1 {limit} {command} </dev/null & p=$!; "
+    "(cat <&3 >/dev/null; kill -TERM -$p || kill $p) 2>/dev/null & w=$!; "
     "wait $p; s=$?; kill $w 2>/dev/null; exit $s"
 )
 _FIND_TOOLS = (

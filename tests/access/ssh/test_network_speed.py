@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 
 import psutil
 import pytest
@@ -69,6 +71,24 @@ def test_whoever_hangs_up_ends_what_it_started(connection, monkeypatch):
         assert running(28123)
         connection.close()
     wait_for(lambda: not running(28123), 60)
+
+
+def test_a_timeout_that_passes_no_signal_on_leaves_nothing(tmp_path):
+    """As one of coreutils does that has forked and does not know its child's number yet."""
+    program = tmp_path / "timeout"
+    program.write_text('#!/bin/sh\nexec setsid -w sh -c \'"$@" & wait\' sh "$4" "$5"\n')
+    program.chmod(0o755)
+    text = network_speed._WHILE_CONNECTED.format(limit=60, command="sleep 61.25")
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    begun = subprocess.Popen(["sh", "-c", text], stdin=subprocess.PIPE, env={"PATH": path})
+
+    def sleeps():
+        return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "61.25"]]
+
+    wait_for(sleeps)
+    begun.stdin.close()
+    begun.wait(20)
+    wait_for(lambda: not sleeps())
 
 
 @needs_iperf3
