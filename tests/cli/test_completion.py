@@ -84,7 +84,7 @@ def environ(tmp_path_factory):
 @pytest.fixture(scope="module")
 def shown(environ):
     """What a bash reads at its start: asked once, as it is the same for every line."""
-    argv = ["cloudgpu", "--show-completion", "bash"]
+    argv = ["bash", "--norc", "-c", "cloudgpu --show-completion; exit"]  # it shows what the shell that runs it reads
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout
 
 
