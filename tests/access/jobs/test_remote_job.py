@@ -471,7 +471,7 @@ def test_a_tail_goes_on_where_the_last_one_ended(bench):
 
 def test_since_leaves_out_what_was_written_before(bench):
     job = bench.start("echo old; until [ -e $HOME/go ]; do sleep 0.02; done; echo new")
-    wait_for(lambda: bench.file("times").exists())
+    wait_for(lambda: bench.file("times").exists() and bench.file("times").read_text().endswith("\n"))
     noted = float(bench.file("times").read_text().split()[0])
     (bench.home / "go").touch()
     ended(job)
