@@ -166,7 +166,6 @@ def test_data_that_is_on_the_machine_is_found_at_its_place(desk):
     assert (job.state, out) == (State.SUCCEEDED, b"1,2\n")
 
 
-@pytest.mark.soak
 def test_the_machine_of_a_failed_job_is_kept_for_a_look_and_held_and_nobody_waits_for_that(bench):
     job, _, _ = bench.run("sh", "-c", "exit 3", keep="2h")
     machine = bench.machine_of(job)
