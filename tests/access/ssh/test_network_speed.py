@@ -88,7 +88,7 @@ def test_a_timeout_that_passes_no_signal_on_leaves_nothing(tmp_path):
     wait_for(sleeps)
     begun.stdin.close()
     begun.wait(20)
-    wait_for(lambda: not sleeps())
+    assert wait_for(lambda: not sleeps())
 
 
 @needs_iperf3
