@@ -32,7 +32,7 @@ demo-cluster: $(VENV)/.demo-installed ## four local machines as one cluster with
 	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" PATH="$$PWD/$(BIN):$$PATH" sh examples/cluster/demo.sh & \
 	demo=$$!; wait $$demo
 
-test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, without the long runs and what check runs
+test: $(VENV)/.test-compiled $(VENV)/.focus-installed ## the test suite, without the long runs and what check runs
 	@$(SHARED) $(addprefix --ignore ,$(CHECKED))
 
 # What each package is used for, once: a machine's whole life here and the first of each cloud, boot data, jobs, mail.
@@ -49,7 +49,7 @@ lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml all
 	@$(VENV)/lowest/bin/python docs/check.py
 	@$(VENV)/lowest/bin/python -m pytest -q -m "" -n $(WORKERS) $(LOWEST)
 
-soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills, more examples
+soak: $(VENV)/.test-compiled ## the long runs: crashes at every call, hundreds of kills, more examples
 	@CLOUDGPU_EXAMPLES=1 $(SHARED) -m 'soak or hypothesis' --timeout 2400 --durations 5
 
 check: $(VENV)/.check-installed ## format, lint, types, import rules, packaging, docs and their prose
@@ -74,6 +74,12 @@ $(VENV)/.%-installed: pyproject.toml $(BIN)/python
 	@echo "Installing cloudgpu[$(EXTRAS)] into $(VENV); the first time takes a minute or two ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
+
+# Each worker would compile every test module for itself. The first time, two processes do it for all of them.
+$(VENV)/.test-compiled: $(VENV)/.test-installed
+	@$(PYTEST) --collect-only $(FIRST_HALF) >/dev/null 2>&1 & \
+	$(PYTEST) --collect-only $(addprefix --ignore ,$(FIRST_HALF)) >/dev/null 2>&1; wait; touch $@
+FIRST_HALF := tests/cli tests/control
 
 # Only what cloudgpu runs with is as old as it may be: the second line leaves that as it is, and adds what tests need.
 $(VENV)/.lowest-installed: pyproject.toml $(BIN)/python
