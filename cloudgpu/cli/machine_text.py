@@ -62,8 +62,8 @@ def guards(value: MachineDocument, now: datetime) -> str | None:
     return "; ".join(parts)
 
 
-def _timer(found: Guards) -> str:
-    return _TIMERS.get(found["timer_is"] or "", "the timer in the cloud")
+def _timer(guards: Guards) -> str:
+    return _TIMERS.get(guards["timer_is"] or "", "the timer in the cloud")
 
 
 def _has_no_cloud(value: MachineDocument) -> bool:
@@ -296,5 +296,9 @@ def account_lines(document: AccountAnswers | LsDocument | DownDocument | Orphans
     return [paragraph(line) for line in lines]
 
 
-def _account(one: AccountAnswer) -> str:
-    return str(one["account"]) if one["account"] == one["provider"] else f"{one['account']} ({one['provider']})"
+def _account(answer: AccountAnswer) -> str:
+    return (
+        str(answer["account"])
+        if answer["account"] == answer["provider"]
+        else f"{answer['account']} ({answer['provider']})"
+    )

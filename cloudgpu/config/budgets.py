@@ -145,10 +145,10 @@ def _field_label(table: Table, key: str) -> str:
     return f"{table.path.name}:{table.lines.get(key, 1)}: {key}"
 
 
-def _duplicate_name(one: Budget, other: Budget) -> InvalidRequest:
+def _duplicate_name(budget: Budget, other: Budget) -> InvalidRequest:
     return InvalidRequest(
-        f"The budget {one.name} is in two files: {other.file} and {one.file}.",
-        field=Path(one.file).name,
-        value=one.name,
+        f"The budget {budget.name} is in two files: {other.file} and {budget.file}.",
+        field=Path(budget.file).name,
+        value=budget.name,
         next="Rename or remove one of them.",
     )

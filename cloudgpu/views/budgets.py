@@ -61,9 +61,9 @@ def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocu
     }
 
 
-def credits_value(found: Iterable[KnownCredit], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
+def credits_value(read: Iterable[KnownCredit], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
     """Return what was left in each account when it was read, and how long that lasts with what runs there now."""
-    return [credit_value(credit, hourly_now(credit, machines), now) for credit in found]
+    return [credit_value(credit, hourly_now(credit, machines), now) for credit in read]
 
 
 def status_value(state: BudgetState, every: timedelta) -> BudgetStatus:

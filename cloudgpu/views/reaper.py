@@ -101,5 +101,5 @@ def _warning_value(warning: GivenWarning) -> GivenNotice:
     }
 
 
-def _unfinished_value(one: NotEnded) -> UnfinishedEnd:
-    return {"machine": one.machine, "name": one.name, "do": str(one.do), "why": one.why}
+def _unfinished_value(not_ended: NotEnded) -> UnfinishedEnd:
+    return {"machine": not_ended.machine, "name": not_ended.name, "do": str(not_ended.do), "why": not_ended.why}

@@ -100,8 +100,8 @@ def _stored_manifest(path: Path) -> dict[str, list[dict[str, str]]] | None:
         return None
 
 
-def _same(one: StoredCheckpoint, manifest: Manifest) -> bool:
-    known = _stored_manifest(one.path.parent)
+def _same(checkpoint: StoredCheckpoint, manifest: Manifest) -> bool:
+    known = _stored_manifest(checkpoint.path.parent)
     return known is not None and known["files"] == [asdict(file) for file in manifest.files]
 
 

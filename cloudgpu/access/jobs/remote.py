@@ -382,8 +382,8 @@ def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
 
 
-def _item(one: File) -> list[Any]:
-    return [one.path, one.size, one.mode, one.sha256]
+def _item(file: File) -> list[Any]:
+    return [file.path, file.size, file.mode, file.sha256]
 
 
 def _restore(restored: Restored) -> dict[str, Any]:

@@ -67,11 +67,11 @@ def take(
 
 
 class _SnapshotTaker:
-    def __init__(self, found: Survey, store: Path, told: Progress | None) -> None:
-        self._found, self._told = found, told
+    def __init__(self, survey: Survey, store: Path, told: Progress | None) -> None:
+        self._found, self._told = survey, told
         self._done, self._counting = 0, threading.Lock()
-        self._keeper = StoreWriter(found.root, store, self._advance)
-        self.known = load_stamps(store, found.root)  # what the files were when they were last read
+        self._keeper = StoreWriter(survey.root, store, self._advance)
+        self.known = load_stamps(store, survey.root)  # what the files were when they were last read
 
     def run(self) -> list[tuple[FileStamp, SnapshotFile]]:
         """Read every file that is not known to be as it was: small ones one by one, large ones side by side."""
@@ -95,11 +95,11 @@ class _SnapshotTaker:
                 stamps.append((seen, SnapshotFile(found.path, seen[0], found.mode, sha256)))
         return stamps
 
-    def _unchanged(self, found: FileEntry) -> tuple[FileStamp, str] | None:
-        known = self.known.get(found.path)
-        if known is None or known[0] != stamp_of(found) or not self._keeper.has(known[1], found.size):
+    def _unchanged(self, entry: FileEntry) -> tuple[FileStamp, str] | None:
+        known = self.known.get(entry.path)
+        if known is None or known[0] != stamp_of(entry) or not self._keeper.has(known[1], entry.size):
             return None
-        self._advance(found.size)
+        self._advance(entry.size)
         return known
 
     def _advance(self, count: int) -> None:
@@ -109,9 +109,9 @@ class _SnapshotTaker:
                 self._told(self._done, self._found.total_bytes)
 
 
-def _write_manifest(store: Path, made: Snapshot) -> None:
+def _write_manifest(store: Path, snapshot: Snapshot) -> None:
     """Write the list of a snapshot's files last: where it is, the files are. An old one counts as taken now."""
-    files.write_whole(store / f"{made.hash}.json", write_manifest(made).encode("ascii"))
+    files.write_whole(store / f"{snapshot.hash}.json", write_manifest(snapshot).encode("ascii"))
 
 
 def blob(store: Path, sha256: str) -> Path:

@@ -43,9 +43,9 @@ class FileChanged(Exception):
     """A file changed while it was read."""
 
 
-def stamp_of(found: FileEntry) -> FileStamp:
+def stamp_of(entry: FileEntry) -> FileStamp:
     """Return the stamp that tells whether a file is still the one that was read."""
-    return found.size, found.mtime_ns, found.ctime_ns, found.inode
+    return entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode
 
 
 def _stamp_of_open(descriptor: int) -> FileStamp:
@@ -101,21 +101,21 @@ class StoreWriter:
         """Say whether the store has this content whole; a shorter file is left from a crash, and is written again."""
         return self._stored_sizes.get(sha256) == size
 
-    def add(self, found: FileEntry) -> tuple[FileStamp, str] | None:
+    def add(self, entry: FileEntry) -> tuple[FileStamp, str] | None:
         """Copy a file into the store; return its stamp and hash, or None for one that was deleted meanwhile.
 
         Raises InvalidRequest for a file that cannot be read, or that changes each time.
         """
-        before: FileStamp | None = stamp_of(found)
+        before: FileStamp | None = stamp_of(entry)
         for _ in range(TRIES):
             if before is None:
                 return None
             try:
-                return self._read_file(found.path, before)
+                return self._read_file(entry.path, before)
             except FileChanged:
                 stop_if_abandoned()
-                before = self._current_stamp(found.path)
-        raise _refused(found.path, "changes while it is read", "Stop what writes to it, or leave it out of the job.")
+                before = self._current_stamp(entry.path)
+        raise _refused(entry.path, "changes while it is read", "Stop what writes to it, or leave it out of the job.")
 
     def _current_stamp(self, path: str) -> FileStamp | None:
         try:
@@ -282,12 +282,12 @@ def load_stamps(store: Path, root: str) -> dict[str, tuple[FileStamp, str]]:
         return {}  # it only saves time
 
 
-def save_stamps(store: Path, root: str, read: Stamps, began_ns: int, known: Stamps) -> None:
+def save_stamps(store: Path, root: str, read: Stamps, began_ns: int, stamps: Stamps) -> None:
     """Save the stamps of a directory's files, but for those that changed less than 2 s before `began_ns`.
 
-    `known` is what `load_stamps` returned: unchanged stamps are not written again.
+    `stamps` is what `load_stamps` returned: unchanged stamps are not written again.
     """
-    if read == known:
+    if read == stamps:
         return
     last = began_ns - TRUSTED_AFTER_NS
     kept = {path: (*seen, sha) for path, (seen, sha) in read.items() if max(seen[1], seen[2]) < last}

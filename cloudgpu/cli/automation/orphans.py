@@ -63,7 +63,7 @@ def command(
 
 
 def _clean(
-    session: Session, found: Survey, document: OrphansDocument, *, snapshot: bool, yes: bool, output: Format
+    session: Session, survey: Survey, document: OrphansDocument, *, snapshot: bool, yes: bool, output: Format
 ) -> None:
     """Ask, remove what may go, and say what became of it."""
     from cloudgpu.control.resources.cleanup import clean, clean_document
@@ -71,7 +71,7 @@ def _clean(
     for line in going(document, session.clock()).splitlines():
         tell(line)
     confirm(_question(document), yes=yes)
-    document, gravest = clean_document(found, clean(session, found.orphans, snapshot=snapshot))
+    document, gravest = clean_document(survey, clean(session, survey.orphans, snapshot=snapshot))
     emit(output, document, gone(document, session.clock()))
     for fault in document["failed"]:
         tell(f"error: {fault['message']} {fault['next'] or ''}")
@@ -152,8 +152,8 @@ def _things(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
 
 
 def _whys(orphans: Sequence[Orphan]) -> str:
-    def why(one: Orphan) -> str:
-        return f"{one['why']}{_way(one)}"
+    def why(orphan: Orphan) -> str:
+        return f"{orphan['why']}{_way(orphan)}"
 
     grouped = groupby(sorted(orphans, key=why), key=why)
     return facts((", ".join(sorted({_word(one) for one in ones})), text) for text, ones in grouped)
@@ -220,5 +220,7 @@ def _launch(orphan: Orphan) -> str:
     return f"{orphan['owner']}'s" if orphan["owner"] else "launch unknown"
 
 
-def _since(one: Orphan, now: datetime) -> str:
-    return "not known" if one["since"] is None else f"{rounded((now - from_iso(one['since'])).total_seconds())} ago"
+def _since(orphan: Orphan, now: datetime) -> str:
+    return (
+        "not known" if orphan["since"] is None else f"{rounded((now - from_iso(orphan['since'])).total_seconds())} ago"
+    )

@@ -205,8 +205,8 @@ def _done_lines(run: ReaperRun) -> Iterator[str]:
         yield f"{one.name}: left, {one.why}"
 
 
-def _done_text(one: Ended) -> str:
-    return f"{one.name}: {_DONE[one.do]} ({one.rule}): {one.why}"
+def _done_text(ended: Ended) -> str:
+    return f"{ended.name}: {_DONE[ended.do]} ({ended.rule}): {ended.why}"
 
 
 def _warning_text(warning: GivenWarning) -> str:
@@ -220,10 +220,12 @@ def _planned_lines(run: ReaperRun) -> Iterator[str]:
         yield _decision_text(decision)
 
 
-def _decision_text(one: Decision) -> str:
-    still = one.activity == UNKNOWN and one.why.startswith("it is ")  # what does not run has no use to be known
-    use = "" if still else f"{one.activity}, "
-    return f"{one.name}: {_WOULD[one.do]}{_rule_text(one.rule)}: {use}{one.why}"
+def _decision_text(decision: Decision) -> str:
+    still = decision.activity == UNKNOWN and decision.why.startswith(
+        "it is "
+    )  # what does not run has no use to be known
+    use = "" if still else f"{decision.activity}, "
+    return f"{decision.name}: {_WOULD[decision.do]}{_rule_text(decision.rule)}: {use}{decision.why}"
 
 
 def _rule_text(rule: str) -> str:

@@ -291,8 +291,8 @@ def _policy(value: Plan) -> str:
     return f"{value['policy']}: lease {lease}, renew-until {renew}"
 
 
-def _rule(one: RuleText, now: datetime) -> str:
-    return f"{when(one['at'], now)}: {one['text']}" if one["at"] else str(one["text"])
+def _rule(text: RuleText, now: datetime) -> str:
+    return f"{when(text['at'], now)}: {text['text']}" if text["at"] else str(text["text"])
 
 
 def _cost(value: Plan) -> str:

@@ -114,9 +114,9 @@ def _dates(document: EstimateDocument) -> str:
     )
 
 
-def _dates_beside(found: Sequence[Estimate]) -> str:
+def _dates_beside(estimates: Sequence[Estimate]) -> str:
     """Return of which days the prices of disks and addresses are."""
-    days = sorted(one["as_of"][:10] for estimate in found for one in estimate["attached_costs"] if one["as_of"])
+    days = sorted(one["as_of"][:10] for estimate in estimates for one in estimate["attached_costs"] if one["as_of"])
     if not days:
         return ""
     return f"; of disks and addresses of {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "")
@@ -151,12 +151,12 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
         yield AZURE_SPOT
 
 
-def _derived(found: Sequence[Estimate]) -> Iterator[str]:
+def _derived(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Yield how Google's n1 prices are made, and which disks have a derived price that may be lower by how much."""
-    if any(one["provider"] == "gcp" and one["price"]["basis"] == "derived" for one in found):
+    if any(one["provider"] == "gcp" and one["price"]["basis"] == "derived" for one in estimates):
         yield PARTS_RULE
     spreads: dict[str, Decimal] = {}
-    for one in found:
+    for one in estimates:
         for beside in one["attached_costs"]:
             if beside["basis"] == "derived" and beside["usd"] is not None:
                 usd, low = Decimal(beside["usd"]), Decimal(beside["low_usd"] or beside["usd"])
@@ -167,10 +167,10 @@ def _derived(found: Sequence[Estimate]) -> Iterator[str]:
         yield f"Derived, not listed: {', '.join(each)}."
 
 
-def _unpriced(found: Sequence[Estimate]) -> str:
+def _unpriced(estimates: Sequence[Estimate]) -> str:
     kinds = {
         f"{resource['part']} {resource['kind']} at {one['provider']}": None
-        for one in found
+        for one in estimates
         for resource in one["attached_costs"]
         if resource["usd"] is None
     }
@@ -194,8 +194,8 @@ def _meant(document: EstimateDocument) -> Iterator[str]:
         yield f"{document['request']['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
 
 
-def _sustained(found: Sequence[Estimate], shown: Rounded) -> Iterator[str]:
-    due = [one for one in found if one["sustained_use_usd"] is not None]
+def _sustained(estimates: Sequence[Estimate], shown: Rounded) -> Iterator[str]:
+    due = [one for one in estimates if one["sustained_use_usd"] is not None]
     if due:
         first = due[0]
         yield (

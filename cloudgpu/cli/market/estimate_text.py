@@ -72,35 +72,35 @@ def _answer(document: EstimateDocument, shown: Rounded) -> str:
     return f"{lead}{spot}: {what}, {_amount(one, 'month', shown)} a month, {day} a day, {year} a year{doubt}."
 
 
-def _amount(one: Estimate, name: SpanName, shown: Rounded) -> str:
-    least = "at least " if one["unpriced"] else ""
-    return f"{least}{shown.with_code(not_none(one[name])['usd'])}"
+def _amount(estimate: Estimate, name: SpanName, shown: Rounded) -> str:
+    least = "at least " if estimate["unpriced"] else ""
+    return f"{least}{shown.with_code(not_none(estimate[name])['usd'])}"
 
 
-def _costs(document: EstimateDocument, found: Sequence[Estimate], shown: Rounded) -> str:
+def _costs(document: EstimateDocument, estimates: Sequence[Estimate], shown: Rounded) -> str:
     many = document["request"]["number"]
-    numbers = _of_work(found, shown) if finite(document) else _of_time(found, shown)
-    left = len(document["estimates"]) - len(found)
-    text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in found], numbers, _CUTS)
+    numbers = _of_work(estimates, shown) if finite(document) else _of_time(estimates, shown)
+    left = len(document["estimates"]) - len(estimates)
+    text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in estimates], numbers, _CUTS)
     text += f"\n... and {left} more with -v." if left else ""
     return f"{many:,} machines, together:\n{text}" if many > 1 else text
 
 
-def _of_time(found: Sequence[Estimate], shown: Rounded) -> Columns:
+def _of_time(estimates: Sequence[Estimate], shown: Rounded) -> Columns:
     return [
-        ("DAY", _plain(found, "day", shown)),
-        (f"MONTH{shown.code}", _marked(_plain(found, "month", shown), map(marks, found))),
-        ("YEAR", _plain(found, "year", shown)),
+        ("DAY", _plain(estimates, "day", shown)),
+        (f"MONTH{shown.code}", _marked(_plain(estimates, "month", shown), map(marks, estimates))),
+        ("YEAR", _plain(estimates, "year", shown)),
     ]
 
 
-def _of_work(found: Sequence[Estimate], shown: Rounded) -> Columns:
+def _of_work(estimates: Sequence[Estimate], shown: Rounded) -> Columns:
     columns = [
-        ("HOURS", _marked([_hours(not_none(one["expected"])["hours"]) for one in found], map(rests, found))),
-        (f"COST{shown.code}", _marked(_plain(found, "expected", shown), map(marks, found))),
+        ("HOURS", _marked([_hours(not_none(one["expected"])["hours"]) for one in estimates], map(rests, estimates))),
+        (f"COST{shown.code}", _marked(_plain(estimates, "expected", shown), map(marks, estimates))),
     ]
-    if any(one["low"] != one["high"] for one in found):
-        ends = zip(_plain(found, "low", shown), _plain(found, "high", shown), strict=True)
+    if any(one["low"] != one["high"] for one in estimates):
+        ends = zip(_plain(estimates, "low", shown), _plain(estimates, "high", shown), strict=True)
         columns.append(("BETWEEN", [f"{low}-{high}" for low, high in ends]))
     return columns
 
@@ -110,13 +110,17 @@ def _hours(text: str) -> str:
     return f"{hours:,.2f}" if hours < FEW else f"{hours:,.0f}"
 
 
-def _offer(one: Estimate) -> list[str]:
-    gpu = one["gpu"] + ("?" if one["recalled"] or one["peak_recalled"] else "")
-    return [f"{count(one)} {gpu}", f"{short(one)}{'*' * is_doubtful(one)}", f"{one['provider']} {one['region']}"]
+def _offer(estimate: Estimate) -> list[str]:
+    gpu = estimate["gpu"] + ("?" if estimate["recalled"] or estimate["peak_recalled"] else "")
+    return [
+        f"{count(estimate)} {gpu}",
+        f"{short(estimate)}{'*' * is_doubtful(estimate)}",
+        f"{estimate['provider']} {estimate['region']}",
+    ]
 
 
-def _plain(found: Sequence[Estimate], name: SpanName, shown: Rounded) -> list[str]:
-    return [shown(not_none(one[name])["usd"]) for one in found]
+def _plain(estimates: Sequence[Estimate], name: SpanName, shown: Rounded) -> list[str]:
+    return [shown(not_none(one[name])["usd"]) for one in estimates]
 
 
 def _marked(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
@@ -141,20 +145,21 @@ def _parts(document: EstimateDocument, shown: Rounded) -> str:
     return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
 
 
-def _price_marks(one: Estimate) -> str:
-    return ("c" if one["committed"] else "") + trust(one)
+def _price_marks(estimate: Estimate) -> str:
+    return ("c" if estimate["committed"] else "") + trust(estimate)
 
 
-def _hourly(one: Estimate, shown: Rounded) -> str:
-    amount = Money.usd(Decimal(one["paid_usd_per_hour"]))
+def _hourly(estimate: Estimate, shown: Rounded) -> str:
+    amount = Money.usd(Decimal(estimate["paid_usd_per_hour"]))
     return amount.text(4)[1:] if shown.currency is None else shown.currency.text(amount, 2)
 
 
-def _part(found: Sequence[Estimate], name: SpanName, part: str, shown: Rounded) -> list[str]:
-    spans = [not_none(one[name]) for one in found]
+def _part(estimates: Sequence[Estimate], name: SpanName, part: str, shown: Rounded) -> list[str]:
+    spans = [not_none(one[name]) for one in estimates]
     texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in spans]
     each = [
-        "".join(dict.fromkeys("".join(mark(it) for it in one["attached_costs"] if it["part"] == part))) for one in found
+        "".join(dict.fromkeys("".join(mark(it) for it in one["attached_costs"] if it["part"] == part)))
+        for one in estimates
     ]
     return _marked(["-" if text == "0" else shown(text) for text in texts], (one.replace("+", "") for one in each))
 

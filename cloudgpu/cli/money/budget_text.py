@@ -119,11 +119,11 @@ def _alert_lines(alerts: AlertRun | None) -> list[str]:
     return lines + [paragraph(f"No alert reached {one['receiver']}: {one['why']}") for one in alerts["failed"]]
 
 
-def _overshoot(one: BudgetStatus, every: str) -> str:
-    over = _amount(one["overshoot_usd"])
+def _overshoot(status: BudgetStatus, every: str) -> str:
+    over = _amount(status["overshoot_usd"])
     return (
-        f"{one['name']} stops machines once it is spent. Checked every {every}, it can be exceeded by up to {over} at "
-        "what runs now, and by what stopped machines and disks still cost."
+        f"{status['name']} stops machines once it is spent. Checked every {every}, it can be exceeded by up to {over} "
+        "at what runs now, and by what stopped machines and disks still cost."
     )
 
 

@@ -272,10 +272,12 @@ def _by_use(outcome: Outcome, life: float) -> str:
     return f"over {_years(life)} {which} is cheaper with {use} at this price{most}"
 
 
-def _by_price(price: str | None, life: float, shown: _Amounts) -> str | None:
+def _by_price(price: str | None, life: float, amounts: _Amounts) -> str | None:
     if price is None or Decimal(price) > DEAREST:
         return None
-    above = f"if an hour costs more than {shown.with_code(price, 2)} at this use" if Decimal(price) else "at any price"
+    above = (
+        f"if an hour costs more than {amounts.with_code(price, 2)} at this use" if Decimal(price) else "at any price"
+    )
     return f"over {_years(life)} the desktop is cheaper {above}"
 
 

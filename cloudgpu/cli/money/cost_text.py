@@ -67,10 +67,10 @@ def _answer(document: CostDocument, amounts: Amounts) -> str:
     return paragraph(f"{message}{now}.")
 
 
-def _amount(one: CostSum, amounts: Amounts) -> str:
+def _amount(sums: CostSum, amounts: Amounts) -> str:
     """Return a sum with its mark where something has no price, and with how little it may be."""
-    more = "+" if one["without_price"] else ""
-    least, usd, most = (amounts(one[key]) for key in ("low_usd", "usd", "high_usd"))
+    more = "+" if sums["without_price"] else ""
+    least, usd, most = (amounts(sums[key]) for key in ("low_usd", "usd", "high_usd"))
     ends = [f"at least {least}"] * (least != usd) + [f"at most {most}"] * (most != usd)
     between = f" ({', '.join(ends)})" if ends else ""
     return f"{usd}{more}{amounts.code}{between}"
@@ -379,10 +379,10 @@ def _credits(document: CostDocument, amounts: Amounts) -> str:
     return f"After credits ({'; '.join(uses)}): {amounts.with_code(applied['after_usd'])}."
 
 
-def _range(projection: Projection, shown: Amounts) -> str:
-    if projection["low_usd"] == projection["high_usd"]:
-        return shown.with_code(projection["usd"])
-    return f"{shown.with_code(projection['usd'])} ({shown(projection['low_usd'])} to {shown(projection['high_usd'])})"
+def _range(value: Projection, amounts: Amounts) -> str:
+    if value["low_usd"] == value["high_usd"]:
+        return amounts.with_code(value["usd"])
+    return f"{amounts.with_code(value['usd'])} ({amounts(value['low_usd'])} to {amounts(value['high_usd'])})"
 
 
 def _fees(document: CostDocument, amounts: Amounts) -> str:

@@ -162,15 +162,15 @@ def _change(
     _write(draft(existing_setup, values, keys, login=logs_in), ask=ask, output=output)
 
 
-def _write(made: Draft, *, ask: bool, output: Format) -> None:
+def _write(draft: Draft, *, ask: bool, output: Format) -> None:
     """Show the change, ask, write it, and say what was done."""
     from cloudgpu.control.setup.init import write
 
-    if made.changed:
-        _show(made)
+    if draft.changed:
+        _show(draft)
         confirm("Write this to config.toml?", yes=not ask, no=UNWRITTEN)
-        write(made)
-    value = _value(made)
+        write(draft)
+    value = _value(draft)
     emit(output, value, _text(value))
 
 
@@ -254,19 +254,19 @@ def _key(setup: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool
     return key
 
 
-def _show(made: Draft) -> None:
-    shown = [line for line in made.diff[2:] if not line.startswith("@@")]
-    sys.stderr.write(f"{made.found.home.config_file}\n" + "".join(f"  {line}\n" for line in shown))
+def _show(draft: Draft) -> None:
+    shown = [line for line in draft.diff[2:] if not line.startswith("@@")]
+    sys.stderr.write(f"{draft.found.home.config_file}\n" + "".join(f"  {line}\n" for line in shown))
 
 
-def _value(made: Draft) -> InitDocument:
+def _value(draft: Draft) -> InitDocument:
     from cloudgpu.config.credentials import find_credentials
     from cloudgpu.control.setup.init import missing_extras
 
     return {
-        "file": str(made.found.home.config_file),
-        "written": made.changed,
-        "diff": list(made.diff),
+        "file": str(draft.found.home.config_file),
+        "written": draft.changed,
+        "diff": list(draft.diff),
         "credentials": [
             {"provider": one.provider, "what": one.what, "where": one.where} for one in find_credentials(os.environ)
         ],

@@ -76,18 +76,18 @@ def own_template(alerts: Alerts, home: Home) -> str | None:
     return text
 
 
-def _value(one: RaisedAlert, now: datetime) -> dict[str, Any]:
-    age = now - one.raised_at
-    finding = one.finding
+def _value(alert: RaisedAlert, now: datetime) -> dict[str, Any]:
+    age = now - alert.raised_at
+    finding = alert.finding
     return {
         "title": one_line(finding.title),
         "text": one_line(finding.text),
         "facts": {one_line(name): one_line(value) for name, value in finding.facts.items()},
         "kind": finding.kind,
         "urgent": finding.urgent,
-        "since": f"{one.raised_at:%Y-%m-%d %H:%M} UTC",
+        "since": f"{alert.raised_at:%Y-%m-%d %H:%M} UTC",
         "age": duration_text(age) if age > FRESH else "",
-        "over": one.cleared_at is not None,
+        "over": alert.cleared_at is not None,
     }
 
 

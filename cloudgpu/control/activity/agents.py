@@ -173,12 +173,12 @@ def _answer(connection: Connection, since: float, deadline: float, queue: str | 
     return parse_agent_status(output), engine
 
 
-def _report(shelf: SampleStore, found: AgentStatus, at: datetime, *, keep: bool) -> Report:
+def _report(shelf: SampleStore, status: AgentStatus, at: datetime, *, keep: bool) -> Report:
     """Return what was heard, and keep the samples; a disk that is full keeps nobody from being judged."""
-    answer = None if found.answer is None else dict(found.answer)
-    if found.now is None:
-        return Report(shelf.id, at, answer, found.fault)
+    answer = None if status.answer is None else dict(status.answer)
+    if status.now is None:
+        return Report(shelf.id, at, answer, status.fault)
     with suppress(OSError):
         if keep:
-            shelf.keep(found.samples, found.now, at)
-    return Report(shelf.id, at, answer, found.fault, found.samples, found.now, found.up_since, found.scratch)
+            shelf.keep(status.samples, status.now, at)
+    return Report(shelf.id, at, answer, status.fault, status.samples, status.now, status.up_since, status.scratch)

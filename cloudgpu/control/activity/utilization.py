@@ -84,20 +84,20 @@ def own_machines(machines: Iterable[Machine], busy_hours: Mapping[str, Sequence[
     return tuple(_own(machine, busy_hours[machine.id]) for machine in mine)
 
 
-def _own(machine: Machine, found: Sequence[Hour]) -> OwnMachine:
-    measured = [one.joules for one in found if one.joules is not None]
-    joules, drawing = sum(measured), sum(one.drawing for one in found)
+def _own(machine: Machine, hours: Sequence[Hour]) -> OwnMachine:
+    measured = [one.joules for one in hours if one.joules is not None]
+    joules, drawing = sum(measured), sum(one.drawing for one in hours)
     return OwnMachine(
         id=machine.id,
         name=machine.name,
-        hours=sum(one.gpu + one.used for one in found) / HOUR,
-        gpu_hours=sum(one.gpu for one in found) / HOUR,
-        unknown_hours=sum(one.unknown for one in found) / HOUR,
+        hours=sum(one.gpu + one.used for one in hours) / HOUR,
+        gpu_hours=sum(one.gpu for one in hours) / HOUR,
+        unknown_hours=sum(one.unknown for one in hours) / HOUR,
         kwh=joules / JOULES_OF_A_KWH if measured else None,
         watts=joules / drawing if drawing else None,
         measured_hours=drawing / HOUR,
-        card_hours=sum(one.cards for one in found) / HOUR,
-        counted_hours=sum(one.counted for one in found) / HOUR,
+        card_hours=sum(one.cards for one in hours) / HOUR,
+        counted_hours=sum(one.counted for one in hours) / HOUR,
     )
 
 

@@ -175,9 +175,9 @@ def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> s
     )
 
 
-def _is_kaggles(one: Estimate) -> bool:
-    gpu = one.buy.offer.type.gpu
-    return gpu.name == "T4" and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and one.fits
+def _is_kaggles(estimate: Estimate) -> bool:
+    gpu = estimate.buy.offer.type.gpu
+    return gpu.name == "T4" and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and estimate.fits
 
 
 def _fees_factor(settings: Settings) -> Fraction | None:

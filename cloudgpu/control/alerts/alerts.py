@@ -304,16 +304,16 @@ def _noted(
     return _alert_state(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
 
 
-def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
-    """Try every receiver that something is waiting for, once, and write down who took it; in the words of `found`."""
+def _sent(session: Session, findings: Sequence[Finding]) -> tuple[Outcome, ...]:
+    """Try once every receiver that something is waiting for, and record who took it; texts come from `findings`."""
     try:
         with session.lock(LOCK, wait=False):
             state = _alert_state(session)  # as it is under the lock: another command may have sent all of it
             heard = _audience(session)
             addresses = everybody(session.settings.alerts, session.home)
-            waiting = {one: as_now(state.waiting(label_of(one), heard), found) for one in addresses}
+            waiting = {one: as_now(state.waiting(label_of(one), heard), findings) for one in addresses}
             outcomes = _tried(session, {address: news for address, news in waiting.items() if news})
-            return (*outcomes, *_tried(session, _instead(session, heard, found, outcomes)))
+            return (*outcomes, *_tried(session, _instead(session, heard, findings, outcomes)))
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as busy:
@@ -322,13 +322,13 @@ def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
 
 
 def _instead(
-    session: Session, heard: Audience, found: Sequence[Finding], outcomes: Sequence[Outcome]
+    session: Session, heard: Audience, findings: Sequence[Finding], outcomes: Sequence[Outcome]
 ) -> dict[str, list[RaisedAlert]]:
     """Return what the lab's receivers get in place of a person's own, which have just failed: what is urgent."""
     failed = {outcome.receiver for outcome in outcomes if outcome.why is not None}
     if not failed:
         return {}
-    news = [(one, heard.instead(one, failed)) for one in as_now(_alert_state(session).news, found)]
+    news = [(one, heard.instead(one, failed)) for one in as_now(_alert_state(session).news, findings)]
     lab = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
     lost = {address: [_for_the_lab(one) for one, to in news if label in to] for address, label in lab.items()}
     return {address: some for address, some in lost.items() if some}

@@ -153,7 +153,7 @@ def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = Non
 
 
 def end_machines(
-    session: Session, wanted: ToEnd, running: Sequence[BusyMachine] | None = None
+    session: Session, to_end: ToEnd, running: Sequence[BusyMachine] | None = None
 ) -> tuple[DownDocument, CloudgpuError | None]:
     """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault.
 
@@ -161,11 +161,11 @@ def end_machines(
     """
     from cloudgpu.control.lifecycle.termination_summary import still_running
 
-    machines = wanted.rows
+    machines = to_end.rows
     running = still_running(session, machines) if running is None else running
     outcomes = _ended_at_once(session, group_by_cluster(machines))
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
-    faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
+    faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.gaps]
     now = session.clock()
     document: DownDocument = {
         "terminated": [machine_value(one.machine, now) for one in gone],
@@ -173,8 +173,8 @@ def end_machines(
         "retained": _on_purpose(gone),
         "kept_files": [_retained(one.machine, one.remains) for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
-        "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in wanted.others],
-        **queried_accounts_value(wanted.asked, wanted.closed),
+        "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in to_end.others],
+        **queried_accounts_value(to_end.asked, to_end.closed),
     }
     return document, worst_of(faults)
 
@@ -183,9 +183,9 @@ def _retained(machine: Machine, remains: Remains) -> RetainedFiles:
     return {"name": machine.name, "where": remains.where, "files": list(remains.files), "count": remains.count}
 
 
-def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
+def _on_purpose(ended: Sequence[Ended]) -> list[NamedResource]:
     """Return what the user keeps by name of these machines, each thing once."""
-    resources = {resource.id: resource for one in gone for resource in one.on_purpose}
+    resources = {resource.id: resource for one in ended for resource in one.on_purpose}
     if not resources:
         return []
     from cloudgpu.control.resources.named import leftover_value

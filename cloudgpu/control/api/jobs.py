@@ -168,18 +168,18 @@ class Jobs(Capability):
 
         return job_value(self._session, job)
 
-    def _request(self, argv: Sequence[str], asked: JobOptions) -> RunRequest:
+    def _request(self, argv: Sequence[str], options: JobOptions) -> RunRequest:
         from cloudgpu.control.jobs.inputs.request import parse_run
 
-        return parse_run(environ=self._opened.environ, argv=argv, **asked)
+        return parse_run(environ=self._opened.environ, argv=argv, **options)
 
-    def _begun(self, argv: Sequence[str], asked: JobOptions) -> Job:
+    def _begun(self, argv: Sequence[str], options: JobOptions) -> Job:
         """Return the job that is written down: the living one that is meant, else a new one."""
         from cloudgpu.control.jobs.listing import attached
         from cloudgpu.control.jobs.plan import begin, plan_run
         from cloudgpu.control.launch.budget_preview import check_budgets
 
-        session, request = self._session, self._request(argv, asked)
+        session, request = self._session, self._request(argv, options)
         job = attached(session, request)
         if job is not None:
             return job

@@ -222,9 +222,9 @@ def _attached_price(provider: str, region: str, kind: str, resource: str) -> Cou
     return Counted(found.price.nanos, _PER.get(found.unit, "month"), why)
 
 
-def reserved(session: Session, view: View, wanted: Budgeted | None = None) -> list[Exposure]:
-    """Return what is kept for jobs that wait for a machine, but for the job that `wanted` is launched for."""
-    key = wanted.key if isinstance(wanted, Machine) else ""
+def reserved(session: Session, view: View, budgeted: Budgeted | None = None) -> list[Exposure]:
+    """Return what is kept for jobs that wait for a machine, but for the job that `budgeted` is launched for."""
+    key = budgeted.key if isinstance(budgeted, Machine) else ""
     return list(_reserved_exposures(session, view, key))
 
 

@@ -147,11 +147,11 @@ def matching(filters: Filters) -> list[CatalogOffer]:
     return [offer for offer in cheapest_per_type(offers) if _passes(offer, filters)]
 
 
-def _withheld(filters: Filters, shown: list[CatalogOffer]) -> list[str]:
+def _withheld(filters: Filters, offers: list[CatalogOffer]) -> list[str]:
     """Return the types of a named GPU that are listed, and not shown since they can probably not be launched."""
     if filters.gpu is None or filters.with_legacy:
         return []
-    there = {(offer.type.provider, offer.type.name) for offer in shown}
+    there = {(offer.type.provider, offer.type.name) for offer in offers}
     named = {(offer.type.provider, offer.type.name) for offer in matching(replace(filters, with_legacy=True))}
     return sorted(f"{provider} {name}" for provider, name in named - there)
 

@@ -91,9 +91,9 @@ def _regions(one: Any, region: str | None) -> list[str]:
     raise InvalidRequest("Name a region.", field="--region", value=None, next="Add --region NAME.")
 
 
-def _asked(one: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
+def _asked(provider: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
     with Pool(16, "regions") as pool:
-        answers = dict(zip(regions, pool.map(lambda region: _tried(one, region), regions), strict=True))
+        answers = dict(zip(regions, pool.map(lambda region: _tried(provider, region), regions), strict=True))
     faults = {region: answer for region, answer in answers.items() if isinstance(answer, CloudgpuError)}
     if len(faults) == len(answers) and faults:
         raise next(iter(faults.values()))
@@ -101,9 +101,9 @@ def _asked(one: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
     return found, [{"scope": region, "why": fault.message} for region, fault in faults.items()]
 
 
-def _tried(one: HasQuota, region: str) -> list[Quota] | CloudgpuError:
+def _tried(provider: HasQuota, region: str) -> list[Quota] | CloudgpuError:
     try:
-        return list(one.quotas(region))
+        return list(provider.quotas(region))
     except CloudgpuError as error:
         return error
 
@@ -224,9 +224,9 @@ def plan_raise(session: Session, asking: QuotaOptions, *, account: str | None, p
     return found
 
 
-def request_quota(found: QuotaIncrease) -> QuotaRequestDocument:
+def request_quota(increase: QuotaIncrease) -> QuotaRequestDocument:
     """Ask the provider, and return what was asked with the id of the request. Raises InvalidRequest."""
-    return {**found.value(), "id": found.provider.request_quota(found.region, found.code, found.limit)}
+    return {**increase.value(), "id": increase.provider.request_quota(increase.region, increase.code, increase.limit)}
 
 
 def _check(asking: QuotaOptions) -> None:
@@ -266,32 +266,32 @@ def _named(request: str) -> tuple[str, float]:
     raise _refused("--request", shown(request), message, _SYNTAX)
 
 
-def _found(one: HasQuota, region: str, code: str) -> Quota | None:
+def _found(provider: HasQuota, region: str, code: str) -> Quota | None:
     """Return the present limit; None for one that is not about GPUs, which the provider may raise all the same."""
-    quotas = {quota.code: quota for quota in one.quotas(region)}
+    quotas = {quota.code: quota for quota in provider.quotas(region)}
     if code not in quotas and near(code, quotas):
         raise unknown_word(f"There is no limit {code}", code, quotas, field="--request", use="Use {}.")
     return quotas.get(code)
 
 
-def _check_higher(found: QuotaIncrease) -> None:
-    quota = found.quota
-    if quota is None or quota.limit is None or found.limit > quota.limit:
+def _check_higher(increase: QuotaIncrease) -> None:
+    quota = increase.quota
+    if quota is None or quota.limit is None or increase.limit > quota.limit:
         return
     used = "" if quota.used is None else f", of which {quota.used:g} are used"
     raise _refused(
         "--request",
-        f"{found.limit:g}",
-        f"{quota.name} ({quota.code}) in {found.region} allows {quota.limit:g} {quota.unit}{used}: "
-        f"{found.limit:g} is no more.",
+        f"{increase.limit:g}",
+        f"{quota.name} ({quota.code}) in {increase.region} allows {quota.limit:g} {quota.unit}{used}: "
+        f"{increase.limit:g} is no more.",
         f"Ask for more than {quota.limit:g}, or leave it as it is.",
     )
 
 
-def _at_the_page(one: Any, found: QuotaIncrease) -> InvalidRequest:
+def _at_the_page(one: Any, increase: QuotaIncrease) -> InvalidRequest:
     message = f"{one.kind} takes no request for a higher limit from here: a person asks for it on its own page."
-    way = f"Ask there for {found.limit:g}: {one.quota_page(found.region, found.code)}"
-    return _refused("--request", found.code, message, way)
+    way = f"Ask there for {increase.limit:g}: {one.quota_page(increase.region, increase.code)}"
+    return _refused("--request", increase.code, message, way)
 
 
 def _refused(field: str, value: str | None, message: str, remedy: str) -> InvalidRequest:

@@ -123,16 +123,18 @@ def _before(session: Session, provider: str) -> StoredPrices:
         return StoredPrices(provider)
 
 
-def _value(found: MergedPrices, factor: float) -> RefreshedProvider:
-    far = large_moves(found.moves, factor)
+def _value(merged_prices: MergedPrices, factor: float) -> RefreshedProvider:
+    far = large_moves(merged_prices.moves, factor)
     return {
-        "provider": found.kept.provider,
-        "prices": found.prices,
-        "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in found.kept.parts.items()],
-        "changed": sum(one.taken for one in found.moves),
-        "jumps": [move_value(found.kept.provider, one) for one in far],
-        "refused": [{"row": one.row, "why": one.why} for one in found.refused],
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered],
-        "unknown": list(found.unknown),
-        "unnamed": list(found.not_renewed),
+        "provider": merged_prices.kept.provider,
+        "prices": merged_prices.prices,
+        "parts": [
+            {"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged_prices.kept.parts.items()
+        ],
+        "changed": sum(one.taken for one in merged_prices.moves),
+        "jumps": [move_value(merged_prices.kept.provider, one) for one in far],
+        "refused": [{"row": one.row, "why": one.why} for one in merged_prices.refused],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged_prices.unanswered],
+        "unknown": list(merged_prices.unknown),
+        "unnamed": list(merged_prices.not_renewed),
     }

@@ -145,11 +145,11 @@ def regions_value(
 
 
 def _head(
-    one: Provider, question: RegionsQuery, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]
+    provider: Provider, question: RegionsQuery, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]
 ) -> RegionsHead:
     return {
-        "provider": one.kind,
-        "account": one.account,
+        "provider": provider.kind,
+        "account": provider.account,
         "gpu": question.gpu,
         "market": str(question.market),
         "regions": sorted(rows, key=lambda row: _key(row, question.first)),
@@ -157,22 +157,22 @@ def _head(
     }
 
 
-def _by_list(one: Provider, question: RegionsQuery, want: Requirements, error: CloudgpuError) -> RegionsDocument:
+def _by_list(provider: Provider, question: RegionsQuery, needs: Requirements, error: CloudgpuError) -> RegionsDocument:
     """Return the regions and prices of the dated catalogue, where a cloud did not answer whose only price is its own.
 
     Those are the ones whose catalogue has one price everywhere. Raises the fault for all others.
     """
-    if one.kind not in LISTED or one.kind in BY_REGION:
+    if provider.kind not in LISTED or provider.kind in BY_REGION:
         raise error
-    names, cheapest = sorted(regions(one.kind)), dict[str, CatalogOffer]()
-    if want.gpu is not None:
-        found = by_price(offers(one.kind, None, want.market, want.gpu, trust=Trust.COMMUNITY))
-        for offer in (offer for offer in found if offer.type.gpu.count == want.gpu_count):
+    names, cheapest = sorted(regions(provider.kind)), dict[str, CatalogOffer]()
+    if needs.gpu is not None:
+        found = by_price(offers(provider.kind, None, needs.market, needs.gpu, trust=Trust.COMMUNITY))
+        for offer in (offer for offer in found if offer.type.gpu.count == needs.gpu_count):
             cheapest.setdefault(offer.listed.region, offer)
     rows = [_listed_row(name, cheapest.get(name)) for name in names]
     way = f" {error.next}" if error.next else ""
-    gap = Unanswered(one.account, f"{error.message}{way}")
-    return {**_head(one, question, rows, [gap]), "live": False, "one_address": False}
+    gap = Unanswered(provider.account, f"{error.message}{way}")
+    return {**_head(provider, question, rows, [gap]), "live": False, "one_address": False}
 
 
 def _listed_row(name: str, offer: CatalogOffer | None) -> RegionValue:
@@ -180,13 +180,13 @@ def _listed_row(name: str, offer: CatalogOffer | None) -> RegionValue:
     return {"region": name, "ping_ms": None, "price": price, "instance_type": type_, "zone": None}
 
 
-def _cheapest(session: Session, provider: Provider, want: Requirements) -> tuple[dict[str, Offer], list[Unanswered]]:
+def _cheapest(session: Session, provider: Provider, needs: Requirements) -> tuple[dict[str, Offer], list[Unanswered]]:
     """Return the cheapest offer of each region, and the regions that did not answer."""
-    stock = provider.available(want)
-    items = [item for item in stock.items if fits(item, want)]
+    stock = provider.available(needs)
+    items = [item for item in stock.items if fits(item, needs)]
     prices = paid_prices(provider, items, session.settings.discounts, session.clock())
     found: dict[str, Offer] = {}
-    for offer in ranked(join(items, prices)[0], want):
+    for offer in ranked(join(items, prices)[0], needs):
         found.setdefault(offer.available.region, offer)
     return found, list(stock.unanswered)
 

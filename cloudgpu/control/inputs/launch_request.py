@@ -201,18 +201,18 @@ def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
     )
 
 
-def _want(asked: UpOptions) -> Requirements:
-    model, count = parse_gpu(asked.get("gpu"))
-    max_price = asked.get("max_price")
+def _want(options: UpOptions) -> Requirements:
+    model, count = parse_gpu(options.get("gpu"))
+    max_price = options.get("max_price")
     return Requirements(
         gpu=model,
         gpu_count=count or 1,
-        instance_type=asked.get("instance_type"),
-        region=asked.get("region"),
-        zone=asked.get("zone"),
+        instance_type=options.get("instance_type"),
+        region=options.get("region"),
+        zone=options.get("zone"),
         max_price=None if max_price is None else parse_price(str(max_price)),
-        or_on_demand=asked.get("or_on_demand", False),
-        persistent=asked.get("persistent", False),
+        or_on_demand=options.get("or_on_demand", False),
+        persistent=options.get("persistent", False),
     )
 
 

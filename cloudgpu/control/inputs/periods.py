@@ -79,15 +79,15 @@ def parse_cost(settings: Settings, now: datetime, **given: Unpack[CostOptions]) 
     return CostRequest(asked, request.tz, request.currency)
 
 
-def parse_period_request(settings: Settings, now: datetime, given: PeriodOptions) -> PeriodRequest:
+def parse_period_request(settings: Settings, now: datetime, options: PeriodOptions) -> PeriodRequest:
     """Return the period and the currency that were asked for; raise InvalidRequest that names the option."""
-    name = given.get("tz") or settings.tz
+    name = options.get("tz") or settings.tz
     zone = zone_of(name)
-    since, until = given.get("since"), given.get("until")
+    since, until = options.get("since"), options.get("until")
     begin = None if since is None else moment_of(since, "--since", now, zone)
     end = None if until is None else moment_of(until, "--until", now, zone)
     _check_order(begin, end, now)
-    return PeriodRequest(name, zone, begin, end, parse_currency(settings, now, given))
+    return PeriodRequest(name, zone, begin, end, parse_currency(settings, now, options))
 
 
 def moment_of(value: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
@@ -105,12 +105,12 @@ def moment_of(value: Moment, field: str, now: datetime, zone: tzinfo) -> datetim
         ) from None
 
 
-def _moment(asked: Moment, now: datetime, zone: tzinfo) -> datetime:
-    if isinstance(asked, datetime):
-        return asked if asked.tzinfo else asked.replace(tzinfo=zone)
-    if isinstance(asked, date):
-        return midnight(asked, zone)
-    return now - asked if isinstance(asked, timedelta) else _read(asked.strip(), now, zone)
+def _moment(moment: Moment, now: datetime, zone: tzinfo) -> datetime:
+    if isinstance(moment, datetime):
+        return moment if moment.tzinfo else moment.replace(tzinfo=zone)
+    if isinstance(moment, date):
+        return midnight(moment, zone)
+    return now - moment if isinstance(moment, timedelta) else _read(moment.strip(), now, zone)
 
 
 def _read(text: str, now: datetime, zone: tzinfo) -> datetime:
@@ -146,12 +146,12 @@ def _check_order(begin: datetime | None, end: datetime | None, now: datetime) ->
         )
 
 
-def parse_currency(settings: Settings, now: datetime, given: CurrencyOptions) -> Currency | None:
+def parse_currency(settings: Settings, now: datetime, options: CurrencyOptions) -> Currency | None:
     """Return the currency that --currency, --rate and --rate-date ask for; None for US dollars.
 
     Raises InvalidRequest for a code or a rate that is none, and for a rate of a day that is still to come.
     """
-    found = _currency(settings, given.get("currency"), given.get("rate"), given.get("rate_date"))
+    found = _currency(settings, options.get("currency"), options.get("rate"), options.get("rate_date"))
     check_past(found, now)
     return found
 

@@ -75,9 +75,9 @@ def _history(session: Session, instance: Instance) -> Sequence[Price]:
         return ()
 
 
-def _beside(session: Session, instance: Instance, found: ResourceListing | None) -> tuple[list[Extra], str]:
+def _beside(session: Session, instance: Instance, listing: ResourceListing | None) -> tuple[list[Extra], str]:
     """Return a machine's attached costs as its provider shows them, and those that cannot be known."""
-    items, unknown = _disks(session, instance, found)
+    items, unknown = _disks(session, instance, listing)
     host = instance.address.host if instance.address else ""
     kind = address_kind(instance.provider, instance.market)
     if kind and _is_public(host):

@@ -122,13 +122,13 @@ def sync_accounts(
 
 
 def _elsewhere(
-    session: Session, accounts: Sequence[str], whose: Sequence[AccountScope], look: SyncResult
+    session: Session, accounts: Sequence[str], whose: Sequence[AccountScope], sync: SyncResult
 ) -> list[Unanswered]:
     """Return the notices about machines of other accounts with the names of queried accounts.
 
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
     """
-    named = {gap.scope for gap in look.unanswered}
+    named = {gap.scope for gap in sync.unanswered}
     machines = [one for one in session.ledger.machines() if is_reachable_here(one) and one.account not in named]
     theirs = [machine for machine in machines if machine.account in accounts]
     if len(theirs) < len(machines) and not set(accounts) >= set(used_accounts(session)):
@@ -169,32 +169,32 @@ def _record_last_seen(session: Session, machine: Machine, line: Draft) -> Machin
         return project_event(machine, line)
 
 
-def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
+def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     account, listing, now = answer.account, answer.listing, answer.asked_at
-    look.unanswered += listing.unanswered
-    look.unlisted |= {account} if answer.silent else set()
+    sync.unanswered += listing.unanswered
+    sync.unlisted |= {account} if answer.silent else set()
     ledger = session.ledger.id
-    look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
+    sync.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
     every = {machine.id: machine for machine in session.ledger.machines()}
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
     machines = _spoken_of(every, answer, [one.tags[TAG_ID] for one in mine])
     drafts: list[Draft] = lines_of(answer.priced, list(machines.values()), now)
     ours: set[str] = set()
-    mine = [one for one in mine if _is_ours(one, every, machines, answer, look)]
+    mine = [one for one in mine if _is_ours(one, every, machines, answer, sync)]
     chosen, twice = one_per_machine([one for one in mine if _is_of_this_life(machines, one)], machines)
-    look.unanswered += twice
+    sync.unanswered += twice
     for instance in chosen:
         ours.add(instance.tags[TAG_ID])
-        look.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
-        drafts += _observed_events(session, machines.get(instance.tags[TAG_ID]), instance, look, answer)
-    look.answered |= ours
+        sync.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
+        drafts += _observed_events(session, machines.get(instance.tags[TAG_ID]), instance, sync, answer)
+    sync.answered |= ours
     unseen = []
     for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in ours):
         tells = listing.is_whole(machine.region) and from_iso(machine.intended_at) < now and _is_asked(machine, listing)
-        found = _missing(session, machine, look, answer) if tells else None
+        found = _missing(session, machine, sync, answer) if tells else None
         drafts += found or []
         unseen += [machine.id] if found is None else []
-        look.answered |= {machine.id} if found is not None else set()
+        sync.answered |= {machine.id} if found is not None else set()
     if answer.resources is not None:
         lines, silent = resource_events(session.ledger, answer.whose, answer.resources, now)
         drafts += lines
@@ -213,7 +213,7 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
         for scope in _scopes(answer, machines.values())
     ]
     if answer.priced.gap:
-        look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
+        sync.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
     session.ledger.append(drafts)
     for line in drafts:
         if line.kind == "terminate_requested":  # of what a refused launch left
@@ -228,7 +228,7 @@ def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[st
 
 
 def _is_ours(
-    instance: Instance, by_id: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, look: SyncResult
+    instance: Instance, by_id: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, sync: SyncResult
 ) -> bool:
     """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
 
@@ -242,9 +242,9 @@ def _is_ours(
     if machine in by_id and whose is not None:
         other = account_text(by_id[machine])
         why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {other}"
-        look.unanswered.append(Unanswered(by_id[machine].name or machine, why))
+        sync.unanswered.append(Unanswered(by_id[machine].name or machine, why))
     elif whose is None and machine not in by_id and (error := answer.whose.fault_of(instance.region)) is not None:
-        look.unanswered.append(Unanswered(answer.account, error.message))
+        sync.unanswered.append(Unanswered(answer.account, error.message))
     return machine not in by_id and whose is not None
 
 
@@ -288,11 +288,11 @@ def _last_doubted_seq(session: Session) -> int:
 
 
 def _observed_events(
-    session: Session, machine: Machine | None, instance: Instance, look: SyncResult, answer: Answer
+    session: Session, machine: Machine | None, instance: Instance, sync: SyncResult, answer: Answer
 ) -> list[Draft]:
     drafts, now = list[Draft](), answer.asked_at
     if machine is None:
-        look.sentences.append(
+        sync.sentences.append(
             f"Machine {instance.tags[TAG_ID]}, which this ledger did not know, was added to the ledger."
         )
         return [*adoption_events(session, instance, answer.resources, now), instance_observed(instance, now)]
@@ -300,16 +300,16 @@ def _observed_events(
         if session.is_locked(lock_name(machine.key)):
             return []  # the process that launches it is alive and writes this itself
         if is_remnant(machine, instance):
-            look.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
+            sync.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
             return refused_launch_events(session, machine, instance, now)
-        look.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
+        sync.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
         drafts.append(
             launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
         )
-    if not _is_closed(session, machine, instance, look):
+    if not _is_closed(session, machine, instance, sync):
         return drafts  # seen as ended once that is done: the next sync tries it again
     if is_resized(machine, instance):
-        look.sentences.append(
+        sync.sentences.append(
             f"{machine.name} was changed by others from {machine.instance_type} ({machine.market}) to "
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
@@ -319,13 +319,13 @@ def _observed_events(
     )
 
 
-def _is_closed(session: Session, machine: Machine, instance: Instance, look: SyncResult) -> bool:
+def _is_closed(session: Session, machine: Machine, instance: Instance, sync: SyncResult) -> bool:
     """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
     try:
         if close_request(session, machine, instance):
-            look.sentences.append(f"{machine.name} has ended; its request, which would launch the next, is cancelled.")
+            sync.sentences.append(f"{machine.name} has ended; its request, which would launch the next, is cancelled.")
     except CloudgpuError as error:
-        look.unanswered.append(Unanswered(machine.name, error.message))
+        sync.unanswered.append(Unanswered(machine.name, error.message))
         return False
     return True
 
@@ -342,32 +342,32 @@ def close_request(session: Session, machine: Machine, instance: Instance) -> boo
     return True
 
 
-def _missing(session: Session, machine: Machine, look: SyncResult, answer: Answer) -> list[Draft] | None:
+def _missing(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider, now = session.provider(answer.account), answer.asked_at
     proves_after = provider.token_rule.not_found_ends_after
     if machine.launch_status == "open":
-        return _missing_attempt(session, machine, look, answer)
-    if (machine.account, machine.region) in look.silent:
-        look.unanswered.append(Unanswered(machine.name, f"{machine.region} did not answer just now"))
+        return _missing_attempt(session, machine, sync, answer)
+    if (machine.account, machine.region) in sync.silent:
+        sync.unanswered.append(Unanswered(machine.name, f"{machine.region} did not answer just now"))
         return None
     try:
         instance = provider.get(not_none(machine.provider_id))
     except InstanceNotFound:
         if too_fresh(machine, proves_after, now):
             return None
-        look.sentences.append(f"{machine.name} is gone: the provider has no such machine any more.")
+        sync.sentences.append(f"{machine.name} is gone: the provider has no such machine any more.")
         proof, alive = "missing from a complete listing and unknown to get", last_seen_at(session.ledger, machine)
         return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, alive)]
     except CloudgpuError as error:
-        look.unanswered.append(Unanswered(machine.name, error.message))
-        look.silent |= {(machine.account, machine.region)} if isinstance(error, Silent) else set()
+        sync.unanswered.append(Unanswered(machine.name, error.message))
+        sync.silent |= {(machine.account, machine.region)} if isinstance(error, Silent) else set()
         return None
     then = not_before(machine, session.clock())
     return change_events(session, machine, instance, then)
 
 
-def _missing_attempt(session: Session, machine: Machine, look: SyncResult, answer: Answer) -> list[Draft] | None:
+def _missing_attempt(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
     """Close an attempt that the listing lacks, once no process is at it: by another listing, under its lock.
 
     This one may have been asked before the call was sent, whatever the clocks of two computers say.
@@ -375,7 +375,7 @@ def _missing_attempt(session: Session, machine: Machine, look: SyncResult, answe
     if session.is_locked(lock_name(machine.key)):
         return None
     if is_too_early(session, machine, session.provider(answer.account).token_rule, answer.asked_at):
-        look.sentences.append(
+        sync.sentences.append(
             f"{machine.name}: the outcome of an interrupted launch is not known; up or down finds out."
         )
         return None
@@ -389,10 +389,10 @@ def _missing_attempt(session: Session, machine: Machine, look: SyncResult, answe
         raise
     except CloudgpuError as error:
         if not session.is_locked(lock_name(machine.key)):  # else another one has begun to settle it
-            look.unanswered.append(Unanswered(machine.name, error.message))
+            sync.unanswered.append(Unanswered(machine.name, error.message))
         return None
     outcome = "was found to have succeeded" if closed.terminated_at is None else "left no machine"
-    look.sentences.append(f"{machine.name}: an interrupted launch {outcome}.")
+    sync.sentences.append(f"{machine.name}: an interrupted launch {outcome}.")
     return []
 
 

@@ -194,9 +194,9 @@ def has_files(session: Session, job: Job) -> bool:
     return True
 
 
-def ends_first(remote: RemoteJob, seen: RemoteState, since: timedelta) -> bool:
+def ends_first(remote: RemoteJob, state: RemoteState, since: timedelta) -> bool:
     """Ask a command that runs to end, for the last copy; say whether to wait for that. Raises Unreachable."""
-    if seen.phase not in _LIVES or since >= WITHIN:
+    if state.phase not in _LIVES or since >= WITHIN:
         return False
     remote.cancel(MOVED)
     return True

@@ -147,7 +147,7 @@ class JobObserver:
         own = job.machines if job.spec["machine"] is None else ()
         return [one for one in map(self.session.ledger.machine, own) if one is not None and one.provider_id]
 
-    def _noting_work(self, job: Job, seen: RemoteState) -> AbstractContextManager[None]:
+    def _noting_work(self, job: Job, state: RemoteState) -> AbstractContextManager[None]:
         """Write how much of its work the copies of a job with a deadline hold, after one is made within.
 
         Not of copies on a computer that cannot begin it again: another machine would not get them.
@@ -159,7 +159,7 @@ class JobObserver:
             line = lines.job_work_saved(job.id, job.attempts[-1].number, checkpoint, work_s, self.session.clock())
             self._append(line)
 
-        return noting_work(job, seen, directory_of(self.session, job), write)
+        return noting_work(job, state, directory_of(self.session, job), write)
 
     def _note_stored_work(self, job: Job) -> None:
         """Write how much of its work the bucket of a job with a deadline holds, where that is more than was known.
@@ -179,20 +179,20 @@ class JobObserver:
         if found is not None and found[1] > (0.0 if job.saved is None else job.saved.work_s):
             self._append(lines.job_work_saved(job.id, len(job.attempts), *found))
 
-    def _note_upload(self, job: Job, seen: RemoteState) -> None:
+    def _note_upload(self, job: Job, state: RemoteState) -> None:
         """Note what an upload has brought that was not there at the last sync."""
-        last = None if seen.storing is None else seen.storing.at
+        last = None if state.storing is None else state.storing.at
         if last is not None and last != self.noted_at:
             self._note_stored_work(job)
             self.noted_at = last
 
-    def _note_engine(self, job: Job, seen: RemoteState) -> None:
+    def _note_engine(self, job: Job, state: RemoteState) -> None:
         """Write where a job is in Slurm, where that is not known."""
         asked = job.in_slurm
-        if asked is None or seen.engine is None or not job.attempts:
+        if asked is None or state.engine is None or not job.attempts:
             return
         nodes = filter(None, map(self.session.ledger.machine, asked["members"]))
-        line = in_slurm(job, seen.engine, {one.name: one.id for one in nodes}, self.session.clock())
+        line = in_slurm(job, state.engine, {one.name: one.id for one in nodes}, self.session.clock())
         if line is not None:
             self._append(line)
 
@@ -214,15 +214,15 @@ class JobObserver:
         shell = "sh -c" if conf else '"${SHELL:-sh}" -lc'
         self.connection.capture(f"{shell} {quote(f'{conf}scancel {quote(job.slurm_id)}')}", timeout=60)
 
-    def _last_copy(self, job: Job, machine: Machine, seen: RemoteState) -> str | None:
+    def _last_copy(self, job: Job, machine: Machine, state: RemoteState) -> str | None:
         """Copy what an attempt has written, and return what the next one must wait for, or None.
 
         Raises InvalidRequest on a computer that cannot begin the next one, which starts with what that one has copied.
         """
         if not remote_results.stores_remotely(job):
             snapshot_of(self.session, job)
-        with self._noting_work(job, seen):
-            return remote_results.last_copy(self.session, job, self.at(job, machine), seen)
+        with self._noting_work(job, state):
+            return remote_results.last_copy(self.session, job, self.at(job, machine), state)
 
     def _at(self, remote: RemoteState, moment: float) -> datetime:
         """Return when that was by this computer's clock: a machine's own clock may be hours off."""

@@ -115,10 +115,10 @@ def read_measured(directory: Path) -> Measured:
     return Measured()
 
 
-def note_measured(directory: Path, seen: Measured) -> None:
+def note_measured(directory: Path, measured: Measured) -> None:
     """Record the state of a job's copies, if it is new."""
     known = read_measured(directory)
-    found = {name: value if value is not None else getattr(known, name) for name, value in asdict(seen).items()}
+    found = {name: value if value is not None else getattr(known, name) for name, value in asdict(measured).items()}
     with suppress(OSError):  # it is told in plans alone
         write_whole(directory / "measured.json", json.dumps(found).encode())
 

@@ -116,22 +116,22 @@ class _Share:
                 self._session.report(sentence)
                 self._said[before.id] = sentence
 
-    def _pause(self, found: Sequence[ReconcileResult], now: datetime) -> None:
-        longest = min(MAX_PAUSE, *(one.wait for one in found))
-        if any(one.error is None for one in found):
+    def _pause(self, results: Sequence[ReconcileResult], now: datetime) -> None:
+        longest = min(MAX_PAUSE, *(one.wait for one in results))
+        if any(one.error is None for one in results):
             longest = min(longest, max(MIN_PAUSE, (now - self._began) / 20))  # a short job is not made long
         if self._until is not None:
             longest = min(longest, max(timedelta(0), self._until - self._session.clock()))
         self._session.pause(longest.total_seconds())
 
 
-def with_jobs(session: Session, found: ReaperRun, environ: Mapping[str, str]) -> ReaperRun:
+def with_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) -> ReaperRun:
     """Carry jobs on after a run of the reaper, unless it changed nothing; return it with what became of them."""
-    if found.dry_run or found.busy:
-        return found
+    if run.dry_run or run.busy:
+        return run
     try:
         note_interruptions(session)
         job_sentences = sentences(reconcile_all(session, environ))
     except LedgerUnavailable as error:  # what the run itself has done is told all the same
-        return replace(found, faults=(*found.faults, f"jobs were left as they are: {error.message}"))
-    return replace(found, sentences=(*found.sentences, *job_sentences))
+        return replace(run, faults=(*run.faults, f"jobs were left as they are: {error.message}"))
+    return replace(run, sentences=(*run.sentences, *job_sentences))

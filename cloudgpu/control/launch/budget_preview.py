@@ -117,8 +117,8 @@ def verdict_values(verdicts: Sequence[Verdict], override: str | None = None) -> 
     return [_verdict(one, override) for one in verdicts]
 
 
-def _verdict(one: Verdict, override: str | None) -> BudgetFit:
-    share, budget = one.tightest, one.budget
+def _verdict(verdict: Verdict, override: str | None) -> BudgetFit:
+    share, budget = verdict.tightest, verdict.budget
     return {
         "name": budget.name,
         "limit_usd": usd(budget.limit),
@@ -130,9 +130,9 @@ def _verdict(one: Verdict, override: str | None) -> BudgetFit:
         "running_usd": usd(share.running),
         "requested_usd": usd(share.wanted),
         "remaining_usd": usd(budget.limit - share.total),
-        "fits": one.fits,
+        "fits": verdict.fits,
         "refuses": budget.refuses,
-        "overridden": override is not None and budget.refuses and budget.allow_override and not one.fits,
-        "unpriced": list(one.unpriced),
-        "assumed": list(one.assumed),
+        "overridden": override is not None and budget.refuses and budget.allow_override and not verdict.fits,
+        "unpriced": list(verdict.unpriced),
+        "assumed": list(verdict.assumed),
     }

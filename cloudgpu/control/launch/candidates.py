@@ -284,8 +284,8 @@ def check_volume(session: Session, candidates: Candidates, name: str) -> None:
         )
 
 
-def _may_lie(machine: Machine, want: Requirements) -> bool:
-    same = [(want.region, machine.region), (want.zone, machine.zone)]
+def _may_lie(machine: Machine, needs: Requirements) -> bool:
+    same = [(needs.region, machine.region), (needs.zone, machine.zone)]
     return all(wished == known for wished, known in same if wished and known)
 
 

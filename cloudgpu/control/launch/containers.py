@@ -97,18 +97,18 @@ def _misfit(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
     return None
 
 
-def _too_new(template: Template, image: str, gpu: Accelerator, found: Misfit) -> InvalidRequest:
+def _too_new(template: Template, image: str, gpu: Accelerator, misfit: Misfit) -> InvalidRequest:
     other = "Choose another --gpu."
-    if found.newest_tag and "tag" in template.settings:
-        remedy = f'Write into config.toml: [templates.{template.name}] and tag = "{found.newest_tag}". Or: {other}'
-    elif found.newest_tag:
+    if misfit.newest_tag and "tag" in template.settings:
+        remedy = f'Write into config.toml: [templates.{template.name}] and tag = "{misfit.newest_tag}". Or: {other}'
+    elif misfit.newest_tag:
         reference = parse_reference(image)
-        named = f"{reference.repository}:{found.newest_tag}" if reference else found.newest_tag
+        named = f"{reference.repository}:{misfit.newest_tag}" if reference else misfit.newest_tag
         remedy = f"Use {named} in {template.path}. Or: {other}"
     else:
         remedy = f"cloudgpu knows no release of it for this GPU. {other}"
     return InvalidRequest(
-        f"{image} needs CUDA compute capability {found.needs}, and {gpu.name} has {found.has}.",
+        f"{image} needs CUDA compute capability {misfit.needs}, and {gpu.name} has {misfit.has}.",
         field="--template",
         value=template.name,
         next=remedy,

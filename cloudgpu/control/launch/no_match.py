@@ -25,17 +25,17 @@ from cloudgpu.providers.base import Provider
 NAMED = 4  # things that a sentence names before it ends, or says how many more
 
 
-def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity | None:
+def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the error for a discontinued type, with the nearest one; None for a type that is not listed.
 
     A provider whose list has no regions shows what is free now alone: there it may be again later. Asks the provider
     once what it launches there.
     """
-    names = {one.gpu.name for one in _types(provider, want)}
+    names = {one.gpu.name for one in _types(provider, needs)}
     lost = [spec for spec in catalog.gpus() if spec.name in names]
     if not lost:
         return None
-    listed = _list_prices(provider, want)
+    listed = _list_prices(provider, needs)
     stands = "is in the catalogue"
     if listed:
         price, places = listed[0].listed.price, {offer.listed.region for offer in listed}
@@ -44,28 +44,28 @@ def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity |
     lasts = provider.kind in BY_REGION
     now = f"launches it in no region of account {provider.account} any more" if lasts else "has none free now"
     return NoCapacity(
-        f"{what(want)} {stands}, but {provider.kind} {now}.",
-        field="--instance-type" if want.instance_type else "--gpu",
-        value=want.instance_type or counted(want),
-        next=f"{'' if lasts else 'Try again later. '}{_way_out(provider, want, lost)}",
+        f"{what(needs)} {stands}, but {provider.kind} {now}.",
+        field="--instance-type" if needs.instance_type else "--gpu",
+        value=needs.instance_type or counted(needs),
+        next=f"{'' if lasts else 'Try again later. '}{_way_out(provider, needs, lost)}",
     )
 
 
-def _types(provider: Provider, want: Requirements) -> list[InstanceType]:
+def _types(provider: Provider, needs: Requirements) -> list[InstanceType]:
     """Return the types of the catalogue that were wanted; none for a request without a GPU."""
     types = catalog.types(provider.kind)
-    if want.instance_type is not None:
-        return [one for one in types if one.name == want.instance_type]
-    if want.gpu is None:
+    if needs.instance_type is not None:
+        return [one for one in types if one.name == needs.instance_type]
+    if needs.gpu is None:
         return []
-    fitting = (one for one in types if same_gpu(one.gpu.name, want.gpu) and one.gpu.count == want.gpu_count)
+    fitting = (one for one in types if same_gpu(one.gpu.name, needs.gpu) and one.gpu.count == needs.gpu_count)
     return [one for one in fitting if one.gpu.share == 1]
 
 
-def _list_prices(provider: Provider, want: Requirements) -> list[CatalogOffer]:
+def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
     """Return what has a list price, the cheapest first: on the wanted market, else on demand."""
-    names = {one.name for one in _types(provider, want)}
-    for market in (want.market, Market.ON_DEMAND):
+    names = {one.name for one in _types(provider, needs)}
+    for market in (needs.market, Market.ON_DEMAND):
         offers = catalog.offers(provider.kind, None, market, with_legacy=True)
         found = by_price(offer for offer in offers if offer.type.name in names)
         if found:
@@ -73,55 +73,55 @@ def _list_prices(provider: Provider, want: Requirements) -> list[CatalogOffer]:
     return []
 
 
-def _way_out(provider: Provider, want: Requirements, lost: Sequence[GpuSpec]) -> str:
-    found = _nearest(provider, want, lost)
+def _way_out(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> str:
+    found = _nearest(provider, needs, lost)
     if found is None:
         return f"See what it sells: cloudgpu gpus --provider {provider.kind}"
     gpu, price = found.type.gpu, found.listed.price
     return (
         f"Nearest by memory and speed: {gpu.count}x {gpu.name} ({gpu.memory_gib:g} GiB), listed at "
-        f"{price.per_hour.text(4)} an hour: {_command(provider, want, found)}"
+        f"{price.per_hour.text(4)} an hour: {_command(provider, needs, found)}"
     )
 
 
-def _nearest(provider: Provider, want: Requirements, lost: Sequence[GpuSpec]) -> CatalogOffer | None:
+def _nearest(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> CatalogOffer | None:
     """Return the nearest among what the provider says it launches there now, with as many GPUs, on the same CPUs."""
-    anything = Requirements(region=want.region, zone=want.zone, market=want.market)
+    anything = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
     launched = {(item.instance_type, item.region) for item in provider.available(anything).items}
-    shapes = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, want)}
+    shapes = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, needs)}
     offers = (
         offer
-        for offer in catalog.offers(provider.kind, None, want.market)
+        for offer in catalog.offers(provider.kind, None, needs.market)
         if (offer.type.name, offer.listed.region) in launched
         and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in shapes
     )
     return nearest(lost, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
 
 
-def _command(provider: Provider, want: Requirements, found: CatalogOffer) -> str:
-    gpu = found.type.gpu
+def _command(provider: Provider, needs: Requirements, offer: CatalogOffer) -> str:
+    gpu = offer.type.gpu
     words = ["cloudgpu", "up", "--provider", provider.kind]
     words += ["--account", provider.account] if provider.account != provider.kind else []
     words += ["--gpu", gpu.name.lower() + (f":{gpu.count}" if gpu.count > 1 else "")]
-    words += ["--zone", want.zone] if want.zone else ["--region", want.region] if want.region else []
-    words += ["--spot"] if want.market is Market.SPOT else []
+    words += ["--zone", needs.zone] if needs.zone else ["--region", needs.region] if needs.region else []
+    words += ["--spot"] if needs.market is Market.SPOT else []
     return shlex.join(words)
 
 
-def counted(want: Requirements) -> str:
+def counted(needs: Requirements) -> str:
     """Return the GPU that was asked for, with its number, as it is typed."""
-    return f"{want.gpu}:{want.gpu_count}" if want.gpu_count > 1 else str(want.gpu)
+    return f"{needs.gpu}:{needs.gpu_count}" if needs.gpu_count > 1 else str(needs.gpu)
 
 
-def what(want: Requirements) -> str:
+def what(needs: Requirements) -> str:
     """Return the requirements as part of a sentence."""
-    if want.instance_type:
-        return want.instance_type
-    return f"{want.gpu_count}x {want.gpu}" if want.gpu else "any machine with a GPU"
+    if needs.instance_type:
+        return needs.instance_type
+    return f"{needs.gpu_count}x {needs.gpu}" if needs.gpu else "any machine with a GPU"
 
 
 def explain_no_match(
-    provider: Provider, want: Requirements, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
+    provider: Provider, needs: Requirements, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
 ) -> CloudgpuError:
     """Return why none of `items` can be bought: NoCapacity, or InvalidRequest for a request that can mean nothing.
 
@@ -129,58 +129,60 @@ def explain_no_match(
     when it is asked for what is nearest.
     """
     if priced:
-        return _too_dear(want, priced)
+        return _too_dear(needs, priced)
     if unpriced:
-        return _unpriced_error(provider, want)
+        return _unpriced_error(provider, needs)
     if provider.kind in PROVIDERS:
-        why = _contradiction(provider, want, items) or _other_market(provider, want)
-        return why or _elsewhere(provider, want) or explain_discontinued(provider, want) or _nothing(provider, want, ())
-    has = everything(provider, want)
-    return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
+        why = _contradiction(provider, needs, items) or _other_market(provider, needs)
+        return (
+            why or _elsewhere(provider, needs) or explain_discontinued(provider, needs) or _nothing(provider, needs, ())
+        )
+    has = everything(provider, needs)
+    return misspelt(provider, needs, has) or _other_market(provider, needs) or _nothing(provider, needs, has)
 
 
-def _unpriced_error(provider: Provider, want: Requirements) -> CloudgpuError:
+def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
     """Return the fault of what is there and has no price.
 
     A provider that tells the spot prices of the past and has none of now sells no spot machine there. That is what
     AWS's answer is taken to mean: nobody has seen it for a type that the account could buy on the spot market.
     """
-    if want.market is Market.SPOT and not want.or_on_demand and isinstance(provider, HasPriceHistory):
-        return _only_on(provider, want, Market.ON_DEMAND, f"{provider.kind} sells no {what(want)} as a spot machine")
-    on_demand = "; or drop --spot" if want.market is Market.SPOT else ""
+    if needs.market is Market.SPOT and not needs.or_on_demand and isinstance(provider, HasPriceHistory):
+        return _only_on(provider, needs, Market.ON_DEMAND, f"{provider.kind} sells no {what(needs)} as a spot machine")
+    on_demand = "; or drop --spot" if needs.market is Market.SPOT else ""
     return NoCapacity(
-        f"No price is known for {what(want)}{_of_market(want)}, and cloudgpu launches nothing without a known price.",
+        f"No price is known for {what(needs)}{_of_market(needs)}, and cloudgpu launches nothing without a known price.",
         field="price",
         next=f"{_to_a_price(provider)}{on_demand}",
     )
 
 
-def _other_market(provider: Provider, want: Requirements) -> InvalidRequest | None:
+def _other_market(provider: Provider, needs: Requirements) -> InvalidRequest | None:
     """Return the error for a market without the type if the other market has it. Queries once."""
-    if want.or_on_demand:
+    if needs.or_on_demand:
         return None
-    other = Market.ON_DEMAND if want.market is Market.SPOT else Market.SPOT
-    there = replace(want, market=other)
+    other = Market.ON_DEMAND if needs.market is Market.SPOT else Market.SPOT
+    there = replace(needs, market=other)
     if not any(fits(item, there) for item in provider.available(there).items):
         return None
-    return _only_on(provider, want, other)
+    return _only_on(provider, needs, other)
 
 
-def _only_on(provider: Provider, want: Requirements, other: Market, says: str = "") -> InvalidRequest:
+def _only_on(provider: Provider, needs: Requirements, other: Market, says: str = "") -> InvalidRequest:
     """Return that this is not sold on the wanted market; without `says`, that it is on the other."""
-    where = want.zone or want.region or f"the regions of account {provider.account}"
+    where = needs.zone or needs.region or f"the regions of account {provider.account}"
     how, remedy = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
-    on_spot = " --spot" if want.market is Market.SPOT else ""
+    on_spot = " --spot" if needs.market is Market.SPOT else ""
     return InvalidRequest(
-        f"{says or f'{provider.kind} sells {what(want)} only {how}'} in {where}.",
+        f"{says or f'{provider.kind} sells {what(needs)} only {how}'} in {where}.",
         field="--spot" if other is Market.ON_DEMAND else "--on-demand",
-        value=str(want.market),
+        value=str(needs.market),
         next=f"{remedy} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
     )
 
 
-def _of_market(want: Requirements) -> str:
-    return " as a spot machine" if want.market is Market.SPOT else ""
+def _of_market(needs: Requirements) -> str:
+    return " as a spot machine" if needs.market is Market.SPOT else ""
 
 
 def _to_a_price(provider: Provider) -> str:
@@ -189,134 +191,134 @@ def _to_a_price(provider: Provider) -> str:
     return "Set the price in config.toml, or choose something else."
 
 
-def _too_dear(want: Requirements, priced: Sequence[Offer]) -> NoCapacity:
+def _too_dear(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     cheapest = min(priced, key=lambda offer: offer.price.per_hour)
     item, price = cheapest.available, cheapest.price.per_hour
     return NoCapacity(
-        f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour fits; the cheapest offer "
+        f"Nothing at or under {needs.max_price.text(4) if needs.max_price else ''} an hour fits; the cheapest offer "
         f"costs {price.text(4)}: {item.instance_type} in {item.zone}.",
         field="--max-price",
-        value=f"{want.max_price.dollars:f}" if want.max_price else None,
+        value=f"{needs.max_price.dollars:f}" if needs.max_price else None,
         next=f"Allow --max-price {price.dollars:f} or more.",
     )
 
 
-def _nothing(provider: Provider, want: Requirements, has: Sequence[Available]) -> NoCapacity:
-    wishes = _wishes(want)
+def _nothing(provider: Provider, needs: Requirements, has: Sequence[Available]) -> NoCapacity:
+    wishes = _wishes(needs)
     if not wishes:
         message, remedy = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
         return NoCapacity(message, field="--provider", value=provider.kind, next=remedy)
     words, options = [f"{option} {word}" for option, word in wishes], [option for option, _ in wishes]
     return NoCapacity(
-        f"Account {provider.account} has nothing with {' '.join(words)}{_instead(want, has)}.",
+        f"Account {provider.account} has nothing with {' '.join(words)}{_instead(needs, has)}.",
         field=options[0],
         value=wishes[0][1],
-        next=f"{_other_count(want, has)}Drop {_several(options, 'or')}, or pick another --provider.",
+        next=f"{_other_count(needs, has)}Drop {_several(options, 'or')}, or pick another --provider.",
     )
 
 
-def _other_count(want: Requirements, has: Sequence[Available]) -> str:
+def _other_count(needs: Requirements, has: Sequence[Available]) -> str:
     """Return with which number of the wanted GPU there is a machine, as the option to type; empty for none."""
-    alike = (gpu for item in has for gpu in item.accelerators if want.gpu and same_gpu(gpu.name, want.gpu))
-    counts = sorted({gpu.count for gpu in alike} - {want.gpu_count}, key=lambda count: abs(count - want.gpu_count))
-    return f"Use --gpu {want.gpu}:{counts[0]}. " if counts else ""
+    alike = (gpu for item in has for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
+    counts = sorted({gpu.count for gpu in alike} - {needs.gpu_count}, key=lambda count: abs(count - needs.gpu_count))
+    return f"Use --gpu {needs.gpu}:{counts[0]}. " if counts else ""
 
 
-def _instead(want: Requirements, has: Sequence[Available]) -> str:
+def _instead(needs: Requirements, has: Sequence[Available]) -> str:
     """Return a clause with the provider's GPUs, if one was requested and it has any."""
-    if want.gpu is None or not has:
+    if needs.gpu is None or not has:
         return ""
     return f"; it has {_several(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
 
 
-def _wishes(want: Requirements) -> list[tuple[str, str]]:
+def _wishes(needs: Requirements) -> list[tuple[str, str]]:
     named = {
-        "--gpu": want.gpu and counted(want),
-        "--instance-type": want.instance_type,
-        "--region": want.region,
-        "--zone": want.zone,
+        "--gpu": needs.gpu and counted(needs),
+        "--instance-type": needs.instance_type,
+        "--region": needs.region,
+        "--zone": needs.zone,
     }
     return [(key, value) for key, value in named.items() if value]
 
 
-def _contradiction(provider: Provider, want: Requirements, items: Sequence[Available]) -> CloudgpuError | None:
+def _contradiction(provider: Provider, needs: Requirements, items: Sequence[Available]) -> CloudgpuError | None:
     """Return the fault of a GPU that no type has, that the named type has not, or not so many of."""
-    if want.gpu is None:
+    if needs.gpu is None:
         return None
-    meant = matching_gpus(want.gpu, catalog.gpus())  # raises for an unknown one, with the near one
-    if not any(same_gpu(spec.name, want.gpu) for spec in meant):
+    meant = matching_gpus(needs.gpu, catalog.gpus())  # raises for an unknown one, with the near one
+    if not any(same_gpu(spec.name, needs.gpu) for spec in meant):
         names = " or ".join(spec.name.lower() for spec in meant)
         return InvalidRequest(
-            f"The catalogue has no GPU {want.gpu!r}; did you mean {names}?",
+            f"The catalogue has no GPU {needs.gpu!r}; did you mean {names}?",
             field="--gpu",
-            value=want.gpu,
+            value=needs.gpu,
             next=f"Use --gpu {names}.",
         )
-    if want.instance_type is not None:
-        return _wrong_type(provider, want, items)
-    return None if provider.kind in PARTLY else _wrong_count(provider, want)
+    if needs.instance_type is not None:
+        return _wrong_type(provider, needs, items)
+    return None if provider.kind in PARTLY else _wrong_count(provider, needs)
 
 
-def _wrong_count(provider: Provider, want: Requirements) -> NoCapacity | None:
+def _wrong_count(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the fault of a GPU that a provider with a whole list has not, or not so many of."""
-    counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, want.gpu or "")})
+    counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, needs.gpu or "")})
     if not counts:
-        return _not_sold(provider, want)
-    if want.gpu_count not in counts:
+        return _not_sold(provider, needs)
+    if needs.gpu_count not in counts:
         return NoCapacity(
-            f"{provider.kind} has no machine with {want.gpu_count} {want.gpu}: "
+            f"{provider.kind} has no machine with {needs.gpu_count} {needs.gpu}: "
             f"it has them with {_several(map(str, counts), 'or')}.",
             field="--gpu",
-            value=counted(want),
-            next=f"For example --gpu {want.gpu}:{min(counts, key=lambda count: (abs(count - want.gpu_count), count))}",
+            value=counted(needs),
+            next=f"For example --gpu {needs.gpu}:{min(counts, key=lambda n: (abs(n - needs.gpu_count), n))}",
         )
     return None
 
 
-def _wrong_type(provider: Provider, want: Requirements, items: Sequence[Available]) -> InvalidRequest | None:
+def _wrong_type(provider: Provider, needs: Requirements, items: Sequence[Available]) -> InvalidRequest | None:
     """Return the fault of a type that has other GPUs than were asked for beside it."""
-    listed = [(one.gpu,) for one in catalog.types(provider.kind) if one.name == want.instance_type]
-    asked = [item.accelerators for item in items if item.instance_type == want.instance_type]
+    listed = [(one.gpu,) for one in catalog.types(provider.kind) if one.name == needs.instance_type]
+    asked = [item.accelerators for item in items if item.instance_type == needs.instance_type]
     found = next(iter(listed + asked), None)
-    if found is None or any(same_gpu(gpu.name, want.gpu or "") and gpu.count == want.gpu_count for gpu in found):
+    if found is None or any(same_gpu(gpu.name, needs.gpu or "") and gpu.count == needs.gpu_count for gpu in found):
         return None
     return InvalidRequest(
-        f"{want.instance_type} has {_gpus(found)}, not {want.gpu_count}x {want.gpu}.",
+        f"{needs.instance_type} has {_gpus(found)}, not {needs.gpu_count}x {needs.gpu}.",
         field="--gpu",
-        value=counted(want),
+        value=counted(needs),
         next="Leave --gpu or --instance-type out.",
     )
 
 
-def _gpus(found: Sequence[Accelerator]) -> str:
-    return ", ".join(f"{gpu.count}x {gpu.name}" for gpu in found) or "no GPU"
+def _gpus(accelerators: Sequence[Accelerator]) -> str:
+    return ", ".join(f"{gpu.count}x {gpu.name}" for gpu in accelerators) or "no GPU"
 
 
-def _not_sold(provider: Provider, want: Requirements) -> NoCapacity:
-    others = sorted({one.provider for one in catalog.types() if same_gpu(one.gpu.name, want.gpu or "")})
+def _not_sold(provider: Provider, needs: Requirements) -> NoCapacity:
+    others = sorted({one.provider for one in catalog.types() if same_gpu(one.gpu.name, needs.gpu or "")})
     do = f"; {_several(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
     return NoCapacity(
-        f"{provider.kind} sells no machine with {want.gpu}{do}.",
+        f"{provider.kind} sells no machine with {needs.gpu}{do}.",
         field="--gpu",
-        value=counted(want),
+        value=counted(needs),
         next=f"See what it sells: cloudgpu gpus --provider {provider.kind}",
     )
 
 
-def _elsewhere(provider: Provider, want: Requirements) -> NoCapacity | None:
+def _elsewhere(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the error that names other locations, if only the location is the obstacle. Queries once."""
-    if want.region is None and want.zone is None:
+    if needs.region is None and needs.zone is None:
         return None
-    free = replace(want, region=None, zone=None)
+    free = replace(needs, region=None, zone=None)
     found = [item for item in provider.available(free).items if fits(item, free)]
     if not found:
         return None
     regions, zones = {item.region for item in found}, {item.zone for item in found}
-    in_region = sorted(zone for zone in zones if want.zone and zone[:-1] == want.zone[:-1])
-    option, asked = ("--zone", want.zone) if want.zone else ("--region", want.region)
+    in_region = sorted(zone for zone in zones if needs.zone and zone[:-1] == needs.zone[:-1])
+    option, asked = ("--zone", needs.zone) if needs.zone else ("--region", needs.region)
     places, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
     return NoCapacity(
-        f"{provider.kind} does not launch {what(want)} in {asked}: it does in {_several(places, 'and')}.",
+        f"{provider.kind} does not launch {what(needs)} in {asked}: it does in {_several(places, 'and')}.",
         field=option,
         value=asked,
         next=f"Name {name} {places[0]}, or leave {option} out.",
@@ -331,25 +333,25 @@ def _several(words: Iterable[str], joint: str) -> str:
     return f" {joint} ".join(filter(None, (", ".join(found[:-1]), found[-1])))
 
 
-def everything(provider: Provider, want: Requirements) -> Sequence[Available]:
+def everything(provider: Provider, needs: Requirements) -> Sequence[Available]:
     """Return all that a provider has on the wanted market. Asks it once; nothing where a part does not answer."""
     try:
-        stock = provider.available(Requirements(market=want.market, or_on_demand=want.or_on_demand))
+        stock = provider.available(Requirements(market=needs.market, or_on_demand=needs.or_on_demand))
     except CloudgpuError:
         return ()
     return () if stock.unanswered else stock.items
 
 
-def misspelt(provider: Provider, want: Requirements, has: Sequence[Available]) -> InvalidRequest | None:
+def misspelt(provider: Provider, needs: Requirements, has: Sequence[Available]) -> InvalidRequest | None:
     """Return the fault of a word that names nothing, None where it names something that is not to be had there now.
 
     A machine of one's own is never sold out, so what is not in `has` does not exist. Another provider may leave out
     what it has no capacity for: there a name counts as misspelt only where one that it has is near.
     """
     words = (
-        ("--instance-type", "instance type", want.instance_type, {item.instance_type for item in has}),
-        ("--region", "region", want.region, {item.region for item in has}),
-        ("--zone", "zone", want.zone, {item.zone for item in has}),
+        ("--instance-type", "instance type", needs.instance_type, {item.instance_type for item in has}),
+        ("--region", "region", needs.region, {item.region for item in has}),
+        ("--zone", "zone", needs.zone, {item.zone for item in has}),
     )
     for option, what, word, there in words:
         if word is None or word in there or not there:
@@ -357,19 +359,19 @@ def misspelt(provider: Provider, want: Requirements, has: Sequence[Available]) -
         meant = near(word, there)
         if meant or provider.kind in HERE:
             return _fault(provider, option, what, word, meant, sorted(there))
-    return _no_gpu(provider, want, has)
+    return _no_gpu(provider, needs, has)
 
 
-def _no_gpu(provider: Provider, want: Requirements, has: Sequence[Available]) -> InvalidRequest | None:
+def _no_gpu(provider: Provider, needs: Requirements, has: Sequence[Available]) -> InvalidRequest | None:
     """Return the fault of a GPU that neither the provider nor the catalogue knows."""
     own = {gpu.name.lower() for item in has for gpu in item.accelerators}
-    if want.gpu is None or any(same_gpu(name, want.gpu) for name in own):
+    if needs.gpu is None or any(same_gpu(name, needs.gpu) for name in own):
         return None
     try:
-        matching_gpus(want.gpu, catalog.gpus())
+        matching_gpus(needs.gpu, catalog.gpus())
     except InvalidRequest as error:
-        meant = near(want.gpu, own)
-        return _fault(provider, "--gpu", "GPU", want.gpu, meant, ()) if meant else error
+        meant = near(needs.gpu, own)
+        return _fault(provider, "--gpu", "GPU", needs.gpu, meant, ()) if meant else error
     return None
 
 

@@ -161,10 +161,10 @@ def open_to_caller(session: Session, candidates: Candidates) -> Candidates:
     return replace(candidates, each=tuple(opened))
 
 
-def _open_candidate(one: Candidate, caller: str) -> Candidate:
-    setup = one.request.setup
+def _open_candidate(candidate: Candidate, caller: str) -> Candidate:
+    setup = candidate.request.setup
     network = replace(setup.network, ssh_from=(caller,))
-    return replace(one, request=replace(one.request, setup=replace(setup, network=network)))
+    return replace(candidate, request=replace(candidate.request, setup=replace(setup, network=network)))
 
 
 def _needs_caller(provider: Provider, setup: Setup) -> bool:
@@ -219,7 +219,7 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
 def offers_unless_launched(
     session: Session,
     provider: Provider,
-    want: Requirements,
+    needs: Requirements,
     existing: Machine | None,
     untrusted: list[Offer] | None = None,
 ) -> list[Offer]:
@@ -228,7 +228,7 @@ def offers_unless_launched(
     Offers that fit but are less trusted than requested go into `untrusted`, so that an error can name them.
     """
     try:
-        return _offers(session, provider, want, [] if untrusted is None else untrusted)
+        return _offers(session, provider, needs, [] if untrusted is None else untrusted)
     except (NoCapacity, ProviderUnavailable):
         if existing is None or existing.price is None:
             raise
@@ -279,24 +279,24 @@ def _offer_of(machine: Machine) -> Offer:
     return Offer(item, price_from_json(not_none(machine.price).record()))
 
 
-def _offers(session: Session, provider: Provider, want: Requirements, less: list[Offer]) -> list[Offer]:
-    stock, anybodys = provider.available(want), replace(want, trust=Trust.COMMUNITY)
+def _offers(session: Session, provider: Provider, needs: Requirements, less: list[Offer]) -> list[Offer]:
+    stock, anybodys = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
     for gap in stock.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
     available = [as_able(provider, item) for item in stock.items if fits(item, anybodys)]
     priced, unpriced = join(available, paid_prices(provider, available, session.settings.discounts, session.clock()))
-    offers = ranked(priced, want)
-    less += (offer for offer in ranked(priced, anybodys) if not want.trust.accepts(offer.available.trust))
+    offers = ranked(priced, needs)
+    less += (offer for offer in ranked(priced, anybodys) if not needs.trust.accepts(offer.available.trust))
     if offers:
         return offers
     if less and not stock.unanswered:
         from cloudgpu.core.launch.trust import too_little_trust
 
-        raise too_little_trust(want, less)
+        raise too_little_trust(needs, less)
     from cloudgpu.control.launch.no_match import explain_no_match  # reads the whole catalogue
 
     raise _silent(stock) or explain_no_match(
-        provider, want, stock.items, [one for one in priced if fits(one.available, want)], unpriced=bool(unpriced)
+        provider, needs, stock.items, [one for one in priced if fits(one.available, needs)], unpriced=bool(unpriced)
     )
 
 

@@ -313,9 +313,9 @@ def _only_runs(session: Session, run: ScheduledRun | None, request: LaunchReques
         )
 
 
-def _other_terms(found: OffersFound, at: Candidate) -> Iterator[str]:
+def _other_terms(offers: OffersFound, at: Candidate) -> Iterator[str]:
     """Yield what holds at an account that may be tried next, where that is under another policy or lives longer."""
-    for one in found.candidates.each:
+    for one in offers.candidates.each:
         terms = (one.request.policy, one.request.lease_s, one.request.renew_s)
         if terms != (at.request.policy, at.request.lease_s, at.request.renew_s):
             lasts = f"lease {duration_text(one.spans.lease)}, renew-until {duration_text(one.spans.renew_until)}"

@@ -360,10 +360,10 @@ def _exists(provider: Provider, machine: Machine) -> bool:
     return found.state is not State.TERMINATED and (found.billed or not machine.billed)
 
 
-def admit_all(session: Session, view: View, wanted: Sequence[Machine], override: str | None) -> list[Draft]:
+def admit_all(session: Session, view: View, machines: Sequence[Machine], override: str | None) -> list[Draft]:
     """Return the lines that go with the admission of all of these, or of none of them, as `admit` does of one."""
-    name = wanted[0].gang.name if wanted[0].gang else ""
-    return admit(session, view, wanted[0], override, others=wanted[1:], of_cluster=name)
+    name = machines[0].gang.name if machines[0].gang else ""
+    return admit(session, view, machines[0], override, others=machines[1:], of_cluster=name)
 
 
 def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:

@@ -98,12 +98,12 @@ def _add(machines: list[Machine], gaps: list[Unanswered], account: str, row: Cal
         gaps.append(Unanswered(account, error.message))
 
 
-def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple[Machine, ...]:
+def named(session: Session, tagged: Tagged, name: str | None, verb: str) -> tuple[Machine, ...]:
     """Return the one machine, or the nodes of the one cluster, that is meant for this verb.
 
     Raises InvalidRequest where several bear the name, with their ids, and where one node of a cluster is named.
     """
-    machines = found.rows if name is not None else mine(session, found)
+    machines = tagged.rows if name is not None else mine(session, tagged)
     same = {machine.id: machine for machine in machines if name == machine.name}
     same |= {machine.gang.id: machine for machine in machines if machine.gang and name == machine.gang.name}
     if len(same) > 1:
@@ -117,20 +117,20 @@ def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple
     try:
         return find_all_nodes(machines, name, verb, session.clock())
     except InstanceNotFound as unknown:
-        silent = "".join(f" {unanswered_sentence(gap)}" for gap in found.unanswered)
+        silent = "".join(f" {unanswered_sentence(gap)}" for gap in tagged.unanswered)
         what = f"machine called {name!r}" if name is not None else "machine of yours"
         raise LedgerUnavailable(
-            f"No {what} was found by its tags, and the ledger cannot be read.{silent} {found.fault.message}",
+            f"No {what} was found by its tags, and the ledger cannot be read.{silent} {tagged.fault.message}",
             field="name",
             value=name,
-            next=found.fault.next,
+            next=tagged.fault.next,
         ) from unknown
 
 
-def mine(session: Session, found: Tagged) -> list[Machine]:
+def mine(session: Session, tagged: Tagged) -> list[Machine]:
     """Return those of these machines that are this user's, by the role that they last had."""
     known = last_role(session)
-    return [machine for machine in found.rows if known.owns(machine, found.launched)]
+    return [machine for machine in tagged.rows if known.owns(machine, tagged.launched)]
 
 
 def unanswered_sentence(gap: Unanswered) -> str:

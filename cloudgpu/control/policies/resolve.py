@@ -188,16 +188,16 @@ def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
         )
 
 
-def _contradiction(policy: Policy, found: Lifetime) -> InvalidRequest:
+def _contradiction(policy: Policy, lifetime: Lifetime) -> InvalidRequest:
     """Return the error for a `renew_until` before the end of the lease; it names the nearer of the two."""
-    at_renew = found.renew_from is Origin.TYPED or found.lease_from is Origin.POLICY
-    origin = found.renew_from if at_renew else found.lease_from
+    at_renew = lifetime.renew_from is Origin.TYPED or lifetime.lease_from is Origin.POLICY
+    origin = lifetime.renew_from if at_renew else lifetime.lease_from
     name = "renew_until" if at_renew else "lease"
     field = "--renew-until" if origin is Origin.TYPED else f"config.toml: {name}"
-    lease, renew = duration_text(found.lease), duration_text(found.renew_until)
+    lease, renew = duration_text(lifetime.lease), duration_text(lifetime.renew_until)
     by_policy = f" of the policy {policy.name}"
     if at_renew:
-        says = f"is {renew}, shorter than the lease{by_policy * (found.lease_from is Origin.POLICY)}, {lease}"
+        says = f"is {renew}, shorter than the lease{by_policy * (lifetime.lease_from is Origin.POLICY)}, {lease}"
     else:
         says = f"is {lease}, longer than renew_until{by_policy}, {renew}"
     return InvalidRequest(

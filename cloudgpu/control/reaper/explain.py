@@ -159,10 +159,10 @@ def _older(judged: Judged, age: float, after: float) -> Judged:
     return aged._replace(activity=UNKNOWN, why=gone)
 
 
-def _age_signal(one: Signal, age: float, after: float) -> Signal:
-    ago = one.ago + age if one.ago >= 0 else one.ago
-    value = one.value + age if _is_age(one.what, one.value) else one.value
-    return one._replace(ago=ago, value=value, counts=one.counts and ago < after)
+def _age_signal(signal: Signal, age: float, after: float) -> Signal:
+    ago = signal.ago + age if signal.ago >= 0 else signal.ago
+    value = signal.value + age if _is_age(signal.what, signal.value) else signal.value
+    return signal._replace(ago=ago, value=value, counts=signal.counts and ago < after)
 
 
 def _is_age(what: str, value: Any) -> bool:

@@ -46,10 +46,10 @@ def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
     return [one for one in foreign if _is_over(one, session.clock())]
 
 
-def sentence(one: Instance, now: datetime) -> str:
+def sentence(instance: Instance, now: datetime) -> str:
     """Return whose machine it is and since when it is over."""
-    owner, ledger = one.tags.get(TAG_OWNER, "somebody"), one.tags.get(TAG_LEDGER, "unknown")
-    late = duration_text(now - _renew_until(one, now))
+    owner, ledger = instance.tags.get(TAG_OWNER, "somebody"), instance.tags.get(TAG_LEDGER, "unknown")
+    late = duration_text(now - _renew_until(instance, now))
     return f"it is {owner}'s, of the ledger {ledger}, and {late} past its renew-until"
 
 
@@ -73,20 +73,20 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
     return outcome
 
 
-def name_of(one: Instance) -> str:
+def name_of(instance: Instance) -> str:
     """Return what people call it."""
-    return one.tags.get(TAG_NAME) or one.tags[TAG_ID]
+    return instance.tags.get(TAG_NAME) or instance.tags[TAG_ID]
 
 
-def _stop(session: Session, one: Instance, why: str) -> str:
+def _stop(session: Session, instance: Instance, why: str) -> str:
     """Look again, stop it and prove that; return its state, empty where its owner was quicker."""
-    provider = session.provider(one.account)
-    if not _is_over(provider.get(one.id), session.clock()):
+    provider = session.provider(instance.account)
+    if not _is_over(provider.get(instance.id), session.clock()):
         return ""
     session.check_lock(LOCK)
-    with changing(unproved("stop", name_of(one))):
-        session.ledger.append([_line(one, why, session.clock(), by(session, _ownership(one), "stop"))])
-        return _wait_until_stopped(session, provider, one.id, _stop_call(provider, one.id, one.market))
+    with changing(unproved("stop", name_of(instance))):
+        session.ledger.append([_line(instance, why, session.clock(), by(session, _ownership(instance), "stop"))])
+        return _wait_until_stopped(session, provider, instance.id, _stop_call(provider, instance.id, instance.market))
 
 
 def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
@@ -134,22 +134,22 @@ def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Call
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
-def _is_over(one: Instance, now: datetime) -> bool:
-    return one.billed and now - _renew_until(one, now) >= PAYERS_WAIT
+def _is_over(instance: Instance, now: datetime) -> bool:
+    return instance.billed and now - _renew_until(instance, now) >= PAYERS_WAIT
 
 
-def _renew_until(one: Instance, now: datetime) -> datetime:
+def _renew_until(instance: Instance, now: datetime) -> datetime:
     """Return its renew-until; now for one that says none, as `0` does: nobody knows that it is over."""
-    text = one.tags.get(TAG_RENEW_UNTIL, "")
+    text = instance.tags.get(TAG_RENEW_UNTIL, "")
     try:
         return from_epoch(text) if text.strip("0") else now
     except ValueError:
         return now
 
 
-def _line(one: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
+def _line(instance: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
     return decision_made_for_lab(
-        one.tags[TAG_ID],
+        instance.tags[TAG_ID],
         now,
         do=str(Do.STOP),
         rule=str(Rule.RENEW_UNTIL),
@@ -159,5 +159,5 @@ def _line(one: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
     )
 
 
-def _ownership(one: Instance) -> Ownership:
-    return Ownership(name_of(one), one.tags.get(TAG_OWNER, ""))
+def _ownership(instance: Instance) -> Ownership:
+    return Ownership(name_of(instance), instance.tags.get(TAG_OWNER, ""))

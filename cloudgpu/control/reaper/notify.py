@@ -34,10 +34,10 @@ from cloudgpu.parallel import Pool
 
 
 def renew(
-    session: Session, seen: Sequence[MachineView], decisions: Sequence[Decision]
+    session: Session, views: Sequence[MachineView], decisions: Sequence[Decision]
 ) -> tuple[list[Ended], list[NotEnded]]:
     """Move the leases' ends, and return those that were moved and those that were not, with why."""
-    pairs = zip(seen, decisions, strict=True)
+    pairs = zip(views, decisions, strict=True)
     items = [EndItem(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
     done, not_renewed = list[Ended](), list[NotEnded]()
     silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
@@ -120,12 +120,12 @@ def _terminal_counts(
     return found
 
 
-def _people_at(one: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
+def _people_at(decision: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
     """Return the machine of a decision, or all nodes of its cluster, if reachable."""
-    machine = reachable.get(one.machine)
-    if not one.cluster:
+    machine = reachable.get(decision.machine)
+    if not decision.cluster:
         return [] if machine is None else [machine]
-    return [row for row in reachable.values() if row.cluster is not None and row.cluster.name == one.cluster]
+    return [row for row in reachable.values() if row.cluster is not None and row.cluster.name == decision.cluster]
 
 
 def _ask_of(session: Session, machine: Machine, text: str) -> Callable[[], int]:
@@ -151,17 +151,19 @@ def sentence(name: str, warned: Warned) -> str:
     return f"{name}: {warned.why}." + (f" {way}" if way else "")
 
 
-def _stored_warning(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
+def _stored_warning(decision: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
     how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
-    return GivenWarning(one.machine, one.called, warned.rule, warned.why, warned.due, tuple(how))
+    return GivenWarning(decision.machine, decision.called, warned.rule, warned.why, warned.due, tuple(how))
 
 
 def _time(session: Session, machine: str) -> datetime:
     return not_before_last(session.ledger.machine(machine), session.clock())
 
 
-def _warning_event(one: GivenWarning, now: datetime) -> Draft:
-    return warning_sent(one.machine, str(one.rule), one.due, one.why, now, how=one.how, host=platform.node())
+def _warning_event(warning: GivenWarning, now: datetime) -> Draft:
+    return warning_sent(
+        warning.machine, str(warning.rule), warning.due, warning.why, now, how=warning.how, host=platform.node()
+    )
 
 
 def _lifted_event(machine: str, lifted: Lifted, now: datetime) -> Draft:
@@ -175,14 +177,14 @@ def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
             yield _finding(machine, rule, given)
 
 
-def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
-    due, name = given.due, command_name(machine)
+def _finding(machine: Machine, rule: str, sent_warning: SentWarning) -> Finding:
+    due, name = sent_warning.due, command_name(machine)
     ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
-    why = given.why or f"{rule} says so"
+    why = sent_warning.why or f"{rule} says so"
     way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""
     facts = {"machine": name, "rule": rule, "owner": machine.owner or "", "account": machine.account or ""}
     return Finding(
-        key=f"{WARNING}:{machine.id}:{rule}:{given.times}",
+        key=f"{WARNING}:{machine.id}:{rule}:{sent_warning.times}",
         kind="machine ends" if due else "machine",
         title=f"{ends} ({rule})",
         text=f"{why[:1].upper()}{why[1:]}. {way}".strip(),
@@ -208,14 +210,14 @@ def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Mach
         yield found_at_home(session, finding)
 
 
-def _urgent(one: Decision, owner: str) -> Finding:
-    facts = {"machine": one.called, "rule": str(one.rule), "activity": one.activity, "owner": owner}
-    ends = "is ended" if one.ends else "goes on"
+def _urgent(decision: Decision, owner: str) -> Finding:
+    facts = {"machine": decision.called, "rule": str(decision.rule), "activity": decision.activity, "owner": owner}
+    ends = "is ended" if decision.ends else "goes on"
     return Finding(
-        key=f"{TOPIC}:{one.machine}:{one.rule}:{one.do}",
+        key=f"{TOPIC}:{decision.machine}:{decision.rule}:{decision.do}",
         kind="machine",
-        title=f"{one.called} {ends} ({one.rule})",
-        text=f"{one.why[:1].upper()}{one.why[1:]}. To see it: cloudgpu show {one.name} --history",
+        title=f"{decision.called} {ends} ({decision.rule})",
+        text=f"{decision.why[:1].upper()}{decision.why[1:]}. To see it: cloudgpu show {decision.name} --history",
         facts={name: value for name, value in facts.items() if value},
         urgent=True,
     )

@@ -347,42 +347,42 @@ def record_decisions(session: Session, decisions: Iterable[Decision], machines: 
         session.ledger.append([_line(one, not_before_last(row, now)) for one, row in news])
 
 
-def _is_news(machine: Machine, one: Decision) -> bool:
+def _is_news(machine: Machine, decision: Decision) -> bool:
     known = machine.decision
-    if known is None or (known.do, known.rule, known.activity) != (one.do, one.rule, one.activity):
+    if known is None or (known.do, known.rule, known.activity) != (decision.do, decision.rule, decision.activity):
         return True
     at = known.at
-    return (from_iso(at) if at else None) != one.at
+    return (from_iso(at) if at else None) != decision.at
 
 
-def _line(one: Decision, now: datetime) -> Draft:
+def _line(decision: Decision, now: datetime) -> Draft:
     return decision_made(
-        one.machine,
+        decision.machine,
         now,
-        do=str(one.do),
-        rule=str(one.rule),
-        why=one.why,
-        activity=one.activity,
-        at=one.at,
+        do=str(decision.do),
+        rule=str(decision.rule),
+        why=decision.why,
+        activity=decision.activity,
+        at=decision.at,
         host=platform.node(),
     )
 
 
-def record_run(session: Session, found: ReaperRun, *, cron: bool, sweep: bool) -> None:
+def record_run(session: Session, run: ReaperRun, *, cron: bool, sweep: bool) -> None:
     """Write that the run has ended, and how."""
-    now, ok = session.clock(), found.is_complete_here
-    before = earlier(session, ok=ok, sweep=sweep, now=now, read=found.credits)
+    now, ok = session.clock(), run.is_complete_here
+    before = earlier(session, ok=ok, sweep=sweep, now=now, read=run.credits)
     line = reap_finished(
         "reap",
         now,
         ok=ok,
-        machines=len(found.decisions),
-        decided=found.decided,
-        stopped=len(found.ended),
-        warned=len(found.warned),
-        unproved=len(found.unconfirmed),
-        unanswered=[one.scope for one in found.unanswered],
-        took_s=round(found.duration.total_seconds(), 3),
+        machines=len(run.decisions),
+        decided=run.decided,
+        stopped=len(run.ended),
+        warned=len(run.warned),
+        unproved=len(run.unconfirmed),
+        unanswered=[one.scope for one in run.unanswered],
+        took_s=round(run.duration.total_seconds(), 3),
         host=platform.node(),
         home=own_home(session),
         cron=cron,

@@ -27,12 +27,12 @@ LOCK = "reaper"
 Judge = Callable[[Sequence[MachineView], Sequence[Machine]], list[Decision]]  # by all rows of the clusters among them
 
 
-def cluster_nodes(session: Session, seen: Sequence[MachineView], *, at_work: bool = True) -> list[Machine]:
+def cluster_nodes(session: Session, views: Sequence[MachineView], *, at_work: bool = True) -> list[Machine]:
     """Return the ledger's rows of all nodes of the clusters of these machines, those that have ended, too.
 
     Without `at_work`, not of a cluster on which a command works: that its launch is not whole yet is no news then.
     """
-    wanted = {one.machine.cluster.id for one in seen if one.machine.cluster is not None}
+    wanted = {one.machine.cluster.id for one in views if one.machine.cluster is not None}
     if not wanted:
         return []
     machines = [

@@ -70,9 +70,9 @@ def resources_in_region(session: Session, machine: Machine) -> ResourceListing:
     return found
 
 
-def resources_of(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
+def resources_of(session: Session, machine: Machine, listing: ResourceListing) -> list[ProviderResource]:
     """Return what of this belongs to the machine."""
-    return retention_rules.resources_of_machine(found.items, machine.id, session.ledger.id)
+    return retention_rules.resources_of_machine(listing.items, machine.id, session.ledger.id)
 
 
 def record_retained(session: Session, machine: Machine) -> Machine:
@@ -214,11 +214,11 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
         return machine
 
 
-def named_resources_of(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
+def named_resources_of(session: Session, machine: Machine, listing: ResourceListing) -> list[ProviderResource]:
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
     wanted = machine.setup.volume if machine.setup else None
     volume = wanted.name if wanted else None
-    ours = (resource for resource in found.items if resource.tags.get(TAG_LEDGER) == session.ledger.id)
+    ours = (resource for resource in listing.items if resource.tags.get(TAG_LEDGER) == session.ledger.id)
     return [
         resource
         for resource in ours
@@ -286,18 +286,18 @@ def named_resources(ledger: Ledger) -> list[Machine]:
 
 
 def observation_event(
-    resource: ProviderResource, identity: AccountIdentity, known: Machine | None, now: datetime
+    resource: ProviderResource, identity: AccountIdentity, machine: Machine | None, now: datetime
 ) -> list[Draft]:
-    """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none."""
-    line = resource_observed(resource, retained_entry(resource), identity, known, now)
-    last = known.retained[0] if known is not None and known.retained else None
+    """Return the line that says how a thing is now, none where that is no news. `machine` is its row, None for none."""
+    line = resource_observed(resource, retained_entry(resource), identity, machine, now)
+    last = machine.retained[0] if machine is not None and machine.retained else None
     if last is not None and all(getattr(last, name) == line.body.get(name) for name in _LASTING):
         return []
     return [line]
 
 
 def resource_events(
-    ledger: Ledger, whose: AccountScope, found: ResourceListing, now: datetime
+    ledger: Ledger, whose: AccountScope, listing: ResourceListing, now: datetime
 ) -> tuple[list[Draft], list[str]]:
     """Return the lines of what is kept by name on an account, and the subjects of which this answer says nothing.
 
@@ -306,13 +306,13 @@ def resource_events(
     """
     rows = {machine.id: machine for machine in named_resources(ledger) if whose.covers(machine)}
     drafts: list[Draft] = []
-    for resource in (one for one in found.items if is_ours(one, ledger.id)):
+    for resource in (one for one in listing.items if is_ours(one, ledger.id)):
         identity = whose.of(resource.region)
         if identity is not None:
             drafts += observation_event(resource, identity, rows.pop(subject_of(resource, identity), None), now)
     unseen = []
     for machine in rows.values():
-        if is_silent(found, machine.region, whose.account) or not_none(machine.seen_at) >= iso(now):
+        if is_silent(listing, machine.region, whose.account) or not_none(machine.seen_at) >= iso(now):
             unseen.append(machine.id)
         else:
             alive = last_seen_at(ledger, machine)
@@ -320,11 +320,11 @@ def resource_events(
     return drafts, unseen
 
 
-def is_silent(found: ResourceListing, region: str, account: str) -> bool:
+def is_silent(listing: ResourceListing, region: str, account: str) -> bool:
     """Say whether an answer of an account says nothing about a region: that did not answer, or was not asked."""
-    if found.regions is not None and region not in found.regions:
+    if listing.regions is not None and region not in listing.regions:
         return True
-    return is_hidden((gap.scope for gap in found.unanswered), account, region)
+    return is_hidden((gap.scope for gap in listing.unanswered), account, region)
 
 
 def record_resources(session: Session, resources: Sequence[ProviderResource]) -> None:

@@ -52,18 +52,18 @@ def named(session: Session, kind: Kind) -> ResourceListing:
     return ResourceListing(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
 
 
-def images_value(found: ResourceListing) -> ImagesDocument:
+def images_value(listing: ResourceListing) -> ImagesDocument:
     """Return the answer of `image ls`."""
-    return {"images": [leftover_value(one) for one in found.items], "unanswered": _gaps(found)}
+    return {"images": [leftover_value(one) for one in listing.items], "unanswered": _gaps(listing)}
 
 
-def volumes_value(found: ResourceListing) -> VolumesDocument:
+def volumes_value(listing: ResourceListing) -> VolumesDocument:
     """Return the answer of `volume ls`."""
-    return {"volumes": [leftover_value(one) for one in found.items], "unanswered": _gaps(found)}
+    return {"volumes": [leftover_value(one) for one in listing.items], "unanswered": _gaps(listing)}
 
 
-def _gaps(found: ResourceListing) -> list[Gap]:
-    return [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered]
+def _gaps(listing: ResourceListing) -> list[Gap]:
+    return [{"scope": gap.scope, "why": gap.why} for gap in listing.unanswered]
 
 
 def leftover_value(resource: ProviderResource) -> NamedResource:
@@ -186,10 +186,10 @@ def until_saved(
     )
 
 
-def record_image(session: Session, made: ProviderResource) -> ProviderResource:
+def record_image(session: Session, resource: ProviderResource) -> ProviderResource:
     """Write an image into the ledger, and return it."""
-    record_resources(session, [made])
-    return made
+    record_resources(session, [resource])
+    return resource
 
 
 def remove_named(session: Session, machine: Machine) -> Machine:
@@ -265,9 +265,9 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_free(session: Session, found: ResourceListing, machine: Machine, name: str) -> None:
+def _check_free(session: Session, listing: ResourceListing, machine: Machine, name: str) -> None:
     """Refuse a name that another image bears; one of this machine that is still being made is gone on with."""
-    for one in found.items:
+    for one in listing.items:
         if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
             if one.tags.get(TAG_ID) == machine.id and not one.ready:
                 return
@@ -283,28 +283,32 @@ def _is_named(session: Session, resource: ProviderResource) -> bool:
     return bool(resource.name) and resource.tags.get(TAG_LEDGER) == session.ledger.id
 
 
-def _is_of(kind: Kind, resource: ProviderResource, found: ResourceListing) -> bool:
+def _is_of(kind: Kind, resource: ProviderResource, listing: ResourceListing) -> bool:
     """Say whether this is of this kind; a snapshot that lost its image is shown as one, since it costs as much."""
     if kind is not Kind.IMAGE or resource.kind is not Kind.SNAPSHOT:
         return resource.kind is kind
-    return not any(one.kind is Kind.IMAGE and _is_same(one, resource) for one in found.items)
+    return not any(one.kind is Kind.IMAGE and _is_same(one, resource) for one in listing.items)
 
 
-def _is_same(one: ProviderResource, other: ProviderResource) -> bool:
-    return (one.region, one.name, one.tags.get(TAG_LEDGER)) == (other.region, other.name, other.tags.get(TAG_LEDGER))
+def _is_same(resource: ProviderResource, other: ProviderResource) -> bool:
+    return (resource.region, resource.name, resource.tags.get(TAG_LEDGER)) == (
+        other.region,
+        other.name,
+        other.tags.get(TAG_LEDGER),
+    )
 
 
-def complete(found: ResourceListing) -> list[ProviderResource]:
+def complete(listing: ResourceListing) -> list[ProviderResource]:
     """Return all that was answered; raise ProviderUnavailable where a part was not."""
-    if found.unanswered:
-        gap = found.unanswered[0]
+    if listing.unanswered:
+        gap = listing.unanswered[0]
         raise ProviderUnavailable(unanswered_text(gap.scope, gap.why), field="provider")
-    return list(found.items)
+    return list(listing.items)
 
 
-def _rest(found: ResourceListing, resource: ProviderResource) -> list[ProviderResource]:
+def _rest(listing: ResourceListing, resource: ProviderResource) -> list[ProviderResource]:
     """Return what is still there: the thing itself, or a snapshot that an image left behind."""
-    items = complete(found)
+    items = complete(listing)
     itself = [one for one in items if one.id == resource.id]
     if itself or resource.kind is not Kind.IMAGE:
         return itself

@@ -74,14 +74,14 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
     return Survey(tuple(found), tuple(gaps), look.asked, tuple(look.closed))
 
 
-def refresh_orphan(session: Session, one: Orphan) -> Orphan | None:
+def refresh_orphan(session: Session, orphan: Orphan) -> Orphan | None:
     """Return how something that is left over is now: asked anew, judged anew. None where it is gone, or in use.
 
     The caller holds its lock, so no process of this ledger is at work on it. Raises what the provider raises.
     """
     rows = _named_here(session)
-    now = [resource for resource in resources_of_kind(session, one) if resource.id == one.id]
-    known = _known(session, rows, (), (), now, but=one.machine.id if one.machine else None)
+    now = [resource for resource in resources_of_kind(session, orphan) if resource.id == orphan.id]
+    known = _known(session, rows, (), (), now, but=orphan.machine.id if orphan.machine else None)
     return next(iter(orphans(now, known)), None)
 
 
@@ -93,16 +93,18 @@ def _named_here(session: Session) -> list[Machine]:
     return [machine._replace(account=names.get(machine.id, machine.account)) for machine in machines]
 
 
-def resources_of_kind(session: Session, one: Orphan) -> list[ProviderResource]:
+def resources_of_kind(session: Session, orphan: Orphan) -> list[ProviderResource]:
     """Return all things of this kind in its region. Raises ProviderUnavailable for a part that did not answer."""
-    provider, kind = session.provider(one.account), Kind(one.what)
+    provider, kind = session.provider(orphan.account), Kind(orphan.what)
     if kind is Kind.TIMER:
-        fires = provider.timers(one.region) if isinstance(provider, SetsTimer) else {}
+        fires = provider.timers(orphan.region) if isinstance(provider, SetsTimer) else {}
         rows = _named_here(session)
-        return _timers(session, _Beside(one.account, provider.kind, timers=fires), rows)
+        return _timers(session, _Beside(orphan.account, provider.kind, timers=fires), rows)
     if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
-        return complete(provider.resources(one.region) if isinstance(provider, HasResources) else ResourceListing(()))
-    return complete(provider.orphans(one.region) if isinstance(provider, HasOrphans) else ResourceListing(()))
+        return complete(
+            provider.resources(orphan.region) if isinstance(provider, HasResources) else ResourceListing(())
+        )
+    return complete(provider.orphans(orphan.region) if isinstance(provider, HasOrphans) else ResourceListing(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +198,9 @@ def _cost(resource: ProviderResource) -> Cost:
     return Cost(rate.per_month, bool(rate.why_maybe_less), rate.source)
 
 
-def _concerns(one: Orphan, ledger: str) -> bool:
+def _concerns(orphan: Orphan, ledger: str) -> bool:
     """Say whether this is worth a line: what others have for nothing is not."""
-    return one.origin.ledger == ledger or one.do is not Cleanup.STAY or one.cost.per_month != ZERO
+    return orphan.origin.ledger == ledger or orphan.do is not Cleanup.STAY or orphan.cost.per_month != ZERO
 
 
 def _once(gaps: Sequence[Unanswered]) -> list[Unanswered]:
@@ -234,17 +236,17 @@ def cleanup_options(
     return CleanupOptions(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
 
 
-def orphans_document(found: Survey, *, snapshot: bool = False) -> OrphansDocument:
+def orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
-    images = _images(found.orphans) if snapshot else {}
-    return orphans_value(found.orphans, found.unanswered, images, queried_accounts_value(found.asked, found.closed))
+    images = _images(survey.orphans) if snapshot else {}
+    return orphans_value(survey.orphans, survey.unanswered, images, queried_accounts_value(survey.asked, survey.closed))
 
 
-def _images(found: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:
-    return {one.id: (image_name(one), price_of(one)) for one in found if is_saved(one)}
+def _images(orphans: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:
+    return {one.id: (image_name(one), price_of(one)) for one in orphans if is_saved(one)}
 
 
-def price_of(one: Orphan) -> Cost:
+def price_of(orphan: Orphan) -> Cost:
     """Return what an image of a disk costs a month, at most."""
-    found = image_price(one.provider, one.region, one.size_gb)
+    found = image_price(orphan.provider, orphan.region, orphan.size_gb)
     return Cost(found.per_month, at_most=True, source=found.source)

@@ -141,28 +141,28 @@ def _broken(error: CloudgpuError) -> Inside:
     return {"run": None, "credentials": [], "error": error.as_dict()}
 
 
-def would(found: ReapDocument, morning: datetime) -> list[str]:
+def would(document: ReapDocument, morning: datetime) -> list[str]:
     """Return what runs of this night would do, machine by machine, were none of them used from now on."""
-    ends = {one["machine"]: one["ends"] for one in found["explained"]}
-    sentences = [sentence for one in found["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
-    sentences += [f"{gap['scope']} does not answer: {gap['why']}" for gap in found["unanswered"]]
-    sentences += list(found["errors"])
+    ends = {one["machine"]: one["ends"] for one in document["explained"]}
+    sentences = [sentence for one in document["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
+    sentences += [f"{gap['scope']} does not answer: {gap['why']}" for gap in document["unanswered"]]
+    sentences += list(document["errors"])
     return sentences or ["Nothing: no machine would be ended or warned."]
 
 
-def _would(one: MachineDecision, ends: RuleEnds, morning: datetime) -> str:
-    if one["do"] != "keep":
-        rule = "" if one["rule"] == Rule.NONE else f" ({one['rule']})"
-        return f"{one['name']}: {one['do']} now{rule}: {one['why']}"
-    runs = one["state"] == State.RUNNING
-    at, rule = min(_ends(one, ends), default=("", "")) if runs else (one["at"], one["rule"])
+def _would(decision: MachineDecision, ends: RuleEnds, morning: datetime) -> str:
+    if decision["do"] != "keep":
+        rule = "" if decision["rule"] == Rule.NONE else f" ({decision['rule']})"
+        return f"{decision['name']}: {decision['do']} now{rule}: {decision['why']}"
+    runs = decision["state"] == State.RUNNING
+    at, rule = min(_ends(decision, ends), default=("", "")) if runs else (decision["at"], decision["rule"])
     if not at or from_iso(at) > morning:
         return ""
     unless = "" if not runs else " unless it is used" if rule in _BY_USE else ", whoever uses it"
-    return f"{one['name']}: ended at {at[:16].replace('T', ' ')} UTC{unless} ({rule}): {one['why']}"
+    return f"{decision['name']}: ended at {at[:16].replace('T', ' ')} UTC{unless} ({rule}): {decision['why']}"
 
 
-def _ends(one: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
+def _ends(decision: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
     """Yield the end by each rule, where it has one. A hold puts off what use would, and UNKNOWN renews a lease."""
     at_rule = (
         (ends["idle"], Rule.IDLE),
@@ -171,7 +171,7 @@ def _ends(one: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
         (ends.get("renew_until"), Rule.RENEW_UNTIL),
     )
     for at, rule in at_rule:
-        if at and not (rule == Rule.LEASE and one["activity"] == UNKNOWN):
+        if at and not (rule == Rule.LEASE and decision["activity"] == UNKNOWN):
             held = ends["held_until"] if rule in _BY_USE else None
             yield max(at, held or at), rule
 
@@ -200,13 +200,13 @@ def _credential_line(account: str, what: str, until: datetime | None, *, lasts: 
     return {"account": account, "what": what, "until": None if until is None else iso(until), "lasts": lasts}
 
 
-def outlives(one: Credential, morning: datetime) -> bool | None:
+def outlives(credential: Credential, morning: datetime) -> bool | None:
     """Say whether a credential is still good in the morning; None where nobody can say."""
-    if one["until"] is not None and from_iso(one["until"]) < morning:
+    if credential["until"] is not None and from_iso(credential["until"]) < morning:
         return False
-    if one["lasts"] is False:
-        return one["until"] is not None
-    return bool(one["lasts"]) or None
+    if credential["lasts"] is False:
+        return credential["until"] is not None
+    return bool(credential["lasts"]) or None
 
 
 def next_morning(now: datetime) -> datetime:

@@ -110,11 +110,11 @@ def _counter(name: str, says: str, samples: Iterable[Sample]) -> Family:
     return Family(f"cloudgpu_{name}_total", "counter", says, list(samples))
 
 
-def _text(one: Family) -> str:
-    if not one.samples:
+def _text(family: Family) -> str:
+    if not family.samples:
         return ""
-    lines = [f"# HELP {one.name} {one.help}", f"# TYPE {one.name} {one.kind}"]
-    lines += [f"{one.name}{_labels(labels)} {value}" for labels, value in sorted(one.samples, key=str)]
+    lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
+    lines += [f"{family.name}{_labels(labels)} {value}" for labels, value in sorted(family.samples, key=str)]
     return "\n".join(lines) + "\n"
 
 

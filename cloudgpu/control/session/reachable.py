@@ -26,23 +26,23 @@ Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
 _lock = Lock()
 
 
-def remember(session: SessionBase, account: str, region: str | None, found: AccountIdentity) -> None:
+def remember(session: SessionBase, account: str, region: str | None, identity: AccountIdentity) -> None:
     """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
-    region_key = identity_region(region, found.kind)
-    if session.identified.get((account, region_key)) == found or not session.home.root.is_dir():
+    region_key = identity_region(region, identity.kind)
+    if session.identified.get((account, region_key)) == identity or not session.home.root.is_dir():
         return
     with _lock, suppress(OSError):
         known = remembered(session)
         by_region = known.setdefault(account, {})
-        if by_region.get(region_key) != [found.kind, found.id]:
-            by_region[region_key] = [found.kind, found.id]
+        if by_region.get(region_key) != [identity.kind, identity.id]:
+            by_region[region_key] = [identity.kind, identity.id]
             file = session.home.identities
             for left in file.parent.glob(f".{file.name}.*"):  # by a process that was killed, or that tells it again
                 left.unlink(missing_ok=True)
             fresh = file.with_name(f".{file.name}.{os.getpid()}")
             fresh.write_text(json.dumps({"at": session.place, "accounts": known}, indent=1) + "\n", encoding="utf-8")
             fresh.replace(file)
-        session.identified[account, region_key] = found
+        session.identified[account, region_key] = identity
 
 
 def reachable(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:

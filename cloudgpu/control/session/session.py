@@ -251,15 +251,15 @@ def find_machine(
     return first_node(found)
 
 
-def one_of(found: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
+def one_of(machines: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
     """Return the machine that was found; raise InvalidRequest where `name` is a cluster's, and has several."""
-    if found[0].gang is None or name in (found[0].name, found[0].id):
-        return found[0]
+    if machines[0].gang is None or name in (machines[0].name, machines[0].id):
+        return machines[0]
     raise InvalidRequest(
-        f"{found[0].gang.name} is a cluster, and {verb} is about one machine.",
+        f"{machines[0].gang.name} is a cluster, and {verb} is about one machine.",
         field="name",
         value=name,
-        next=f"Name one of its nodes: {', '.join(machine.name for machine in found[:8])}",
+        next=f"Name one of its nodes: {', '.join(machine.name for machine in machines[:8])}",
     )
 
 

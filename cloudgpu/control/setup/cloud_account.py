@@ -89,7 +89,7 @@ class Preparation:
 
 
 def prepared(
-    found: ExistingSetup,
+    setup: ExistingSetup,
     kind: str,
     *,
     account: str | None = None,
@@ -106,12 +106,12 @@ def prepared(
     the home region, where a cloud has one. Raises InvalidRequest for a cloud that init does not know, a bad option or a
     role of this name that is somebody else's, AuthFailed for credentials that do not work.
     """
-    name = _account(found, kind, account)
+    name = _account(setup, kind, account)
     table: dict[str, object] = {"provider": kind, **(named or {})}
     if regions:
         table |= {"home_region": regions[0]} if kind in _WITH_HOME else {}
         table["regions"] = list(regions)
-    made = _preparation(found, kind, name, table)
+    made = _preparation(setup, kind, name, table)
     if isinstance(made.provider, Registers):
         made = replace(made, registers=not made.provider.is_registered())
     for part in made.parts:
@@ -130,22 +130,22 @@ def prepared(
     return replace(made, budget=budget, budget_there=_able(made.provider, kind).budget_alert())
 
 
-def _setting(made: Preparation, part: RolePart) -> str:
+def _setting(preparation: Preparation, part: RolePart) -> str:
     """Return the setting of the account that names this part's role."""
-    role = made.role if made.role and part in made.role.parts else made.timer
+    role = preparation.role if preparation.role and part in preparation.role.parts else preparation.timer
     return next(iter(role.options)) if role else "role"
 
 
 def removal(
-    found: ExistingSetup, kind: str, *, account: str | None = None, named: Mapping[str, str] | None = None
+    setup: ExistingSetup, kind: str, *, account: str | None = None, named: Mapping[str, str] | None = None
 ) -> Preparation:
     """Return what taking the role away would do, and the table without it. Asks the cloud; changes nothing."""
-    name = _account(found, kind, account)
-    made = _preparation(found, kind, name, dict(named or {}))
-    known = value_at(found.table, ("accounts", name)) or {}
+    name = _account(setup, kind, account)
+    made = _preparation(setup, kind, name, dict(named or {}))
+    known = value_at(setup.table, ("accounts", name)) or {}
     ours = {key: value for role in (made.role, made.timer) if role for key, value in role.options.items()}
     options = {key: None for key, value in ours.items() if known.get(key) == value}
-    made = replace(made, draft=with_account(found, name, options))
+    made = replace(made, draft=with_account(setup, name, options))
     if not isinstance(made.provider, HasBudgetAlert):
         return made
     try:
@@ -154,32 +154,32 @@ def removal(
         return replace(made, unseen=error.message)
 
 
-def make(made: Preparation) -> None:
+def make(preparation: Preparation) -> None:
     """Make the roles and the budget, then write the file: a table never names what does not exist. Idempotent."""
-    if made.registers and isinstance(made.provider, Registers):
-        made.provider.register()
-    if isinstance(made.provider, HasMachineRole):
-        made.provider.make_machine_role(made.document)
-    if isinstance(made.provider, HasTimerRole):
-        made.provider.make_timer_role(made.timer_document)
-    if made.budget is not None:
-        _able(made.provider, made.kind).set_budget_alert(made.budget)
-    if made.sets_ssh:
-        _door(made.provider, made.kind).narrow_ssh(made.ssh_from)
-    if made.draft.changed:
-        write(made.draft)
+    if preparation.registers and isinstance(preparation.provider, Registers):
+        preparation.provider.register()
+    if isinstance(preparation.provider, HasMachineRole):
+        preparation.provider.make_machine_role(preparation.document)
+    if isinstance(preparation.provider, HasTimerRole):
+        preparation.provider.make_timer_role(preparation.timer_document)
+    if preparation.budget is not None:
+        _able(preparation.provider, preparation.kind).set_budget_alert(preparation.budget)
+    if preparation.sets_ssh:
+        _door(preparation.provider, preparation.kind).narrow_ssh(preparation.ssh_from)
+    if preparation.draft.changed:
+        write(preparation.draft)
 
 
-def remove(made: Preparation) -> None:
+def remove(preparation: Preparation) -> None:
     """Write the file, then take the roles and the budget away: no launch names what is going. Idempotent."""
-    if made.draft.changed:
-        write(made.draft)
-    if isinstance(made.provider, HasMachineRole):
-        made.provider.remove_machine_role()
-    if isinstance(made.provider, HasTimerRole):
-        made.provider.remove_timer_role()
-    if made.budget_there is not None:
-        _able(made.provider, made.kind).remove_budget_alert()
+    if preparation.draft.changed:
+        write(preparation.draft)
+    if isinstance(preparation.provider, HasMachineRole):
+        preparation.provider.remove_machine_role()
+    if isinstance(preparation.provider, HasTimerRole):
+        preparation.provider.remove_timer_role()
+    if preparation.budget_there is not None:
+        _able(preparation.provider, preparation.kind).remove_budget_alert()
 
 
 def read_budget(amount: str, email: str) -> BudgetAlert:
@@ -220,12 +220,12 @@ def _door(provider: object, kind: str) -> NarrowsSsh:
     return provider
 
 
-def _preparation(found: ExistingSetup, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
+def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
     """Ask the cloud with the account's options as they would be."""
-    draft = with_account(found, name, table)
-    known = value_at(found.table, ("accounts", name)) or {}
+    draft = with_account(setup, name, table)
+    known = value_at(setup.table, ("accounts", name)) or {}
     options = {key: value for key, value in {**known, **table}.items() if key != "provider"}
-    provider = open_provider(kind, ProviderSettings(name, options, found.home.provider(kind, name), utc_now))
+    provider = open_provider(kind, ProviderSettings(name, options, setup.home.provider(kind, name), utc_now))
     role, timer, document, timers = None, None, "", ""
     if isinstance(provider, HasMachineRole):
         document = _document(kind, "machine")
@@ -236,7 +236,7 @@ def _preparation(found: ExistingSetup, kind: str, name: str, table: Mapping[str,
     findings = tuple(provider.findings()) if isinstance(provider, Examines) else ()
     if table.get("provider"):
         options = {key: value for one in (role, timer) if one for key, value in one.options.items()}
-        draft = with_account(found, name, {**table, **options})
+        draft = with_account(setup, name, {**table, **options})
     where = role.where if role else findings[0].says if findings else kind
     made = Preparation(kind, name, where, role, draft, provider, document, findings, timer=timer, timer_document=timers)
     return replace(made, credit=read_credit(provider))
@@ -246,12 +246,12 @@ def _document(kind: str, whose: str) -> str:
     return (data_dir("policies") / "permissions" / f"{kind}-{whose}.json").read_text()
 
 
-def _account(found: ExistingSetup, kind: str, account: str | None) -> str:
+def _account(setup: ExistingSetup, kind: str, account: str | None) -> str:
     """Return the account's name; raise InvalidRequest for one of another provider or a cloud that is not known."""
     if kind not in CLOUDS:
         raise _unknown(kind)
-    name = account or account_of(found.settings, kind, "Name it: --account NAME.")
-    taken = found.settings.accounts.get(name)
+    name = account or account_of(setup.settings, kind, "Name it: --account NAME.")
+    taken = setup.settings.accounts.get(name)
     if taken is not None and taken.provider != kind:
         raise InvalidRequest(
             f"Account {name} belongs to {taken.provider}, not to {kind}.",

@@ -179,9 +179,9 @@ def login_of(text: str, hosts: Sequence[Host]) -> str:
     return text.strip() if text.strip().startswith("~") else str(path)
 
 
-def known_key(found: ExistingSetup, host: Host) -> str | None:
+def known_key(setup: ExistingSetup, host: Host) -> str | None:
     """Return the host key that the file has for this host, or None."""
-    for entry in _hosts(found):
+    for entry in _hosts(setup):
         if entry.get("name") == host.name:
             return entry.get("host_key")
     return None
@@ -203,7 +203,7 @@ def confirmed(key: str, fingerprints: Sequence[str], host: Host) -> bool:
 
 
 def draft(
-    found: ExistingSetup,
+    setup: ExistingSetup,
     values: Mapping[str, str | Decimal],
     hosts: Sequence[tuple[Host, str]] = (),
     *,
@@ -215,46 +215,46 @@ def draft(
 
     Raises InvalidRequest where the whole would have a fault, such as a lease longer than `renew_until`.
     """
-    text = found.text or ""
+    text = setup.text or ""
     for name in TOP:
         if name in values:
             text = with_value(text, (name,), values[name])
-    local = account_of(found.settings, "local")
+    local = account_of(setup.settings, "local")
     for name in FIGURES:
         if name in values:
             text = with_value(text, ("accounts", local, name), values[name])
     if hosts:
-        text = _with_hosts(found, text, hosts, login)
-    return drafted(found, text)
+        text = _with_hosts(setup, text, hosts, login)
+    return drafted(setup, text)
 
 
-def with_account(found: ExistingSetup, name: str, table: Mapping[str, object]) -> Draft:
+def with_account(setup: ExistingSetup, name: str, table: Mapping[str, object]) -> Draft:
     """Return the file with this table of an account in it; a value of None is taken out. Other keys of it stay."""
-    text = found.text or ""
+    text = setup.text or ""
     for key, value in table.items():
         path = ("accounts", name, key)
         text = without_value(text, path) if value is None else with_value(text, path, value)
-    return drafted(found, text)
+    return drafted(setup, text)
 
 
-def drafted(found: ExistingSetup, text: str) -> Draft:
+def drafted(setup: ExistingSetup, text: str) -> Draft:
     """Return the change to this text; raise InvalidRequest where the whole would have a fault."""
-    _check_whole(found, text)
-    before = (found.text or "").splitlines()
+    _check_whole(setup, text)
+    before = (setup.text or "").splitlines()
     lines = difflib.unified_diff(before, text.splitlines(), NAMED, NAMED, lineterm="", n=0)
-    return Draft(found, text, tuple(lines))
+    return Draft(setup, text, tuple(lines))
 
 
-def table_of(made: Draft) -> dict[str, Any]:
+def table_of(draft: Draft) -> dict[str, Any]:
     """Return what the file holds once it is written."""
     import tomllib
 
-    return tomllib.loads(made.after)
+    return tomllib.loads(draft.after)
 
 
-def settings_of(made: Draft) -> Settings:
+def settings_of(draft: Draft) -> Settings:
     """Return what the file stands for once it is written."""
-    return settings_from_text(made.after, login=made.found.settings.owner)
+    return settings_from_text(draft.after, login=draft.found.settings.owner)
 
 
 def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
@@ -275,13 +275,13 @@ def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
     )
 
 
-def _hosts(found: ExistingSetup) -> list[dict[str, Any]]:
-    table = value_at(found.table, ("accounts", account_of(found.settings, "ssh"), "hosts"))
+def _hosts(setup: ExistingSetup) -> list[dict[str, Any]]:
+    table = value_at(setup.table, ("accounts", account_of(setup.settings, "ssh"), "hosts"))
     return [entry for entry in table if isinstance(entry, dict)] if isinstance(table, list) else []
 
 
-def _with_hosts(found: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login: str | None) -> str:
-    entries = {str(entry.get("name")): entry for entry in _hosts(found)}
+def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login: str | None) -> str:
+    entries = {str(entry.get("name")): entry for entry in _hosts(setup)}
     for host, key in hosts:
         new = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": key}
         kept = dict(entries.get(host.name, {}))
@@ -289,18 +289,18 @@ def _with_hosts(found: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str
             kept.pop("key", None)
             new["key"] = login
         entries[host.name] = kept | {name: value for name, value in new.items() if value != ""}
-    account = account_of(found.settings, "ssh")
+    account = account_of(setup.settings, "ssh")
     text = with_value(text, ("accounts", account, "provider"), "ssh") if account == "ssh" else text
     return with_value(text, ("accounts", account, "hosts"), list(entries.values()))
 
 
-def _check_whole(found: ExistingSetup, text: str) -> None:
+def _check_whole(setup: ExistingSetup, text: str) -> None:
     """Read the text as every verb will, and open the accounts that init writes: their own readers check them."""
-    settings = settings_from_text(text, login=found.settings.owner)
-    lease_of(found.home, settings)
+    settings = settings_from_text(text, login=setup.settings.owner)
+    lease_of(setup.home, settings)
     for account in settings.accounts.values():
         if account.provider in ("local", "ssh", *CLOUDS):
-            _check_account(found.home, account)
+            _check_account(setup.home, account)
 
 
 def _check_account(home: Home, account: Account) -> None:
@@ -316,21 +316,21 @@ def _check_account(home: Home, account: Account) -> None:
         return
 
 
-def write(made: Draft) -> None:
+def write(draft: Draft) -> None:
     """Write the file, mode 0600, whole or not at all; a link stays a link.
 
     Raises InvalidRequest when somebody else changed the file meanwhile, or it cannot be written.
     """
-    file = made.found.home.config_file
+    file = draft.found.home.config_file
     with locked(file):
-        if read_text(file, NAMED) != made.found.text:
+        if read_text(file, NAMED) != draft.found.text:
             raise InvalidRequest(
                 f"{NAMED} was changed by somebody else meanwhile.",
                 field=NAMED,
                 value=str(file),
                 next="Nothing was written. Run the same again.",
             )
-        write_whole(file.resolve(), made.after.encode())
+        write_whole(file.resolve(), draft.after.encode())
 
 
 def missing_extras() -> tuple[str, ...]:

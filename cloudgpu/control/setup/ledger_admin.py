@@ -220,10 +220,10 @@ def known_here(session: Session) -> list[KnownAccount]:
 
 
 def accounts_not_queried(
-    session: Session, known: Iterable[KnownAccount], queried: Iterable[QueriedAccount]
+    session: Session, known_accounts: Iterable[KnownAccount], queried: Iterable[QueriedAccount]
 ) -> list[Unanswered]:
-    """Return those of `known` that are none of the accounts that were asked: what runs there is not known."""
-    wanted = list(known)
+    """Return those of `known_accounts` that are none of the accounts that were asked: what runs there is not known."""
+    wanted = list(known_accounts)
     hosts = {None, *(one.region for one in wanted)}
     places = [(one.account, region) for one in queried for region in (hosts if one.provider == HOSTS else (None,))]
     now = {found for account, region in places for found in _now(session, account, region)}

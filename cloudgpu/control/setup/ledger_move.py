@@ -123,29 +123,27 @@ def _take_along(source: Book, target: Book) -> None:
         )
 
 
-def _answer(
-    session: Session, wanted: LedgerMove, environ: Mapping[str, str], *, is_written: bool
-) -> LedgerMoveDocument:
+def _answer(session: Session, move: LedgerMove, environ: Mapping[str, str], *, is_written: bool) -> LedgerMoveDocument:
     from cloudgpu.control.scheduler.stale_lines import lines_with_ledger
 
     notes = []
-    if not wanted.follows and wanted.source.role() is not Role.ALONE and wanted.target.role() is Role.ALONE:
+    if not move.follows and move.source.role() is not Role.ALONE and move.target.role() is Role.ALONE:
         notes.append("The new place has no team yet. Make it there: cloudgpu ledger init --team")
     if environ.get("CLOUDGPU_LEDGER"):
         named = _named(session)
-        is_named = named is not None and _opened(session, named).is_at(wanted.target)
-        way = "unset it: config.toml names the new place" if is_named else f"set it to {wanted.to}"
+        is_named = named is not None and _opened(session, named).is_at(move.target)
+        way = "unset it: config.toml names the new place" if is_named else f"set it to {move.to}"
         notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {way}.")
     notes += [
         f"This line of your {table} names the old place, so its runs are refused now. Change it: {line}"
-        for table, line in lines_with_ledger(environ, wanted.source.location)
+        for table, line in lines_with_ledger(environ, move.source.location)
     ]
     return {
-        "from": wanted.source.location,
-        "to": wanted.to,
-        "ledger": wanted.target.id,
-        "lines": wanted.target.head()[0],
-        "followed": wanted.follows,
+        "from": move.source.location,
+        "to": move.to,
+        "ledger": move.target.id,
+        "lines": move.target.head()[0],
+        "followed": move.follows,
         "config": str(session.home.config_file) if is_written else None,
         "notes": notes,
     }
@@ -224,14 +222,14 @@ def _check_quiet(session: Session, ledger: Book) -> None:
             )
 
 
-def _config(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
+def _config(session: Session, move: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
     """Return config.toml's text before and after; None where CLOUDGPU_LEDGER names the ledger and the file does not."""
     text = read_text(session.home.config_file, "config.toml")
     if environ.get("CLOUDGPU_LEDGER"):
         named = _named(session)
-        if named is None or not _opened(session, named).is_at(wanted.source):
+        if named is None or not _opened(session, named).is_at(move.source):
             return None
-    return text, with_value(text or "", ("ledger",), wanted.url)
+    return text, with_value(text or "", ("ledger",), move.url)
 
 
 def _named(session: Session) -> str | None:

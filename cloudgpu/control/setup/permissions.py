@@ -82,12 +82,12 @@ def quota_checks(session: Session, account: str, region: str | None) -> Iterator
         yield Check(name, Verdict.WARN, f"every limit on GPUs in {region} is 0: none can be launched", way)
 
 
-def denied(one: Permission, kind: str) -> AuthFailed:
+def denied(permission: Permission, kind: str) -> AuthFailed:
     """Return the fault of an action that is not allowed, with the document that has it."""
     return AuthFailed(
-        f"{one.action} is denied: it is needed to {one.used_for}.",
+        f"{permission.action} is denied: it is needed to {permission.used_for}.",
         field="permission",
-        value=one.action,
+        value=permission.action,
         next=f"Attach {document(kind)} to the user or role (docs/permissions.md).",
     )
 
@@ -103,8 +103,8 @@ def document(kind: str) -> str:
     return str(next(directory.glob(f"{kind}-launch.*"), directory / f"{kind}-launch.json"))
 
 
-def _summary(found: Sequence[Permission]) -> str:
-    allowed = sum(one.allowed is True for one in found)
-    unknown = len([one for one in found if one.allowed is None])
+def _summary(permissions: Sequence[Permission]) -> str:
+    allowed = sum(one.allowed is True for one in permissions)
+    unknown = len([one for one in permissions if one.allowed is None])
     rest = f"; {unknown} cannot be asked without a machine of cloudgpu's own (doctor --live asks them)"
-    return f"{allowed} of {len(found)} actions are allowed, none is denied{rest if unknown else ''}"
+    return f"{allowed} of {len(permissions)} actions are allowed, none is denied{rest if unknown else ''}"

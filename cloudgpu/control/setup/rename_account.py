@@ -47,9 +47,9 @@ class AccountOrHost:
         """Return the place of another name that this one may be now."""
         return replace(self, account=name) if self.host is None else replace(self, host=name)
 
-    def is_in(self, found: ExistingSetup) -> bool:
+    def is_in(self, setup: ExistingSetup) -> bool:
         """Say whether config.toml names it."""
-        table = value_at(found.table, ("accounts", self.account))
+        table = value_at(setup.table, ("accounts", self.account))
         return table is not None and (self.host is None or self.host in hosts_in(table))
 
     def machines_of(self, session: Session, machines: Iterable[Machine]) -> Iterator[Machine]:
@@ -63,12 +63,12 @@ class AccountOrHost:
                 yield machine
 
 
-def find_account_or_host(session: Session, found: ExistingSetup, text: str, option: str) -> AccountOrHost:
+def find_account_or_host(session: Session, setup: ExistingSetup, text: str, option: str) -> AccountOrHost:
     """Return what is meant by `text`: an account, a host, or `ACCOUNT/HOST`.
 
     Raises InvalidRequest for what neither config.toml nor the ledger knows, and for a host's name that two have.
     """
-    accounts, hosts = _known(session, found)
+    accounts, hosts = _known(session, setup)
     if text in accounts:
         return AccountOrHost(text, None, accounts[text])
     meant = [one for one in hosts if text in (one.host, f"{one.account}/{one.host}")]
@@ -84,7 +84,7 @@ def find_account_or_host(session: Session, found: ExistingSetup, text: str, opti
     )
 
 
-def _known(session: Session, found: ExistingSetup) -> tuple[dict[str, str], list[AccountOrHost]]:
+def _known(session: Session, setup: ExistingSetup) -> tuple[dict[str, str], list[AccountOrHost]]:
     """Return the provider of every account that is known, and all hosts."""
     names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], AccountOrHost]()
     for machine in session.ledger.billable_machines():
@@ -93,7 +93,7 @@ def _known(session: Session, found: ExistingSetup) -> tuple[dict[str, str], list
         if machine.identity and machine.identity.kind == BY_REGION:
             host = names.host(account, machine.region)
             hosts[account, host] = AccountOrHost(account, host, kind)
-    for name, one in found.settings.accounts.items():
+    for name, one in setup.settings.accounts.items():
         accounts.setdefault(name, one.provider)
         for host in hosts_in(one.options):
             hosts[name, host] = AccountOrHost(name, host, one.provider)
@@ -197,26 +197,26 @@ def _check_files(target: AccountOrHost, machines: tuple[Machine, ...]) -> None:
         )
 
 
-def _renamed(found: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft:
+def _renamed(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft:
     """Return the file with the new name."""
-    text = found.text or ""
+    text = setup.text or ""
     if target.host is None:
         text = renamed_table(text, ("accounts", target.account), new)
-        return init.drafted(found, _with_new_default(text, found, target, new))
+        return init.drafted(setup, _with_new_default(text, setup, target, new))
     path = ("accounts", target.account, "hosts")
-    entries = value_at(found.table, path)
+    entries = value_at(setup.table, path)
     hosts = [entry | {"name": new} if entry.get("name") == target.host else entry for entry in entries]
-    return init.drafted(found, with_value(text, path, hosts))
+    return init.drafted(setup, with_value(text, path, hosts))
 
 
-def _rename_default(found: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft | None:
+def _rename_default(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft | None:
     """Return the file where `account = ...` has the new name; None where it needs no change."""
-    text = _with_new_default(found.text or "", found, target, new)
-    return init.drafted(found, text) if text != found.text else None
+    text = _with_new_default(setup.text or "", setup, target, new)
+    return init.drafted(setup, text) if text != setup.text else None
 
 
-def _with_new_default(text: str, found: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
-    is_usual = target.host is None and value_at(found.table, ("account",)) == target.account
+def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
+    is_usual = target.host is None and value_at(setup.table, ("account",)) == target.account
     return with_value(text, ("account",), new) if is_usual else text
 
 
@@ -243,7 +243,7 @@ def _check_same(session: Session, there: AccountOrHost, machines: tuple[Machine,
 
 
 def _notes(
-    session: Session, found: init.ExistingSetup, draft: init.Draft | None, target: AccountOrHost
+    session: Session, setup: init.ExistingSetup, draft: init.Draft | None, target: AccountOrHost
 ) -> Iterator[str]:
     """Yield what names the account elsewhere, and is not changed."""
     if target.host is not None:
@@ -252,7 +252,7 @@ def _notes(
         if budget.scope.account == target.account:
             where = f" in {budget.file}" if budget.file else f": cloudgpu budget set {budget.name}"
             yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"
-    table = found.table if draft is None else init.table_of(draft)
+    table = setup.table if draft is None else init.table_of(draft)
     for key in _naming(table, target.account):
         yield f"config.toml: {key} names {target.account}"
 

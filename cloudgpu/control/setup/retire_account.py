@@ -70,25 +70,25 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
     return _of_account(session, found, target.account) if target.host is None else _of_host(session, found, target)
 
 
-def _of_host(session: Session, found: init.ExistingSetup, target: AccountOrHost) -> Farewell:
+def _of_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost) -> Farewell:
     machines = list(target.machines_of(session, session.ledger.billable_machines()))
     lost = tuple(machine for machine in machines if machine.terminated_at is None)
     for machine in lost:
         check_lost(session, machine, "--forget")
-    draft = _without_host(found, target) if target.is_in(found) else None
+    draft = _without_host(setup, target) if target.is_in(setup) else None
     return Farewell(target.account, target.kind, tuple(machines), draft, host=target.host, lost=lost)
 
 
-def _without_host(found: init.ExistingSetup, target: AccountOrHost) -> init.Draft:
+def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Draft:
     path = ("accounts", target.account, "hosts")
-    hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != target.host]
-    return init.drafted(found, with_value(found.text or "", path, hosts))
+    hosts = [entry for entry in value_at(setup.table, path) if entry.get("name") != target.host]
+    return init.drafted(setup, with_value(setup.text or "", path, hosts))
 
 
-def _of_account(session: Session, found: init.ExistingSetup, account: str) -> Farewell:
-    draft = _without(found, account) if value_at(found.table, ("accounts", account)) is not None else None
-    if draft is None and account in found.settings.accounts:
-        raise _cannot_retire(account, found.settings.accounts[account].provider)
+def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Farewell:
+    draft = _without(setup, account) if value_at(setup.table, ("accounts", account)) is not None else None
+    if draft is None and account in setup.settings.accounts:
+        raise _cannot_retire(account, setup.settings.accounts[account].provider)
     asked = draft is not None or account in found_here(session)
     beside = _what_costs(session, account, configured=draft is not None) if asked else []
     bills = session.ledger.billable_machines()
@@ -185,10 +185,10 @@ def document(farewell: Farewell, at: str | None) -> ForgetDocument:
     }
 
 
-def _without(found: init.ExistingSetup, account: str) -> init.Draft:
+def _without(setup: init.ExistingSetup, account: str) -> init.Draft:
     """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
-    text = without_table(found.text or "", ("accounts", account))
-    made = init.drafted(found, text)
+    text = without_table(setup.text or "", ("accounts", account))
+    made = init.drafted(setup, text)
     after = init.settings_of(made)
     if account in after.accounts:
         raise _cannot_retire(account, after.accounts[account].provider)

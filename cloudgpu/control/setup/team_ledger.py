@@ -33,19 +33,19 @@ def shared(
     return document(session.ledger.share(TeamRequest(members_role, payers_role, tuple(members), tuple(payers))))
 
 
-def document(found: Sharing) -> TeamLedgerDocument:
+def document(sharing: Sharing) -> TeamLedgerDocument:
     """Return how a ledger is shared as the value that is printed."""
     return {
-        "ledger": found.location,
-        "owner": found.owner,
-        "user": found.person,
-        "members_role": None if found.team is None else found.team.members,
-        "payers_role": None if found.team is None else found.team.payers,
-        "ready": found.stands,
-        "members": list(found.members),
-        "payers": list(found.payers),
-        "missing": [{"message": one.message, "statement": one.statement, "by": one.by} for one in found.missing],
-        "notes": list(found.remarks),
+        "ledger": sharing.location,
+        "owner": sharing.owner,
+        "user": sharing.person,
+        "members_role": None if sharing.team is None else sharing.team.members,
+        "payers_role": None if sharing.team is None else sharing.team.payers,
+        "ready": sharing.stands,
+        "members": list(sharing.members),
+        "payers": list(sharing.payers),
+        "missing": [{"message": one.message, "statement": one.statement, "by": one.by} for one in sharing.missing],
+        "notes": list(sharing.remarks),
     }
 
 

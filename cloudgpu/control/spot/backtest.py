@@ -51,49 +51,49 @@ class SpotBacktestOptions:
 
 
 def spot_backtest_document(
-    wanted: SpotBacktestOptions, opened: Callable[[], Session], progress: Callable[[str, int, int], None] | None = None
+    options: SpotBacktestOptions, opened: Callable[[], Session], progress: Callable[[str, int, int], None] | None = None
 ) -> SpotBacktestDocument:
     """Return how spot policies do on traces, next to the optimum: what `spot backtest` prints.
 
     `opened` gives the session, which is used only where no traces are named: then its ledger's history is. Raises
     InvalidRequest for a wrong option or trace, and where there is no history.
     """
-    job, policies = job_of(wanted), policies_of(wanted.policies)
-    _check_count("--starts", wanted.starts, 1, MAX_STARTS)
-    _check_count("--seed", wanted.seed, 0, 2**63)
-    traces = read_traces(wanted.traces) if wanted.traces else _history(opened())
+    job, policies = job_of(options), policies_of(options.policies)
+    _check_count("--starts", options.starts, 1, MAX_STARTS)
+    _check_count("--seed", options.seed, 0, 2**63)
+    traces = read_traces(options.traces) if options.traces else _history(opened())
     found = core.backtest(
-        traces, job, policies, starts=wanted.starts, seed=wanted.seed, together=wanted.together, progress=progress
+        traces, job, policies, starts=options.starts, seed=options.seed, together=options.together, progress=progress
     )
     return backtest_value(
         found,
         traces,
-        seed=wanted.seed,
-        priced=wanted.price_spot is not None or wanted.price_on_demand is not None,
-        from_ledger=not wanted.traces,
+        seed=options.seed,
+        priced=options.price_spot is not None or options.price_on_demand is not None,
+        from_ledger=not options.traces,
     )
 
 
-def job_of(wanted: SpotBacktestOptions) -> SpotJob:
+def job_of(options: SpotBacktestOptions) -> SpotJob:
     """Return the job that was asked for; raise InvalidRequest that names the option."""
-    work, deadline = _span(wanted.work, "--work"), _span(wanted.deadline, "--deadline")
-    changeover, tick = _span(wanted.changeover, "--changeover"), _span(wanted.tick, "--tick")
+    work, deadline = _span(options.work, "--work"), _span(options.deadline, "--deadline")
+    changeover, tick = _span(options.changeover, "--changeover"), _span(options.tick, "--tick")
     if not SHORTEST_TICK <= tick <= deadline or deadline / tick > MAX_TICKS:
         raise InvalidRequest(
-            f"A tick of {wanted.tick} does not fit a deadline of {wanted.deadline}.",
+            f"A tick of {options.tick} does not fit a deadline of {options.deadline}.",
             field="--tick",
-            value=str(wanted.tick),
+            value=str(options.tick),
             next=f"Use a tick of at least {SHORTEST_TICK.seconds}s, so that there are 1 to {MAX_TICKS:,} of them.",
         )
     if work + changeover > deadline:
         raise InvalidRequest(
-            f"{wanted.work} of work and a changeover of {wanted.changeover} do not fit in {wanted.deadline}.",
+            f"{options.work} of work and a changeover of {options.changeover} do not fit in {options.deadline}.",
             field="--deadline",
-            value=str(wanted.deadline),
+            value=str(options.deadline),
             next=f"Use --deadline {math.ceil((work + changeover) / timedelta(hours=1))}h or more.",
         )
-    spot = _price(wanted.price_spot, "--price-spot", 1.0)
-    on_demand = _price(wanted.price_on_demand, "--price-on-demand", 3 * spot)
+    spot = _price(options.price_spot, "--price-spot", 1.0)
+    on_demand = _price(options.price_on_demand, "--price-on-demand", 3 * spot)
     hour = timedelta(hours=1)
     return SpotJob(work / hour, deadline / hour, tick / hour, changeover / hour, spot, on_demand)
 
@@ -172,9 +172,9 @@ def _history(session: Session) -> list[Trace]:
     return found
 
 
-def _trace(location: SpotLocation, seen: list[Sighting], now: float) -> Trace | None:
+def _trace(location: SpotLocation, sightings: list[Sighting], now: float) -> Trace | None:
     name = " ".join(filter(None, (location.account, location.zone or location.region, location.instance_type)))
-    return trace_of_changes(name, [(one.at.timestamp(), one.kind == "made") for one in seen], now, GAP_S)
+    return trace_of_changes(name, [(one.at.timestamp(), one.kind == "made") for one in sightings], now, GAP_S)
 
 
 def _no_traces(fault: str, value: str) -> InvalidRequest:

@@ -71,7 +71,7 @@ def better_location(session: Session, prepared: Prepared) -> SpotLocation | None
     return None if best == offer_location(prepared.plan.offer) else best
 
 
-def first_offer(session: Session, offers: Sequence[Offer], seen: Sequence[Sighting]) -> Offer:
+def first_offer(session: Session, offers: Sequence[Offer], sightings: Sequence[Sighting]) -> Offer:
     """Return the spot offer that a launch tries first, by what was seen and by what its provider thinks likely.
 
     Raises ValueError where there is no offer.
@@ -82,7 +82,7 @@ def first_offer(session: Session, offers: Sequence[Offer], seen: Sequence[Sighti
     places = [offer_location(one) for one in offers]
     pairs = zip(places, offers, strict=True)
     offered = [Offered(location, one.price.per_hour.nanos, score=scores.get(location)) for location, one in pairs]
-    return offers[offered.index(order_places(offered, seen, session.clock(), CHANGEOVER_H)[0])]
+    return offers[offered.index(order_places(offered, sightings, session.clock(), CHANGEOVER_H)[0])]
 
 
 def _scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLocation, int]:

@@ -84,10 +84,10 @@ def _file_of(name_or_file: str, directories: Sequence[Path]) -> Path:
     )
 
 
-def _check(one: Published, file: Path) -> None:
+def _check(published: Published, file: Path) -> None:
     """Raise InvalidRequest, with file and line, for text that no home could read."""
-    table = parse_yaml(one.text, file)
-    if one.name == LIMITS:
+    table = parse_yaml(published.text, file)
+    if published.name == LIMITS:
         limits_from(table)
     else:
-        policy_from(table, one.name, tz=one.tz)
+        policy_from(table, published.name, tz=published.tz)

@@ -95,11 +95,13 @@ class Audience:
             return self.lab
         return own if finding.topic in PERSONAL else own | self.lab
 
-    def instead(self, one: RaisedAlert, failed: Collection[str]) -> frozenset[str]:
+    def instead(self, alert: RaisedAlert, failed: Collection[str]) -> frozenset[str]:
         """Return who of the lab is to have urgent news of one person, where each receiver of theirs has failed."""
-        own = self._own_receivers(one.finding) if one.finding.topic in PERSONAL else frozenset()
-        lost = bool(own) and own <= frozenset(failed) and not own & one.sent
-        return self.lab - own - one.sent if lost and one.finding.urgent and one.cleared_at is None else frozenset()
+        own = self._own_receivers(alert.finding) if alert.finding.topic in PERSONAL else frozenset()
+        lost = bool(own) and own <= frozenset(failed) and not own & alert.sent
+        return (
+            self.lab - own - alert.sent if lost and alert.finding.urgent and alert.cleared_at is None else frozenset()
+        )
 
     def _own_receivers(self, finding: Finding) -> frozenset[str]:
         return self.people.get(known_as(self.names, finding.facts.get("owner", "")), frozenset())

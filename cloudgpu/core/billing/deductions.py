@@ -166,9 +166,9 @@ def _pool(machine: Machine) -> tuple[str, str, str]:
     return machine.account or "", machine.region or "", " and ".join(["N1", *gpus])
 
 
-def _rates(one: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _rates(billed: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield what a machine's run costs by the hour within the month: (from, to, nano-dollars)."""
-    use, charged = one.charge.usage, one.charge
+    use, charged = billed.charge.usage, billed.charge
     fits = (use.provider, use.market, use.resource, use.per) == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR)
     if not fits or not use.kind.startswith(_SERIES) or not use.segments or not charged.amount:
         return

@@ -90,11 +90,11 @@ def open_usages(machines: Iterable[Machine], now: datetime) -> list[Running]:
     ]
 
 
-def burn_rate(found: Iterable[Running], now: datetime) -> Burn:
+def burn_rate(runnings: Iterable[Running], now: datetime) -> Burn:
     """Return what the hour from `now` on costs if everything stays as it is."""
     parts = dict.fromkeys(Part, 0)
     without = 0
-    for one in found:
+    for one in runnings:
         hour = charge(one.usage, now + HOUR, since=now, until=now + HOUR)
         parts[one.part] += hour.amount
         without += bool(hour.unpriced_us)

@@ -248,9 +248,9 @@ def budget_sums(
 class _Covers:
     """Which of some accounts cover a row, remembered for others of the same owner and place."""
 
-    def __init__(self, found: Sequence[BudgetSums]) -> None:
-        self._found = found
-        self._by_name = any(sums.budget.scope.instance is not None for sums in found)
+    def __init__(self, budget_sums: Sequence[BudgetSums]) -> None:
+        self._found = budget_sums
+        self._by_name = any(sums.budget.scope.instance is not None for sums in budget_sums)
         self._known: dict[tuple[str, str, str, str], Sequence[BudgetSums]] = {}
 
     def __call__(self, row: Budgeted | Exposure) -> Sequence[BudgetSums]:

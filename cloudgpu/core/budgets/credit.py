@@ -181,9 +181,9 @@ def credit_finding(credit: KnownCredit, now: datetime) -> Finding | None:
     )
 
 
-def latest_credits(known: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
+def latest_credits(read: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
     """Return the latest word of each account, by its scope, the newest first; at most `MAX`."""
     found: dict[str, KnownCredit] = {}
-    for credit in sorted(known, key=lambda one: one.credit.as_of):
+    for credit in sorted(read, key=lambda one: one.credit.as_of):
         found[credit.scope] = credit
     return tuple(sorted(found.values(), key=lambda one: one.credit.as_of, reverse=True)[:MAX])

@@ -244,12 +244,12 @@ def _against(figure: float | None, reference: float, basis: SpeedBasis) -> Speed
     return None if figure is None else Speed(figure / reference, basis)
 
 
-def speed_per_dollar(offer: CatalogOffer, one: Speed | None) -> float | None:
+def speed_per_dollar(offer: CatalogOffer, speed: Speed | None) -> float | None:
     """Return the H100 hours of work that a dollar buys; several GPUs count as so many times one."""
-    if one is None:
+    if speed is None:
         return None
     gpu = offer.type.gpu
-    return one.value * gpu.count * gpu.share / float(offer.listed.price.per_hour.dollars)
+    return speed.value * gpu.count * gpu.share / float(offer.listed.price.per_hour.dollars)
 
 
 def is_old(as_of: datetime, now: datetime) -> bool:

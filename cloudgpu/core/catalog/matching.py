@@ -15,13 +15,13 @@ def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tupl
     return priced, [item for item, price in pairs if price is None]
 
 
-def ranked(offers: Iterable[Offer], want: Requirements) -> list[Offer]:
-    """Return the offers that satisfy `want`, cheapest first; equal prices in the order of place and type.
+def ranked(offers: Iterable[Offer], needs: Requirements) -> list[Offer]:
+    """Return the offers that satisfy `needs`, cheapest first; equal prices in the order of place and type.
 
     Those of the market that is wanted come before those that are only allowed, and what nobody uses and has a known
     draw before what says why it comes `after` others.
     """
-    return in_order((offer for offer in offers if satisfies(offer, want)), want.market)
+    return in_order((offer for offer in offers if satisfies(offer, needs)), needs.market)
 
 
 def in_order(offers: Iterable[Offer], market: Market) -> list[Offer]:
@@ -34,33 +34,33 @@ def in_order(offers: Iterable[Offer], market: Market) -> list[Offer]:
     return sorted(offers, key=rank)
 
 
-def satisfies(offer: Offer, want: Requirements) -> bool:
+def satisfies(offer: Offer, needs: Requirements) -> bool:
     """Say whether an offer is what was wanted, its price included."""
-    if want.max_price is not None and offer.price.per_hour > want.max_price:
+    if needs.max_price is not None and offer.price.per_hour > needs.max_price:
         return False
-    return fits(offer.available, want)
+    return fits(offer.available, needs)
 
 
-def fits(item: Available, want: Requirements) -> bool:
+def fits(item: Available, needs: Requirements) -> bool:
     """Say whether something available is what was wanted, whatever it costs."""
     wishes = (
-        (want.region, item.region),
-        (want.zone, item.zone),
-        (want.instance_type, item.instance_type),
+        (needs.region, item.region),
+        (needs.zone, item.zone),
+        (needs.instance_type, item.instance_type),
     )
-    if any(request is not None and request != fact for request, fact in wishes) or item.market not in markets(want):
+    if any(request is not None and request != fact for request, fact in wishes) or item.market not in markets(needs):
         return False
-    if not want.trust.accepts(item.trust):
+    if not needs.trust.accepts(item.trust):
         return False
     # The very count: a machine with more GPUs than asked for would be a more expensive one than was agreed to.
-    return want.gpu is None or any(
-        same_gpu(gpu.name, want.gpu) and gpu.count == want.gpu_count for gpu in item.accelerators
+    return needs.gpu is None or any(
+        same_gpu(gpu.name, needs.gpu) and gpu.count == needs.gpu_count for gpu in item.accelerators
     )
 
 
-def markets(want: Requirements) -> tuple[Market, ...]:
+def markets(needs: Requirements) -> tuple[Market, ...]:
     """Return the markets on which to buy, the wanted one first."""
-    return (want.market, Market.ON_DEMAND) if want.or_on_demand else (want.market,)
+    return (needs.market, Market.ON_DEMAND) if needs.or_on_demand else (needs.market,)
 
 
 def same_gpu(listed: str, requested: str) -> bool:

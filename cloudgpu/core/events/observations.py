@@ -382,9 +382,9 @@ def one_per_machine(
     And a gap for each second living one.
     """
 
-    def place(one: Instance) -> tuple[bool, bool]:
-        row = machines.get(one.tags[TAG_ID])
-        return one.state is State.TERMINATED, row is not None and row.provider_id != one.id
+    def place(instance: Instance) -> tuple[bool, bool]:
+        row = machines.get(instance.tags[TAG_ID])
+        return instance.state is State.TERMINATED, row is not None and row.provider_id != instance.id
 
     chosen, twice = dict[str, Instance](), list[Unanswered]()
     for instance in sorted(instances, key=place):

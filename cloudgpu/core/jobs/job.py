@@ -348,9 +348,9 @@ def _placed(job: Job, body: Body, at: datetime) -> Job:
     return replace(job, attempts=(*(one for one in job.attempts if one.number != number), made), resumes=0)
 
 
-def _is_placed_again(known: Attempt, turn: int) -> bool:
+def _is_placed_again(attempt: Attempt, turn: int) -> bool:
     """Say whether nothing was launched for an attempt, and it is placed once more."""
-    return known.machine is None and known.ended_at is None and turn > known.turn
+    return attempt.machine is None and attempt.ended_at is None and turn > attempt.turn
 
 
 def _work_saved(job: Job, body: Body, at: datetime) -> Job:

@@ -107,18 +107,18 @@ OF_REASON = {
 }
 
 
-def next_step(job: Job, seen: ObservedState, now: datetime) -> Step:
+def next_step(job: Job, observed: ObservedState, now: datetime) -> Step:
     """Return the next step of a job."""
     if job.closed_at is not None:
         return Step(JobAction.WAIT, "the job is over")
     if job.outcome is not None:
-        return _after_the_end(job, seen, now)
+        return _after_the_end(job, observed, now)
     if job.attempt is None:
-        over = _cancelled(job) or _over_cost(job, seen.spent, JobAction.END)
-        return over or _end(job, seen) or _slowed(job, now) or _place(seen.choice)
-    if job.attempt.machine is None or seen.machine is None:
-        return _launch(job, job.attempt, seen)
-    return _with_a_machine(job, job.attempt, seen.machine, seen, now)
+        over = _cancelled(job) or _over_cost(job, observed.spent, JobAction.END)
+        return over or _end(job, observed) or _slowed(job, now) or _place(observed.choice)
+    if job.attempt.machine is None or observed.machine is None:
+        return _launch(job, job.attempt, observed)
+    return _with_a_machine(job, job.attempt, observed.machine, observed, now)
 
 
 def waits_until(job: Job, now: datetime) -> datetime:
@@ -411,7 +411,7 @@ def _after_the_end(job: Job, state: ObservedState, now: datetime) -> Step:
     return Step(JobAction.TERMINATE)
 
 
-def _fetch(job: Job, machine: Machine, seen: ObservedState, now: datetime) -> Step:
+def _fetch(job: Job, machine: Machine, observed: ObservedState, now: datetime) -> Step:
     """Return how results come back: from a machine that runs, or from one that is started once more for them.
 
     One that somebody stopped under a command that ran is left to them, and so is one from which a fetch has failed: to
@@ -424,7 +424,7 @@ def _fetch(job: Job, machine: Machine, seen: ObservedState, now: datetime) -> St
         state = "parked" if machine.parked else machine.state
         return Step(JobAction.WAIT, f"its results are on {machine.name}, which is {state}")
     waited = now >= _wait_ends(job, machine, now)
-    if job.spec["machine"] is None and waited and seen.unfetched:  # whoever comes late, from sleep say, fetches them
+    if job.spec["machine"] is None and waited and observed.unfetched:  # whoever comes late fetches them
         return Step(JobAction.STOP, "nobody has fetched its results in time")
     return Step(JobAction.FETCH)
 

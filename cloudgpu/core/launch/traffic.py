@@ -40,27 +40,27 @@ class JobTraffic:
 
 
 def job_traffic(
-    own: TrafficPrices | None, egress: Money | None, received: int, last: tuple[int, str] | None
+    prices: TrafficPrices | None, egress: Money | None, received: int, last: tuple[int, str] | None
 ) -> JobTraffic | None:
     """Return what a job's traffic costs; None where nothing of it is charged.
 
-    `own` are the prices of its machine's offer, which win over `egress`: what the catalogue says of bytes out.
+    `prices` are the prices of its machine's offer, which win over `egress`: what the catalogue says of bytes out.
     """
     known, name = last or (None, "")
-    if own is not None:
-        return JobTraffic(received, own.into, own.out, known, name)
+    if prices is not None:
+        return JobTraffic(received, prices.into, prices.out, known, name)
     return None if egress is None else JobTraffic(received, None, egress, known, name, at_most=True)
 
 
 def move_traffic(
-    sent: int, received: int, own: TrafficPrices | None, egress: Money | None, there: TrafficPrices | None
+    sent: int, received: int, prices: TrafficPrices | None, egress: Money | None, there: TrafficPrices | None
 ) -> Money:
     """Return what it costs to leave a machine for another one: what the old one sends, and what the new one receives.
 
-    `own` are the prices of the old machine's offer, which win over `egress`, as in `job_traffic`; `there` those of the
+    `prices` are those of the old machine's offer, which win over `egress`, as in `job_traffic`; `there` those of the
     new one's offer. Where neither charges for something, that is free.
     """
-    out = _cost(egress if own is None else own.out, sent)
+    out = _cost(egress if prices is None else prices.out, sent)
     return out if there is None else out + _cost(there.into, received)
 
 

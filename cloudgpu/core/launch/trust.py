@@ -61,15 +61,15 @@ def _brief(offer: Offer) -> str:
     return f"{item.instance_type} at {item.account} for {offer.price.per_hour.text(4)} an hour"
 
 
-def too_little_trust(want: Requirements, less: Sequence[Offer]) -> NoCapacity:
+def too_little_trust(needs: Requirements, less: Sequence[Offer]) -> NoCapacity:
     """Return that all that fits is of less trust than is accepted; `less` has at least one offer."""
     cheapest = min(less, key=lambda offer: offer.price.per_hour)
     trust = cheapest.available.trust
     return NoCapacity(
-        f"Nothing that fits is trusted enough (--trust {want.trust}); the cheapest is {_WHOSE[trust]}: "
+        f"Nothing that fits is trusted enough (--trust {needs.trust}); the cheapest is {_WHOSE[trust]}: "
         f"{_brief(cheapest)}.",
         field="--trust",
-        value=str(want.trust),
+        value=str(needs.trust),
         next=f"Accept it with --trust {trust}; the computer's owner can read what is on it. Or choose another --gpu.",
     )
 

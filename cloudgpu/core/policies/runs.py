@@ -63,19 +63,21 @@ def guarding_run(runs: Iterable[ScheduledRun], account: str, now: datetime) -> S
     return min(fit, key=lambda run: (run.every, abs(now - run.at), run.host, run.home), default=None)
 
 
-def with_run(before: Iterable[ScheduledRun], own: ScheduledRun | None, now: datetime) -> tuple[ScheduledRun, ...]:
-    """Return the runs that the next line carries: `own` in place of that home's last, the recent ones first.
+def with_run(
+    before: Iterable[ScheduledRun], scheduled_run: ScheduledRun | None, now: datetime
+) -> tuple[ScheduledRun, ...]:
+    """Return the runs that the next line carries: `scheduled_run` in place of that home's last, the recent ones first.
 
     At most `MAX`: containers with a new home each time must not fill the ledger, nor push out a run that guards
     an account.
     """
-    others = [run for run in before if own is None or run.home != own.home]
-    runs = [*([] if own is None else [own]), *others]
+    others = [run for run in before if scheduled_run is None or run.home != scheduled_run.home]
+    runs = [*([] if scheduled_run is None else [scheduled_run]), *others]
     accounts = {account for run in runs for account in run.accounts}
     guards = {guarding_run(runs, account, now) for account in accounts}
 
     def order(run: ScheduledRun) -> tuple[bool, bool, bool, timedelta, str]:
-        return run is not own, run not in guards, not is_recent(run, now), abs(now - run.at), run.home
+        return run is not scheduled_run, run not in guards, not is_recent(run, now), abs(now - run.at), run.home
 
     return tuple(sorted(runs, key=order)[:MAX])
 

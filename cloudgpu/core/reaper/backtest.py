@@ -171,8 +171,8 @@ def _least(uses: Sequence[Usage], at: datetime, until: datetime) -> Amount:
     return add_results(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)
 
 
-def _amount(found: Charge) -> Amount:
-    return Amount(found.low, found.amount, found.high, bool(found.unpriced_us))
+def _amount(charge: Charge) -> Amount:
+    return Amount(charge.low, charge.amount, charge.high, bool(charge.unpriced_us))
 
 
 def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:

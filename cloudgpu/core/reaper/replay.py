@@ -121,15 +121,17 @@ class _Life:
     lease: tuple[datetime, datetime] | None = None
     warnings: dict[str, SentWarning] = field(default_factory=dict)
 
-    def machine(self, known: Machine) -> Machine:
+    def machine(self, machine: Machine) -> Machine:
         """Return the machine as it would have been."""
         warnings = MappingProxyType(dict(self.warnings))
-        made = known._replace(state="running", billed=True, terminated_at=None, pending_action=None, discard=False)
+        made = machine._replace(state="running", billed=True, terminated_at=None, pending_action=None, discard=False)
         made = made._replace(launch_status="made", since=iso(self.started), warnings=warnings)
         if self.lease is None:
             return made
         expires, until = (iso(own) for own in self.lease)
-        return made._replace(expires=max(expires, known.expires or ""), renew_until=max(until, known.renew_until or ""))
+        return made._replace(
+            expires=max(expires, machine.expires or ""), renew_until=max(until, machine.renew_until or "")
+        )
 
     def take(self, decision: Decision, machine: Machine, now: datetime) -> None:
         """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds lines."""

@@ -113,10 +113,10 @@ class Outcome:
         return tuple(again.get(decision.machine, decision) for decision in decisions)
 
 
-def split_ends(judged: Sequence[EndItem], machines: Sequence[Machine]) -> tuple[list[EndItem], Outcome]:
+def split_ends(end_items: Sequence[EndItem], machines: Sequence[Machine]) -> tuple[list[EndItem], Outcome]:
     """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
-    ends = [one for one in judged if one.decision.ends]
-    kept = [one for one in judged if not one.decision.ends]
+    ends = [one for one in end_items if one.decision.ends]
+    kept = [one for one in end_items if not one.decision.ends]
     partly = blocked_by_other_nodes([one.id for one in ends], machines)
     outcome = Outcome(skipped=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
     outcome.skipped += [one.left(PARTLY) for one in ends if one.id in partly]

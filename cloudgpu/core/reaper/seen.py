@@ -39,17 +39,17 @@ def with_silence(view: MachineView, word: Word) -> MachineView:
     return replace(view, judged_fault=fault)
 
 
-def with_report(seen: MachineView, report: Report | None) -> MachineView:
+def with_report(view: MachineView, report: Report | None) -> MachineView:
     """Return it with what its agent has just said; as it is where that was not asked."""
     if report is None:
-        return seen
-    if tells_queue(seen.machine):
+        return view
+    if tells_queue(view.machine):
         silent = EngineSaid(None, report.fault or "its machine did not tell it")
-        seen = replace(seen, engine=read_engine(report.engine) if report.engine else silent)
+        view = replace(view, engine=read_engine(report.engine) if report.engine else silent)
     if report.machine_now is None:
-        return replace(seen, judged=None, judged_fault=report.fault or "its agent reported nothing")
-    found = report.judged(_limits(seen.policy))
-    return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
+        return replace(view, judged=None, judged_fault=report.fault or "its agent reported nothing")
+    found = report.judged(_limits(view.policy))
+    return replace(view, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
 
 
 def to_ask(views: Sequence[MachineView], now: datetime) -> list[Machine]:

@@ -170,9 +170,9 @@ def add_theirs(side: ResourceTotal, record: Record, per_usd: Decimal) -> None:
         side.list_cost += usd if record.list_cost is None else in_dollars(record.list_cost, per_usd)
 
 
-def add_ours(side: LedgerTotal, one: Billed, now: datetime, since: datetime, until: datetime) -> None:
+def add_ours(side: LedgerTotal, billed: Billed, now: datetime, since: datetime, until: datetime) -> None:
     """Add a charge of the ledger, within [`since`, `until`), to what it says of its resource."""
-    charge = one.charge
+    charge = billed.charge
     begin, end = billed_span(charge.usage, now)
     begin, end = max(begin, since), min(end, until)
     part = _OF.get(charge.usage.resource, Part.STORAGE)

@@ -37,31 +37,31 @@ def left_over(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
     return sorted(costs, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
 
 
-def _is_left(one: Running) -> bool:
+def _is_left(running: Running) -> bool:
     """Say whether nothing works with it; what is billed though it was shut down counts, a volume in use does not."""
-    machine = one.machine
+    machine = running.machine
     if machine.is_named_resource:
         return not any(entry.attached_to for entry in machine.retained or ())
-    return one.part is not Part.MACHINES or machine.state == "stopped"
+    return running.part is not Part.MACHINES or machine.state == "stopped"
 
 
-def _ongoing_cost(one: Running) -> OngoingCost:
-    row, use = one.machine, one.usage
+def _ongoing_cost(running: Running) -> OngoingCost:
+    row, use = running.machine, running.usage
     kind = row.state if row.is_named_resource else str(use.resource)
     return OngoingCost(
         name=row.name,
         kind=kind,
         provider=use.provider,
         region=row.region or "",
-        per_month=_per_month(one),
+        per_month=_per_month(running),
         since=use.begin if row.is_named_resource else row.terminated_at or row.since or row.seen_at,
         why=_why(row, use.resource),
     )
 
 
-def _per_month(one: Running) -> Money | None:
+def _per_month(running: Running) -> Money | None:
     """Return what a month of it costs, of 730 hours where the price is by the hour; None where there is none."""
-    use = one.usage
+    use = running.usage
     if not use.segments:
         return None
     nanos = use.quantity * use.segments[-1].nanos

@@ -110,9 +110,13 @@ def is_paused(machine: Machine) -> bool:
     )
 
 
-def is_startable(one: Orphan) -> bool:
+def is_startable(orphan: Orphan) -> bool:
     """Say whether a machine that ended by itself can be started again from this."""
-    return one.machine is not None and one.resource is not None and one.way == f"cloudgpu start {one.machine.name}"
+    return (
+        orphan.machine is not None
+        and orphan.resource is not None
+        and orphan.way == f"cloudgpu start {orphan.machine.name}"
+    )
 
 
 def comes_back(machine: Machine) -> str:

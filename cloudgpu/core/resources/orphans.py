@@ -94,13 +94,13 @@ def _while_stopped(machine: Machine) -> Cost:
     return Cost(Money(sum(known)), at_most)
 
 
-def others(known: LedgerKnowledge, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
+def others(facts: LedgerKnowledge, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
     """Yield the stopped machines of other ledgers, with what their disks cost."""
-    for one in known.foreign:
+    for one in facts.foreign:
         if one.state not in PAUSED:
             continue
-        disks = [known.costs.get(resource.id, Cost(None)) for resource in resources if resource.attached_to == one.id]
-        origin = origin_of(one.tags, None, known)
+        disks = [facts.costs.get(resource.id, Cost(None)) for resource in resources if resource.attached_to == one.id]
+        origin = origin_of(one.tags, None, facts)
         yield Orphan(
             what=ALLOCATED if one.billed else STOPPED,
             id=one.id,
@@ -139,22 +139,24 @@ def orphans(
     return sorted(asked, key=lambda orphan: (orphan.account, orphan.region, orphan.what, orphan.name, orphan.id))
 
 
-def _is_later(orphan: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> bool:
-    return request.older_than is not None and orphan.since is not None and known.now - orphan.since < request.older_than
+def _is_later(orphan: Orphan, facts: LedgerKnowledge, request: CleanupOptions) -> bool:
+    return request.older_than is not None and orphan.since is not None and facts.now - orphan.since < request.older_than
 
 
-def _as_wished(one: Orphan, knowledge: LedgerKnowledge, request: CleanupOptions) -> Orphan:
+def _as_wished(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOptions) -> Orphan:
     """Return it with what cleaning does with it under this request."""
-    if one.do is Cleanup.REMOVE and request.older_than is not None and one.since is None:
-        return replace(one, do=Cleanup.STAY, stays="since when it is left is not known")
-    if one.do is Cleanup.REMOVE and request.spare and is_startable(one):
-        return replace(one, do=Cleanup.STAY, stays=f"{one.way} brings it back; --older-than or --snapshot lets it go")
+    if orphan.do is Cleanup.REMOVE and request.older_than is not None and orphan.since is None:
+        return replace(orphan, do=Cleanup.STAY, stays="since when it is left is not known")
+    if orphan.do is Cleanup.REMOVE and request.spare and is_startable(orphan):
+        return replace(
+            orphan, do=Cleanup.STAY, stays=f"{orphan.way} brings it back; --older-than or --snapshot lets it go"
+        )
     span = request.stopped_older_than
-    if span is None or one.machine is None or one.do is Cleanup.REMOVE or not is_paused(one.machine):
-        return one
-    if one.stays != comes_back(one.machine) or one.since is None or knowledge.now - one.since < span:
-        return one
-    return replace(one, do=Cleanup.END, stays="")
+    if span is None or orphan.machine is None or orphan.do is Cleanup.REMOVE or not is_paused(orphan.machine):
+        return orphan
+    if orphan.stays != comes_back(orphan.machine) or orphan.since is None or knowledge.now - orphan.since < span:
+        return orphan
+    return replace(orphan, do=Cleanup.END, stays="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +178,9 @@ def counted(resources: Iterable[ProviderResource], knowledge: LedgerKnowledge) -
             yield _orphan(resource, machine, found, knowledge)
 
 
-def is_ours(resource: ProviderResource, known: LedgerKnowledge) -> bool:
+def is_ours(resource: ProviderResource, facts: LedgerKnowledge) -> bool:
     """Say whether a thing belongs to this ledger."""
-    return bool(known.ledger) and resource.tags.get(TAG_LEDGER) == known.ledger  # one without lines has no id yet
+    return bool(facts.ledger) and resource.tags.get(TAG_LEDGER) == facts.ledger  # one without lines has no id yet
 
 
 def is_shared(resource: ProviderResource) -> bool:
@@ -186,15 +188,15 @@ def is_shared(resource: ProviderResource) -> bool:
     return resource.kind in SHARED and TAG_ID not in resource.tags
 
 
-def _counts(resource: ProviderResource, machine: Machine | None, known: LedgerKnowledge) -> _Found | None:
+def _counts(resource: ProviderResource, machine: Machine | None, facts: LedgerKnowledge) -> _Found | None:
     """Return why a thing counts as left over; None where it does not."""
     if resource.attached_to is not None:
-        return _of_a_stopped_machine(resource, known)
+        return _of_a_stopped_machine(resource, facts)
     if is_on_purpose(resource) and resource.kind in (*_DISKS, Kind.VOLUME):
         word = "volume" if resource.kind is Kind.VOLUME else "image"
         return _Found("it is a named image or volume", "on purpose", f"cloudgpu {word} rm {resource.name}")
     if is_shared(resource):
-        return None if _is_needed(resource, known) else _Found(f"no machine of its ledger is left in {resource.region}")
+        return None if _is_needed(resource, facts) else _Found(f"no machine of its ledger is left in {resource.region}")
     if resource.kind in _GOES_WITH_ITS_MACHINE:
         return None if lives(machine) else _Found(_GOES_WITH_ITS_MACHINE[resource.kind])
     return _unused(resource, machine)
@@ -211,11 +213,11 @@ def _unused(resource: ProviderResource, machine: Machine | None) -> _Found | Non
     return _Found("no machine uses it", f"{machine.name} is there", f"cloudgpu down {command_name(machine)}")
 
 
-def _of_a_stopped_machine(resource: ProviderResource, known: LedgerKnowledge) -> _Found | None:
+def _of_a_stopped_machine(resource: ProviderResource, facts: LedgerKnowledge) -> _Found | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
-    paused = (machine for machine in known.rows if machine.provider_id == resource.attached_to and is_paused(machine))
+    paused = (machine for machine in facts.rows if machine.provider_id == resource.attached_to and is_paused(machine))
     machine = next(paused, None)
-    if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, known):
+    if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, facts):
         return None
     return _Found(f"it is a named image or volume, at {machine.name}, which is stopped", "on purpose")
 
@@ -285,31 +287,31 @@ def _is_settled(resource: ProviderResource, machine: Machine | None) -> bool:
 
 
 def _not_now(
-    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: LedgerKnowledge
+    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, facts: LedgerKnowledge
 ) -> str:
     """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
-    return next(filter(None, _reasons(resource, machine, found, since, known)), "")
+    return next(filter(None, _reasons(resource, machine, found, since, facts)), "")
 
 
 def _reasons(
-    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: LedgerKnowledge
+    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, facts: LedgerKnowledge
 ) -> Iterator[str | None]:
     """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
-    if not is_ours(resource, known):
+    if not is_ours(resource, facts):
         yield f"it belongs to another ledger ({resource.tags.get(TAG_LEDGER) or 'not said'})"
     yield (is_on_purpose(resource) and found.kept) or None
     # what bears no machine's id may be what any launch makes just now
     yield work_on(
-        [machine] if machine is not None else [row for row in known.rows if row.account == resource.account], known
+        [machine] if machine is not None else [row for row in facts.rows if row.account == resource.account], facts
     )
-    if is_hidden(known.silent, resource.account, resource.region):
+    if is_hidden(facts.silent, resource.account, resource.region):
         yield f"{resource.region} did not answer in whole"
-    if machine is not None and has_hold(machine, known.now):
+    if machine is not None and has_hold(machine, facts.now):
         yield f"{machine.name} is held until {minute(not_none(machine.hold_until))}"
     yield found.kept
     if not resource.ready:
         yield "it is still being made"
     if not _is_settled(resource, machine) and any(
-        at is not None and known.now - at < YOUNG for at in (since, resource.made_at)
+        at is not None and facts.now - at < YOUNG for at in (since, resource.made_at)
     ):
         yield f"it is younger than {YOUNG // timedelta(minutes=1)} minutes"

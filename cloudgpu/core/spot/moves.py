@@ -89,15 +89,15 @@ class Saving(NamedTuple):
         return returns and self.saves > limit + self.least and self.lead >= limit
 
 
-def saving(running: Running, here: Priced, there: Priced, seen: Sequence[Sighting], now: datetime) -> Saving:
+def saving(running: Running, here: Priced, there: Priced, sightings: Sequence[Sighting], now: datetime) -> Saving:
     """Return what a move of this machine to that place is expected to save, and what it costs.
 
     It saves what lasts of the difference of the prices, for as long as the machine would still run here, where a launch
     there is not refused. It costs a start at the new price, the end of this machine, work that is done again, data that
     travels, and the losses that a younger machine is expected to have more.
     """
-    there_seen = [one for one in seen if one.place == there.place and one.at <= now]
-    here_seen = [one for one in seen if one.place == here.place and one.at <= now]
+    there_seen = [one for one in sightings if one.place == there.place and one.at <= now]
+    here_seen = [one for one in sightings if one.place == here.place and one.at <= now]
     losses, lasts = _fate(running.age, running.work, life_h(here_seen, now))
     more = max(0.0, _fate(0.0, lasts, life_h(there_seen, now))[0] - losses)
     one_loss = (running.start + running.redone) * there.price + there.travel

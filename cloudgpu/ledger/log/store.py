@@ -144,7 +144,7 @@ class Store(Protocol):
         """
         ...
 
-    def put_team(self, wanted: Team) -> bool:
+    def put_team(self, team: Team) -> bool:
         """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""
         ...
 

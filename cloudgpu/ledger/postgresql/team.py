@@ -159,9 +159,9 @@ def grant_again(connection: Connection) -> None:
             connection.execute(one.statement)
 
 
-def _is_own(connection: Connection, one: Missing) -> bool:
+def _is_own(connection: Connection, missing: Missing) -> bool:
     """Say whether this user may run a statement, once those of others have been run."""
-    return rights.exists(connection, one.by) and bool(connection.execute(_IS, (one.by,)).fetchone()[0])
+    return rights.exists(connection, missing.by) and bool(connection.execute(_IS, (missing.by,)).fetchone()[0])
 
 
 def _roles_of(team: Team | None) -> tuple[str, str]:

@@ -24,16 +24,16 @@ def parsed(line: bytes) -> Sample | None:
     return found if isinstance(at, int | float) and 0 <= at < LATEST else None
 
 
-def has_length(one: Sample) -> bool:
+def has_length(sample: Sample) -> bool:
     """Say whether a sample is of a time that is not longer than a day."""
-    length = one.get("s")
+    length = sample.get("s")
     return isinstance(length, int | float) and 0 < length <= DAY
 
 
-def can_be_read(one: Sample) -> bool:
+def can_be_read(sample: Sample) -> bool:
     """Say whether what a sample says are readings."""
     try:
-        return bool(pack([one]) and usage_intervals([one]))
+        return bool(pack([sample]) and usage_intervals([sample]))
     except (TypeError, ValueError):
         return False
 

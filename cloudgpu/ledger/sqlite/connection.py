@@ -129,7 +129,7 @@ class SqliteFile:
 
         raise not_shareable(self.location)
 
-    def put_team(self, wanted: Team) -> bool:  # noqa: ARG002
+    def put_team(self, team: Team) -> bool:  # noqa: ARG002
         """Do nothing: nobody is given anything before."""
         return False
 

@@ -139,10 +139,10 @@ def _body(response: Any) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _inside(found: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+def _inside(raw: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """Yield the errors inside an error, the innermost first: that is the root (Microsoft's page on error messages)."""
-    details = found.get("details")
-    inner = found.get("innererror") or found.get("innerError")
+    details = raw.get("details")
+    inner = raw.get("innererror") or raw.get("innerError")
     for one in [*(details if isinstance(details, list) else []), inner]:
         if isinstance(one, Mapping):
             yield from _inside(one)

@@ -25,9 +25,9 @@ _FREE = frozenset(
 )
 
 
-def of_launches(found: Sequence[Raw]) -> list[Raw]:
+def of_launches(raws: Sequence[Raw]) -> list[Raw]:
     """Return those among groups that are a launch's, of any ledger, but those that are just being deleted."""
-    return [one for one in found if ids.GROUP.fullmatch(str(one["name"]).lower()) and not is_going(one)]
+    return [one for one in raws if ids.GROUP.fullmatch(str(one["name"]).lower()) and not is_going(one)]
 
 
 def of_clusters(azure: Azure) -> list[Raw]:
@@ -42,9 +42,9 @@ def listed(azure: Azure) -> list[Raw]:
     return found
 
 
-def is_going(found: Raw) -> bool:
+def is_going(raw: Raw) -> bool:
     """Say whether a group is just being deleted."""
-    return _state(found) == "deleting"
+    return _state(raw) == "deleting"
 
 
 def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
@@ -100,8 +100,8 @@ def _is_free(one: tuple[str, str], group: str) -> bool:
     return one[0] in _FREE and one[1].startswith(group)
 
 
-def _kind_and_name(found: Raw) -> tuple[str, str]:
-    return str(found.get("type") or "").lower(), str(found.get("name") or "").lower()
+def _kind_and_name(raw: Raw) -> tuple[str, str]:
+    return str(raw.get("type") or "").lower(), str(raw.get("name") or "").lower()
 
 
 def delete(azure: Azure, region: str, group: str) -> None:
@@ -114,8 +114,8 @@ def _is_ours(name: str) -> bool:
     return name == ids.SHARED_GROUP or ids.GROUP.fullmatch(name) is not None
 
 
-def _state(found: Raw) -> str:
-    return str((found.get("properties") or {}).get("provisioningState") or "").lower()
+def _state(raw: Raw) -> str:
+    return str((raw.get("properties") or {}).get("provisioningState") or "").lower()
 
 
 COMPUTE, NETWORK, TIMERS, QUOTA = (

@@ -205,21 +205,21 @@ def _check(id: str) -> None:  # noqa: A002
         raise errors.no_id(id)
 
 
-def _instance(lam: Lambda, found: Raw) -> Instance:
+def _instance(lam: Lambda, raw: Raw) -> Instance:
     """Return a machine as Lambda reports it, with our tags alone. It says no time of a machine."""
-    status = str(found.get("status", "")) if isinstance(found, dict) else ""
-    if not status or not _ID.fullmatch(str(found.get("id", ""))):
+    status = str(raw.get("status", "")) if isinstance(raw, dict) else ""
+    if not status or not _ID.fullmatch(str(raw.get("id", ""))):
         raise errors.unreadable("a machine")
-    shape = found.get("instance_type") or {}
-    region = str((found.get("region") or {}).get("name", ""))
-    tags = {str(one.get("key")): str(one.get("value")) for one in found.get("tags") or ()}
+    shape = raw.get("instance_type") or {}
+    region = str((raw.get("region") or {}).get("name", ""))
+    tags = {str(one.get("key")): str(one.get("value")) for one in raw.get("tags") or ()}
     state, costs = _STATES.get(status, State.UNKNOWN), per_hour(shape)
     if costs is not None:
-        lam.paid[str(found["id"])] = costs
+        lam.paid[str(raw["id"])] = costs
     return Instance(
         provider=KIND,
         account=lam.account,
-        id=str(found["id"]),
+        id=str(raw["id"]),
         state=state,
         billed=status not in _FREE,
         tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)},
@@ -227,15 +227,15 @@ def _instance(lam: Lambda, found: Raw) -> Instance:
         zone=region,
         instance_type=str(shape.get("name", "")),
         market=Market.ON_DEMAND,
-        address=_address(lam, found) if state in (State.PENDING, State.RUNNING) else None,
+        address=_address(lam, raw) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=accelerators(shape),
         reason="interrupted" if status == "preempted" else None,
         per_hour=costs,
     )
 
 
-def _address(lam: Lambda, found: Raw) -> Address | None:
-    ip = found.get("ip")
+def _address(lam: Lambda, raw: Raw) -> Address | None:
+    ip = raw.get("ip")
     return Address(str(ip), lam.options.ssh_port, USER) if ip else None
 
 

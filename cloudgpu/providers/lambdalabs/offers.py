@@ -34,11 +34,11 @@ def available(lam: Lambda, requirements: Requirements) -> Availability:
     return Availability(tuple(item for item in found if fits(item, requirements)))
 
 
-def _items(lam: Lambda, name: str, one: Mapping[str, Any]) -> list[Available]:
-    shape = one.get("instance_type") or {}
+def _items(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[Available]:
+    shape = raw.get("instance_type") or {}
     specs = shape.get("specs") or {}
     gpus = accelerators(shape)
-    regions = [str(region.get("name")) for region in one.get("regions_with_capacity_available") or ()]
+    regions = [str(region.get("name")) for region in raw.get("regions_with_capacity_available") or ()]
     return [
         Available(
             provider=KIND,

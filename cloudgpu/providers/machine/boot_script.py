@@ -66,32 +66,32 @@ _CONTAINER = (
 )
 
 
-def boot_hook(attempt: Attempt, given: BootOptions) -> str:
+def boot_hook(attempt: Attempt, options: BootOptions) -> str:
     """Return the hook as cloud-init takes it, at each boot, before it does anything else."""
     lines = [
         "#cloud-boothook",
-        *beginning(attempt, given),
-        *filter(None, [_OUR_HOST_KEY.get(given.cloud), _OFF.get(given.cloud)]),
+        *beginning(attempt, options),
+        *filter(None, [_OUR_HOST_KEY.get(options.cloud), _OFF.get(options.cloud)]),
         "touch /run/cloudgpu/began",
-        *starting(*wanted(attempt, given)),
+        *starting(*wanted(attempt, options)),
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def beginning(attempt: Attempt, given: BootOptions) -> list[str]:
+def beginning(attempt: Attempt, options: BootOptions) -> list[str]:
     """Return the lines of a shell script that put the lease and all units in their places."""
     files = [
-        File(f"{HERE}/launch", _launch_file(attempt, given), "644"),
-        File(f"{HERE}/cloud", source(f"cloud_{given.cloud}.sh"), "644"),
+        File(f"{HERE}/launch", _launch_file(attempt, options), "644"),
+        File(f"{HERE}/cloud", source(f"cloud_{options.cloud}.sh"), "644"),
         File(f"{HERE}/lease", source("lease.sh"), "755"),
-        *(File(f"/etc/systemd/system/{name}", text, "644") for name, text in _units(attempt, given).items()),
+        *(File(f"/etc/systemd/system/{name}", text, "644") for name, text in _units(attempt, options).items()),
     ]
-    return ["#!/bin/sh", "umask 022", f"mkdir -p {HERE} /run/cloudgpu", *written(files), *_other_port(given.ssh_port)]
+    return ["#!/bin/sh", "umask 022", f"mkdir -p {HERE} /run/cloudgpu", *written(files), *_other_port(options.ssh_port)]
 
 
-def wanted(attempt: Attempt, given: BootOptions) -> list[str]:
+def wanted(attempt: Attempt, options: BootOptions) -> list[str]:
     """Return the units that start by themselves, the one that ends the machine first."""
-    units = _units(attempt, given)
+    units = _units(attempt, options)
     return sorted((name for name, text in units.items() if "[Install]" in text), key=lambda name: name != FIRST)
 
 
@@ -112,7 +112,7 @@ def written(files: list[File]) -> list[str]:
     return lines
 
 
-def _launch_file(attempt: Attempt, given: BootOptions) -> str:
+def _launch_file(attempt: Attempt, options: BootOptions) -> str:
     """Return what the scripts know of the launch, as assignments of a shell."""
     tags = Lease(attempt.expires, attempt.renew_until).tags()
     spot = attempt.offer.available.market is Market.SPOT
@@ -123,27 +123,27 @@ def _launch_file(attempt: Attempt, given: BootOptions) -> str:
         "renew_until": tags[TAG_RENEW_UNTIL],
         "spot": "yes" if spot else "",
         "jupyter": pip(attempt.boot.jupyter),
-        "user": given.user,
-        "deallocates": "yes" if given.can_deallocate else "",
+        "user": options.user,
+        "deallocates": "yes" if options.can_deallocate else "",
         **({"container": image} if (image := container(attempt)) else {}),
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in facts.items())
 
 
-def _units(attempt: Attempt, given: BootOptions) -> Mapping[str, str]:
-    report = _REPORT_OF_AWS if given.cloud == "aws" else _REPORT
+def _units(attempt: Attempt, options: BootOptions) -> Mapping[str, str]:
+    report = _REPORT_OF_AWS if options.cloud == "aws" else _REPORT
     units = {
-        "cloudgpu-lease.service": _LEASE + (report if given.reports else ""),
+        "cloudgpu-lease.service": _LEASE + (report if options.reports else ""),
         "cloudgpu-lease.timer": _TIMER,
-        "cloudgpu-agent.service": _AGENT.format(user=given.user),
-        "cloudgpu-start.service": _START.format(user=given.user),
+        "cloudgpu-agent.service": _AGENT.format(user=options.user),
+        "cloudgpu-start.service": _START.format(user=options.user),
     }
     if is_watched(attempt):
         units["cloudgpu-notice.service"] = _WATCH
     if container(attempt):
         units["cloudgpu-container.service"] = _CONTAINER
     if attempt.request.setup.volume is not None:
-        units["cloudgpu-volume.service"] = _VOLUME.format(volume=f" {given.volume}".rstrip())
+        units["cloudgpu-volume.service"] = _VOLUME.format(volume=f" {options.volume}".rstrip())
     return units
 
 

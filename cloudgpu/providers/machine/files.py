@@ -84,11 +84,11 @@ class File(NamedTuple):
     mode: str
 
 
-def files(attempt: Attempt, given: BootOptions) -> Iterable[File]:
+def files(attempt: Attempt, options: BootOptions) -> Iterable[File]:
     """Yield what comes after the lease, whose own files are the boot hook's."""
     boot = attempt.boot
     yield _here("agent.py", boot.agent_source, "0644")
-    yield _here("agent.json", json.dumps(_agent_settings(attempt, given)), "0644")
+    yield _here("agent.json", json.dumps(_agent_settings(attempt, options)), "0644")
     yield _here("agent", _AGENT, "0755")
     yield _here("settle", _settle(attempt), "0755")
     yield _here("start", source("start.sh"), "0755")
@@ -97,7 +97,7 @@ def files(attempt: Attempt, given: BootOptions) -> Iterable[File]:
     script = on_start(attempt)
     if script.strip():
         yield _here("on_start.sh", script, "0644")
-    if given.reports and given.cloud == "aws":
+    if options.reports and options.cloud == "aws":
         yield _here("report.py", source("report_aws.py"), "0644")
     if attempt.request.setup.volume is not None:
         yield _here("volume", source("volume.sh"), "0755")
@@ -132,7 +132,7 @@ def _here(name: str, text: str, mode: str) -> File:
     return File(f"{HERE}/{name}", text, mode)
 
 
-def _agent_settings(attempt: Attempt, given: BootOptions) -> dict[str, Any]:
+def _agent_settings(attempt: Attempt, options: BootOptions) -> dict[str, Any]:
     """Return what the agent is told. Its lease and notices are those that the lease timer reads from the metadata."""
     policy = {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
     return {
@@ -140,7 +140,7 @@ def _agent_settings(attempt: Attempt, given: BootOptions) -> dict[str, Any]:
         "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the metadata can be read
         "jupyter": jupyter_command(attempt.boot.jupyter),
-        "root": f"/home/{given.user}",
+        "root": f"/home/{options.user}",
         "metadata": {"kind": "file", "path": "/run/cloudgpu/tags.json"},
         "notice": {"kind": "file", "path": "/run/cloudgpu/notice.json"},
         "events": {"kind": "file", "path": "/run/cloudgpu/events.json"},

@@ -34,12 +34,12 @@ _BOUNDARY = "=-cloudgpu-part-="
 _MERGE = "list(append)+dict(no_replace,recurse_list)+str()"
 
 
-def user_data(attempt: Attempt, given: BootOptions) -> str:
+def user_data(attempt: Attempt, options: BootOptions) -> str:
     """Return the user data as ASCII text, the same for the same attempt; how it is packed is the cloud's matter."""
     templates = [part.text for part in attempt.boot.parts if part.kind == "cloud_init"]
-    configs = [_config(attempt, given), *templates]
+    configs = [_config(attempt, options), *templates]
     return _multipart(
-        [("text/cloud-boothook", boot_hook(attempt, given)), *(("text/cloud-config", one) for one in configs)]
+        [("text/cloud-boothook", boot_hook(attempt, options)), *(("text/cloud-config", one) for one in configs)]
     )
 
 
@@ -68,11 +68,11 @@ def _multipart(parts: Iterable[tuple[str, str]]) -> str:
     return "".join([*lines, f"--{_BOUNDARY}--\n"])
 
 
-def _config(attempt: Attempt, given: BootOptions) -> str:
+def _config(attempt: Attempt, options: BootOptions) -> str:
     """Return our cloud-config. JSON is YAML: nothing in it has to be quoted by hand."""
     boot = attempt.boot
     user = {
-        "name": given.user,
+        "name": options.user,
         "gecos": "cloudgpu",
         "shell": "/bin/bash",
         "sudo": "ALL=(ALL) NOPASSWD:ALL",
@@ -86,7 +86,7 @@ def _config(attempt: Attempt, given: BootOptions) -> str:
         "ssh_deletekeys": True,
         "ssh_keys": {"ed25519_private": boot.host_private_key, "ed25519_public": boot.host_public_key},
         "write_files": [
-            {"path": one.path, "content": one.text, "permissions": one.mode} for one in files(attempt, given)
+            {"path": one.path, "content": one.text, "permissions": one.mode} for one in files(attempt, options)
         ],
     }
     wanted = packages(attempt)
@@ -107,15 +107,15 @@ _STATE = "/var/lib/cloudgpu"
 _APT = "env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600"
 
 
-def startup_script(attempt: Attempt, given: BootOptions) -> str:
+def startup_script(attempt: Attempt, options: BootOptions) -> str:
     """Return the script as text, the same for the same attempt."""
-    rest = [unit for unit in wanted(attempt, given) if unit not in (FIRST, _LAST)]
+    rest = [unit for unit in wanted(attempt, options) if unit not in (FIRST, _LAST)]
     lines = [
-        *beginning(attempt, given),
+        *beginning(attempt, options),
         "touch /run/cloudgpu/began",
         *starting(FIRST),
-        *_user(attempt, given.user),
-        *written(list(files(attempt, given))),
+        *_user(attempt, options.user),
+        *written(list(files(attempt, options))),
         *starting(*rest),
         *_installed(attempt),
         # On such an image nobody else starts this one: it is wanted by a target of cloud-init's.

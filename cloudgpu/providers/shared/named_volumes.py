@@ -29,7 +29,7 @@ class Data:
 
 def requested_volume(
     found: Sequence[Data],
-    wanted: Volume,
+    volume: Volume,
     requirements: Requirements,
     region: str | None,
     region_of: Callable[[str], str | None],
@@ -40,21 +40,21 @@ def requested_volume(
     """
     here = [one for one in found if requirements.zone in (None, one.zone) and region in (None, region_of(one.zone))]
     if len(here) > 1:
-        raise ambiguous_name(f"Volumes called {wanted.name!r}", sorted(one.zone for one in here), "--zone")
+        raise ambiguous_name(f"Volumes called {volume.name!r}", sorted(one.zone for one in here), "--zone")
     one = here[0] if here else found[0]
     check_location("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
-    if wanted.size_gb not in (None, one.size_gb):
+    if volume.size_gb not in (None, one.size_gb):
         raise InvalidRequest(
-            f"The volume {one.name} has {one.size_gb} GB, not {wanted.size_gb}; its size stays.",
+            f"The volume {one.name} has {one.size_gb} GB, not {volume.size_gb}; its size stays.",
             field="--volume",
-            value=f"{one.name}:{wanted.size_gb}",
+            value=f"{one.name}:{volume.size_gb}",
             next=f"Leave the size out: --volume {one.name}",
         )
     return one
 
 
 def volume_named(
-    wanted: Volume,
+    volume: Volume,
     there: Sequence[Data],
     requirements: Requirements,
     region: str | None,
@@ -68,27 +68,27 @@ def volume_named(
     `there` are those of all places, also where one is named: nobody would find a second one of the same name. Raises as
     `requested_volume` and `check_size` do, and where there is none and no size to make it with, or a part was `silent`.
     """
-    found = [one for one in there if one.name == wanted.name]
+    found = [one for one in there if one.name == volume.name]
     if found:
-        return requested_volume(found, wanted, requirements, region, region_of)
-    if silent or wanted.size_gb is None:
+        return requested_volume(found, volume, requirements, region, region_of)
+    if silent or volume.size_gb is None:
         known = {one.name for one in there}
         raise not_found_error(
-            "volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB"
+            "volume", "--volume", volume.name, known, silent, "Give it a size to make it: --volume NAME:GB"
         )
-    check_size(wanted)
+    check_size(volume)
     return None
 
 
-def check_volume_size(wanted: Volume, least: int, most: int, says: str) -> None:
+def check_volume_size(volume: Volume, least: int, most: int, says: str) -> None:
     """Raise InvalidRequest for a size in GB that the cloud would refuse only when the machine runs already."""
-    size = wanted.size_gb or least
+    size = volume.size_gb or least
     if not least <= size <= most:
         raise InvalidRequest(
             f"A volume of {size:,} GB cannot be: {says}.",
             field="--volume",
-            value=f"{wanted.name}:{size}",
-            next=f"For example --volume {wanted.name}:{least if size < least else most}",
+            value=f"{volume.name}:{size}",
+            next=f"For example --volume {volume.name}:{least if size < least else most}",
         )
 
 

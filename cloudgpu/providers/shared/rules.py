@@ -85,21 +85,21 @@ def installed(item: Available, image: str, template: str) -> tuple[Mapping[str, 
     return wanted, (message,)
 
 
-def is_meant(one: InstanceType, requirements: Requirements) -> bool:
+def is_meant(machine_type: InstanceType, requirements: Requirements) -> bool:
     """Say whether a type of the catalogue is what was wanted.
 
     A share of a GPU is meant only by its type's name. One that may not be launched any more is meant where it, or its
     GPU, was asked for: what the cloud offers decides, not the list.
     """
-    if requirements.instance_type is not None and requirements.instance_type != one.name:
+    if requirements.instance_type is not None and requirements.instance_type != machine_type.name:
         return False
     if requirements.gpu is not None and not (
-        same_gpu(one.gpu.name, requirements.gpu) and one.gpu.count == requirements.gpu_count
+        same_gpu(machine_type.gpu.name, requirements.gpu) and machine_type.gpu.count == requirements.gpu_count
     ):
         return False
-    if requirements.instance_type is None and one.gpu.share < 1:
+    if requirements.instance_type is None and machine_type.gpu.share < 1:
         return False
-    return not one.legacy_reason or requirements.gpu is not None or requirements.instance_type is not None
+    return not machine_type.legacy_reason or requirements.gpu is not None or requirements.instance_type is not None
 
 
 AGENT = "the agent on the machine (idle time, lease; it renews while somebody works)"
@@ -142,11 +142,11 @@ def is_wide(source: str) -> bool:
     return found.prefixlen < (WIDEST if found.version == 4 else WIDEST_6)  # noqa: PLR2004  (IPv4)
 
 
-def finding(found: Sequence[Opening], good: str) -> Finding:
+def finding(openings: Sequence[Opening], good: str) -> Finding:
     """Return what doctor says: what is open and how to close it, or that nothing is."""
-    if not found:
+    if not openings:
         return Finding(WHAT, good=True, says=good)
-    says, remedy = "; ".join(one.says for one in found), "; ".join(one.close for one in found)
+    says, remedy = "; ".join(one.says for one in openings), "; ".join(one.close for one in openings)
     return Finding(WHAT, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 

@@ -131,15 +131,15 @@ def tag(vast: Vast, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     _tell_of_the_end(vast, found, tags.get(TAG_RENEW_UNTIL, ""))
 
 
-def _tell_of_the_end(vast: Vast, found: Raw, until: str) -> None:
+def _tell_of_the_end(vast: Vast, raw: Raw, until: str) -> None:
     """Say which end a container has that cannot read its label, where it was just given a later one than its launch's.
 
     Its lease does not end it then (container.sh), but the renew-until of its launch does.
     """
-    first = _object(_given(found)).get(TAG_RENEW_UNTIL, "")
+    first = _object(_given(raw)).get(TAG_RENEW_UNTIL, "")
     if not (first.isdecimal() and until.isdecimal()) or int(until) <= int(first):
         return
-    if tags_of(found).get(TAG_RENEW_UNTIL) == until:  # it was said when that was set
+    if tags_of(raw).get(TAG_RENEW_UNTIL) == until:  # it was said when that was set
         return
     vast.notify(
         f"The container reads its new end from its label, if vast.ai lets it. If not, it stops itself at "
@@ -159,29 +159,29 @@ def number_of(id: str) -> int:  # noqa: A002
     raise InvalidRequest(message, field="instance", value=id, next="It is a number, like 20000001.")
 
 
-def instance(vast: Vast, found: Raw) -> Instance:
+def instance(vast: Vast, raw: Raw) -> Instance:
     """Return a contract as a machine, and remember what it costs."""
-    bought = Market.SPOT if found.get("is_bid") else Market.ON_DEMAND
-    state, billed, reason = _state(found)
-    vast.ends[str(found["id"])] = market.ends(found)
+    bought = Market.SPOT if raw.get("is_bid") else Market.ON_DEMAND
+    state, billed, reason = _state(raw)
+    vast.ends[str(raw["id"])] = market.ends(raw)
     costs = None
-    if isinstance(found.get("dph_base"), int | float):
-        vast.paid[str(found["id"])] = Paid(bought, str(found["dph_base"]))
-        costs = Money.usd(Decimal(str(found["dph_base"])))
+    if isinstance(raw.get("dph_base"), int | float):
+        vast.paid[str(raw["id"])] = Paid(bought, str(raw["dph_base"]))
+        costs = Money.usd(Decimal(str(raw["dph_base"])))
     return Instance(
         provider=KIND,
         account=vast.account,
-        id=str(found["id"]),
+        id=str(raw["id"]),
         state=state,
         billed=billed,
-        tags=tags_of(found),
-        region=market.country_of(found),
-        zone=market.zone_of(found),
-        instance_type=type_name(found),
+        tags=tags_of(raw),
+        region=market.country_of(raw),
+        zone=market.zone_of(raw),
+        instance_type=type_name(raw),
         market=bought,
-        launched_at=_time(found.get("start_date")),
-        address=_address(found) if state is State.RUNNING else None,
-        accelerators=(accelerator(found),),
+        launched_at=_time(raw.get("start_date")),
+        address=_address(raw) if state is State.RUNNING else None,
+        accelerators=(accelerator(raw),),
         reason=reason,
         per_hour=costs,
     )
@@ -194,22 +194,22 @@ def leaves_at(vast: Vast, id: str) -> datetime | None:  # noqa: A002
     return vast.ends[id]
 
 
-def tags_of(found: Raw) -> dict[str, str]:
+def tags_of(raw: Raw) -> dict[str, str]:
     """Return a contract's tags: those of its launch, with what its label has changed since."""
-    tags = _object(_given(found))
-    changed = _label(found)[1] if tags else {}
+    tags = _object(_given(raw))
+    changed = _label(raw)[1] if tags else {}
     return {**tags, **{f"{PREFIX}{name}": value for name, value in changed.items()}}
 
 
-def _given(found: Raw) -> str:
+def _given(raw: Raw) -> str:
     """Return the tags of a contract's launch, as they were given to it."""
-    env = found.get("extra_env") or ()
+    env = raw.get("extra_env") or ()
     pairs = dict(env.items() if isinstance(env, Mapping) else (pair for pair in env if len(pair) == 2))  # noqa: PLR2004
     return str(pairs.get(TAGS) or "")
 
 
-def _label(found: Raw) -> tuple[str, dict[str, str]]:
-    token, _, rest = str(found.get("label") or "").partition(" ")
+def _label(raw: Raw) -> tuple[str, dict[str, str]]:
+    token, _, rest = str(raw.get("label") or "").partition(" ")
     return token, _object(rest)
 
 
@@ -222,41 +222,41 @@ def _object(text: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _state(found: Raw) -> tuple[State, bool, str | None]:
+def _state(raw: Raw) -> tuple[State, bool, str | None]:
     """Return the state of a contract, whether its GPUs are billed, and why it stopped by itself.
 
     By `actual_status` and `intended_status` (OpenAPI files). A contract that is starting counts as billed, which is the
     careful reading; one whose host is offline is not (guide to billing). That an outbid one keeps its wish to run is
     our belief.
     """
-    actual, intended = found.get("actual_status"), found.get("intended_status")
+    actual, intended = raw.get("actual_status"), raw.get("intended_status")
     stops = intended == "stopped"
-    if actual == "created" and "failed" in str(found.get("status_msg") or ""):
+    if actual == "created" and "failed" in str(raw.get("status_msg") or ""):
         return State.STOPPED, False, "died"
     if actual == "running":
         return (State.STOPPING if stops else State.RUNNING), True, None
     if stops and (actual == "exited" or actual in _STARTING):
-        return State.STOPPED, False, NEVER_RAN if _never_ran(found) else None
+        return State.STOPPED, False, NEVER_RAN if _never_ran(raw) else None
     if actual == "exited":  # outbid, or it waits for a GPU of its host
-        return (State.STOPPED, False, "interrupted") if found.get("is_bid") else (State.PENDING, False, None)
+        return (State.STOPPED, False, "interrupted") if raw.get("is_bid") else (State.PENDING, False, None)
     if actual in _STARTING:
         return State.PENDING, True, None
     return State.UNKNOWN, actual != "offline", None
 
 
-def _never_ran(found: Raw) -> bool:
+def _never_ran(raw: Raw) -> bool:
     """Say whether a stopped contract has never run: vast.ai has no container of it, or no time when it began.
 
     That this is what a refusal leaves, and that a contract that ran shows both, is our belief.
     """
-    return found.get("actual_status") in (None, "") or not found.get("start_date")
+    return raw.get("actual_status") in (None, "") or not raw.get("start_date")
 
 
-def _address(found: Raw) -> Address | None:
+def _address(raw: Raw) -> Address | None:
     """Return where SSH answers directly; vast.ai's own proxy is not used: its host key is not the machine's."""
-    bound = (found.get("ports") or {}).get(f"{request.SSH_PORT}/tcp") or ()
+    bound = (raw.get("ports") or {}).get(f"{request.SSH_PORT}/tcp") or ()
     port = str(bound[0].get("HostPort")) if bound else ""
-    host = str(found.get("public_ipaddr") or "").strip()
+    host = str(raw.get("public_ipaddr") or "").strip()
     return Address(host, int(port), request.USER) if host and port.isdecimal() else None
 
 

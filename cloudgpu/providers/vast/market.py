@@ -198,11 +198,11 @@ def _rentable_filter(vast: Vast) -> dict[str, Any]:
     return found
 
 
-def _filters(vast: Vast, want: Requirements) -> dict[str, Any]:
+def _filters(vast: Vast, needs: Requirements) -> dict[str, Any]:
     found = _rentable_filter(vast)
-    if want.gpu is not None:
-        found["num_gpus"] = {"eq": want.gpu_count}
-        names = names_of(want.gpu)
+    if needs.gpu is not None:
+        found["num_gpus"] = {"eq": needs.gpu_count}
+        names = names_of(needs.gpu)
         if names:  # one that we do not know is found by its name in the answer
             found["gpu_name"] = {"in": list(names)}
     return found
@@ -218,9 +218,9 @@ def _first_of_each(items: Sequence[Available]) -> Iterator[Available]:
             yield item
 
 
-def _is_meant(vast: Vast, item: Available, want: Requirements) -> bool:
+def _is_meant(vast: Vast, item: Available, needs: Requirements) -> bool:
     """Say whether an offer fits, whoever owns its host: of less trust than is wanted, control only speaks."""
-    return vast.options.uses(item.region) and fits(item, replace(want, trust=Trust.COMMUNITY))
+    return vast.options.uses(item.region) and fits(item, replace(needs, trust=Trust.COMMUNITY))
 
 
 def _is_whole(ask: Ask) -> bool:

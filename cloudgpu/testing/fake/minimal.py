@@ -159,8 +159,8 @@ class MinimalFakeProvider(FaultyCloud):
         return Address(self.options.host, self.options.port, machine.user)
 
 
-def _same_place(asked: Available, sold: Available) -> bool:
-    return (asked.zone, asked.region, asked.instance_type) == (sold.zone, sold.region, sold.instance_type)
+def _same_place(available: Available, sold: Available) -> bool:
+    return (available.zone, available.region, available.instance_type) == (sold.zone, sold.region, sold.instance_type)
 
 
 def fingerprint(attempt: Attempt) -> str:

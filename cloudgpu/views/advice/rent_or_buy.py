@@ -199,8 +199,11 @@ def _fits(calculation: Calculation) -> bool | None:
     return calculation.desktop_gpu.memory_gib >= calculation.rent.memory_gib
 
 
-def _with_known_speeds(found: Calculation, speed: SpeedRatio) -> ScaledOutcomes:
-    return {"speed": _speed(speed), "answers": [_answer(found, use, speed) for use in found.rent.use.shares]}
+def _with_known_speeds(calculation: Calculation, speed: SpeedRatio) -> ScaledOutcomes:
+    return {
+        "speed": _speed(speed),
+        "answers": [_answer(calculation, use, speed) for use in calculation.rent.use.shares],
+    }
 
 
 def _answer(calculation: Calculation, use: Fraction, speed: SpeedRatio) -> Outcomes:

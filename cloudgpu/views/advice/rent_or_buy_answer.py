@@ -51,32 +51,34 @@ def choices(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> lis
     return chosen
 
 
-def verdict(made: Sequence[Choice]) -> str:
+def verdict(choices: Sequence[Choice]) -> str:
     """Return `buy` or `rent`, and `either` where that depends on how much it is used."""
-    verdicts = {"buy" if choice.over.desktop_is_cheaper else "rent" for choice in made}
+    verdicts = {"buy" if choice.over.desktop_is_cheaper else "rent" for choice in choices}
     return verdicts.pop() if len(verdicts) == 1 else "either"
 
 
-def sentence(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+def sentence(calculation: Calculation, choices: Sequence[Choice], currency: Currency | None) -> str:
     """Return the answer: the total of each over the years, who is cheaper, and by how much."""
-    if not made[-1].answer.case.use:
-        desktop = _desktop(calculation, made)
+    if not choices[-1].answer.case.use:
+        desktop = _desktop(calculation, choices)
         return (
             f"Rent: a machine that is not used costs nothing. {capital(desktop)} {_costs(desktop)} "
-            f"{amount(made[-1].over.costs.owned.total, currency)} over {_years(calculation)} all the same."
+            f"{amount(choices[-1].over.costs.owned.total, currency)} over {_years(calculation)} all the same."
         )
     return (
-        _choice_sentence(calculation, made[0], currency) if len(made) == 1 else _both_costs(calculation, made, currency)
+        _choice_sentence(calculation, choices[0], currency)
+        if len(choices) == 1
+        else _both_costs(calculation, choices, currency)
     )
 
 
-def crossing(calculation: Calculation, made: Sequence[Choice]) -> str:
+def crossing(calculation: Calculation, choices: Sequence[Choice]) -> str:
     """Return from when on the desktop is cheaper, sold when the work ends and unsold; empty where nothing is used."""
-    if not made[-1].answer.case.use:
+    if not choices[-1].answer.case.use:
         return ""
-    if len(made) == 1:
-        return " ".join([*_crossing(calculation, made[0]), *_beyond_bound(calculation, made[0])])
-    since = [f"{_since(one)} at {percent(one.answer.case.use)}" for one in made if one.over.desktop_is_cheaper]
+    if len(choices) == 1:
+        return " ".join([*_crossing(calculation, choices[0]), *_beyond_bound(calculation, choices[0])])
+    since = [f"{_since(one)} at {percent(one.answer.case.use)}" for one in choices if one.over.desktop_is_cheaper]
     return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
 
 
@@ -105,17 +107,17 @@ def _costs(desktop: str) -> str:
     return "costs" if desktop.startswith("a ") else "cost"
 
 
-def _both_costs(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
-    ways = ["buy" if choice.over.desktop_is_cheaper else "rent" for choice in made]
-    uses = [percent(choice.answer.case.use) for choice in made]
+def _both_costs(calculation: Calculation, choices: Sequence[Choice], currency: Currency | None) -> str:
+    ways = ["buy" if choice.over.desktop_is_cheaper else "rent" for choice in choices]
+    uses = [percent(choice.answer.case.use) for choice in choices]
     lead = capital(ways[0])
     if ways[0] != ways[1]:
         lead = f"{capital(ways[0])} at {uses[0]} of the time, {ways[1]} at {uses[1]}"
-    cloud = " to ".join(amount(choice.over.costs.cloud, currency) for choice in made)
-    owned = " to ".join(amount(choice.over.costs.owned.total, currency) for choice in made)
+    cloud = " to ".join(amount(choice.over.costs.cloud, currency) for choice in choices)
+    owned = " to ".join(amount(choice.over.costs.owned.total, currency) for choice in choices)
     return (
-        f"{lead}: over {_years(calculation)}, used {' to '.join(uses)} of the time, {_desktop(calculation, made)} "
-        f"{_costs(_desktop(calculation, made))} {owned}. Renting costs {cloud}."
+        f"{lead}: over {_years(calculation)}, used {' to '.join(uses)} of the time, {_desktop(calculation, choices)} "
+        f"{_costs(_desktop(calculation, choices))} {owned}. Renting costs {cloud}."
     )
 
 
@@ -192,9 +194,9 @@ def _notes(calculation: Calculation) -> Iterator[str]:
         )
 
 
-def resale_sentence(calculation: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+def resale_sentence(calculation: Calculation, choices: Sequence[Choice], currency: Currency | None) -> str:
     """Return for how much the desktop is sold at the end of the years, and by which rule; empty where it is not."""
-    worth = made[-1].over.costs.owned.worth
+    worth = choices[-1].over.costs.owned.worth
     if not worth:
         return ""
     desktop = calculation.desktop
@@ -231,8 +233,8 @@ def an(name: str) -> str:
     return f"{'an' if name[0] in 'AHLMRX' else 'a'} {name}"
 
 
-def _desktop(calculation: Calculation, made: Sequence[Choice]) -> str:
-    return named(calculation.desktop, max(choice.answer.year.number for choice in made))
+def _desktop(calculation: Calculation, choices: Sequence[Choice]) -> str:
+    return named(calculation.desktop, max(choice.answer.year.number for choice in choices))
 
 
 def _renting(calculation: Calculation) -> str:

@@ -264,11 +264,15 @@ def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
         yield "It is switched off while it waits."
 
 
-def _speed_text(found: Calculation) -> str:
-    if found.work is None:
+def _speed_text(calculation: Calculation) -> str:
+    if calculation.work is None:
         return "One GPU is counted as fast as the other."
-    if found.rent.spec is not None and found.desktop_gpu is not None and found.speed_ratio.basis is not RatioBasis.SAME:
-        return faster_text(found)
+    if (
+        calculation.rent.spec is not None
+        and calculation.desktop_gpu is not None
+        and calculation.speed_ratio.basis is not RatioBasis.SAME
+    ):
+        return faster_text(calculation)
     return "The GPUs are the same."
 
 

@@ -181,9 +181,10 @@ def _machines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
 _TIMES = ("hours", "GPU work", "other use", "idle", "not known")
 
 
-def _times(one: ReportMachine) -> list[str]:
+def _times(machine: ReportMachine) -> list[str]:
     return [
-        hours_text(each) for each in (one["billed_s"], one["gpu_s"], one["used_s"], one["idle_s"], one["unknown_s"])
+        hours_text(each)
+        for each in (machine["billed_s"], machine["gpu_s"], machine["used_s"], machine["idle_s"], machine["unknown_s"])
     ]
 
 

@@ -153,9 +153,9 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Cha
     return Chart(svg, legend, "day", ["At the end of", "Cloud", "Desktop"], rows)
 
 
-def _meeting(found: BreakEven, clock: Clock) -> BreakEvenDay | None:
+def _meeting(break_even: BreakEven, clock: Clock) -> BreakEvenDay | None:
     """Return the day on which they will meet, or the one at whose end they last met, as `compare` says it."""
-    since, to_come = (cases["expected"] for cases in (found["cloud_costs_more_since"], found["projected"]))
+    since, to_come = (cases["expected"] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
     if to_come is not None:
         return BreakEvenDay(clock.date(to_come), projected=True)
     return None if since is None else BreakEvenDay(clock.ended(since), projected=False)

@@ -126,16 +126,16 @@ def _request_error(says: str, address: BucketAddress, way_out: str) -> InvalidRe
     return InvalidRequest(says, field="--data", value=address.text, next=way_out)
 
 
-def _download(bucket: Bucket, address: BucketAddress, one: BucketObject) -> Download:
-    label = f"{address.scheme}://{address.bucket}/{one.key}"
-    parts = ((bucket.presigned_url(one.key, PRESIGNED_URL_TTL_S), one.size),)
-    etag = one.etag if address.scheme == "s3" else None  # what others call by that name may be none
-    return Download("data", _name(address, one), label, one.size, parts, etag)
+def _download(bucket: Bucket, address: BucketAddress, item: BucketObject) -> Download:
+    label = f"{address.scheme}://{address.bucket}/{item.key}"
+    parts = ((bucket.presigned_url(item.key, PRESIGNED_URL_TTL_S), item.size),)
+    etag = item.etag if address.scheme == "s3" else None  # what others call by that name may be none
+    return Download("data", _name(address, item), label, item.size, parts, etag)
 
 
-def _name(address: BucketAddress, one: BucketObject) -> str:
+def _name(address: BucketAddress, item: BucketObject) -> str:
     """Return what a machine calls an object: another content has another name."""
-    identity = "\0".join((address.scheme, address.bucket, one.key, one.etag, str(one.size)))
+    identity = "\0".join((address.scheme, address.bucket, item.key, item.etag, str(item.size)))
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -133,9 +133,9 @@ def _hours(*spans: timedelta) -> tuple[float, float]:
 
 
 def _quote(
-    session: Session, wanted: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money
+    session: Session, request: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money
 ) -> Quote:
     """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model."""
-    deadline, work = _hours(span, wanted.work)
+    deadline, work = _hours(span, request.work)
     job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
-    return quote(job, seen_traces(session), policy=wanted.policy)
+    return quote(job, seen_traces(session), policy=request.policy)

@@ -125,14 +125,14 @@ def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
     return name
 
 
-def check_feasible(wanted: DeadlineRequest, now: datetime, margins: Margins, on_demand: Money | None) -> datetime:
+def check_feasible(request: DeadlineRequest, now: datetime, margins: Margins, on_demand: Money | None) -> datetime:
     """Return the deadline; raise InvalidRequest where even on demand alone would be late.
 
     `on_demand` is what an hour of it costs.
     """
-    at = wanted.moment(now)
-    if (at - now).total_seconds() < least_time_s(wanted.work.total_seconds(), margins):
-        raise _too_short(wanted.work, at - now, margins, on_demand)
+    at = request.moment(now)
+    if (at - now).total_seconds() < least_time_s(request.work.total_seconds(), margins):
+        raise _too_short(request.work, at - now, margins, on_demand)
     return at
 
 

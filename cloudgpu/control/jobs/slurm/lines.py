@@ -29,20 +29,20 @@ _ON_THE_WAY = ("CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING")
 MAX_BYTES = 4_000_000  # of Slurm's record: the newest jobs
 
 
-def in_slurm(job: Job, seen: EngineState, names: Mapping[str, str], now: datetime) -> Draft | None:
+def in_slurm(job: Job, state: EngineState, names: Mapping[str, str], now: datetime) -> Draft | None:
     """Return the line of where a job is in Slurm; None where the ledger knows that.
 
     `names` has the ids of the cluster's machines by name.
     """
     known = {(one.id, _stage(one.state), one.begin, one.end) for one in job.runs}
     reasons = {(one.id, one.reason) for one in job.runs}
-    tasks = [_task(one.id, one.state, one.nodes, (one.begin, one.end), names, one.reason) for one in seen.tasks]
-    new = {(one.id, _stage(one.state), _moment(one.begin), _moment(one.end)) for one in seen.tasks}
+    tasks = [_task(one.id, one.state, one.nodes, (one.begin, one.end), names, one.reason) for one in state.tasks]
+    new = {(one.id, _stage(one.state), _moment(one.begin), _moment(one.end)) for one in state.tasks}
     is_due = job.slurm_at is None or now - job.slurm_at >= REASON_EVERY
     moved = is_due and any((one["id"], one.get("reason", "")) not in reasons for one in tasks)
-    if job.slurm_id == seen.id and new <= known and not moved:
+    if job.slurm_id == state.id and new <= known and not moved:
         return None
-    return lines.job_in_slurm(job.id, job.attempts[-1].number, seen.id, tasks, now)
+    return lines.job_in_slurm(job.id, job.attempts[-1].number, state.id, tasks, now)
 
 
 def _stage(state: str) -> str:

@@ -55,8 +55,8 @@ def optimum(job: SpotJob, zones: Sequence[bytes]) -> Optimum:
     return _as_optimum(job, found)
 
 
-def _as_optimum(job: SpotJob, found: _Label) -> Optimum:
-    lost, cost, on_demand, starts, on_demand_starts = found
+def _as_optimum(job: SpotJob, label: _Label) -> Optimum:
+    lost, cost, on_demand, starts, on_demand_starts = label
     on_demand_h = on_demand / _MS_PER_H
     return Optimum(
         cost=cost,

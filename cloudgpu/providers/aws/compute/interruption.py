@@ -80,9 +80,9 @@ def _from_request(aws: Aws, region: str, native_id: str, request: Raw) -> Instan
     return None if ended.since is None else ended
 
 
-def _is_untold(found: Raw, known: Instance) -> bool:
-    over = found.get("SpotInstanceRequestId") and found.get("State", {}).get("Name") in _OVER
-    return bool(over) and (known.since is None or not _cause(found))
+def _is_untold(raw: Raw, instance: Instance) -> bool:
+    over = raw.get("SpotInstanceRequestId") and raw.get("State", {}).get("Name") in _OVER
+    return bool(over) and (instance.since is None or not _cause(raw))
 
 
 def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str, Raw]:
@@ -106,31 +106,31 @@ def _describe_requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> 
         yield from describe_all(aws, "DescribeSpotInstanceRequests", region, Filters=meant)
 
 
-def by_request(found: Raw, known: Instance, request: Raw | None, now: datetime) -> Instance:
+def by_request(raw: Raw, instance: Instance, request: Raw | None, now: datetime) -> Instance:
     """Return a machine with the cause of its end from its spot request; unchanged if that has none.
 
-    `found` is what AWS says of the machine itself, `known` what that comes to.
+    `raw` is what AWS says of the machine itself, `instance` what that comes to.
     """
     status = (request or {}).get("Status", {})
     code = status.get("Code", "")
-    at = _end(found, code, status.get("UpdateTime"), now)
+    at = _end(raw, code, status.get("UpdateTime"), now)
     if at is None:
-        return known
-    return replace(known, since=known.since or at, reason="interrupted" if code in _TAKEN else known.reason)
+        return instance
+    return replace(instance, since=instance.since or at, reason="interrupted" if code in _TAKEN else instance.reason)
 
 
-def _end(found: Raw, code: str, at: datetime | None, now: datetime) -> datetime | None:
+def _end(raw: Raw, code: str, at: datetime | None, now: datetime) -> datetime | None:
     """Return when the machine ended by this status; None where that is about something else, or cannot be."""
-    if at is None or found["State"]["Name"] not in _ENDS.get(code, ()):
+    if at is None or raw["State"]["Name"] not in _ENDS.get(code, ()):
         return None
-    if code in _TAKEN and _cause(found).startswith("Client."):
+    if code in _TAKEN and _cause(raw).startswith("Client."):
         return None  # its user was quicker, in the two minutes before EC2 would have ended it
-    began = found.get("LaunchTime", at).replace(microsecond=0)
+    began = raw.get("LaunchTime", at).replace(microsecond=0)
     if not began <= at <= now:
         return None  # it is about an earlier run, or by another clock
     noticed = code == _NOTICED
     return (min(at + NOTICE, now) if noticed else at).astimezone(UTC)
 
 
-def _cause(found: Raw) -> str:
-    return str(found.get("StateReason", {}).get("Code", ""))
+def _cause(raw: Raw) -> str:
+    return str(raw.get("StateReason", {}).get("Code", ""))

@@ -98,5 +98,5 @@ def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[In
     return spot_end.with_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
 
 
-def _instance(aws: Aws, region: str, found: dict[str, Any]) -> Instance:
-    return translate.instance(found, account=aws.account, region=region, ssh_port=aws.options.ssh_port)
+def _instance(aws: Aws, region: str, raw: dict[str, Any]) -> Instance:
+    return translate.instance(raw, account=aws.account, region=region, ssh_port=aws.options.ssh_port)

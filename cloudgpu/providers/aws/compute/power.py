@@ -51,13 +51,13 @@ def _end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) -> None:
             _terminate(aws, region, instance_id)
 
 
-def _end_known(aws: Aws, region: str, instance_id: str, found: Mapping[str, Any], *, keep_disk: bool) -> None:
-    request = found.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
-    if found["State"]["Name"] in ENDED:
+def _end_known(aws: Aws, region: str, instance_id: str, raw: Mapping[str, Any], *, keep_disk: bool) -> None:
+    request = raw.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
+    if raw["State"]["Name"] in ENDED:
         with suppress(InvalidRequest):  # AWS forgets requests that have ended
             _cancel(aws, region, request)
         return
-    _set_disk_deletion(aws, region, found, keep=keep_disk)
+    _set_disk_deletion(aws, region, raw, keep=keep_disk)
     with suppress(InvalidRequest):  # a request that AWS does not know launches nothing, and keeps no machine on
         _cancel(aws, region, request)
     _terminate(aws, region, instance_id)
@@ -68,17 +68,17 @@ def _terminate(aws: Aws, region: str, instance_id: str) -> None:
         aws.ec2(region).terminate_instances(InstanceIds=[instance_id])
 
 
-def _set_disk_deletion(aws: Aws, region: str, found: Mapping[str, Any], *, keep: bool) -> None:
+def _set_disk_deletion(aws: Aws, region: str, raw: Mapping[str, Any], *, keep: bool) -> None:
     """Let the system disk stay or go with its machine; no call where it is so already."""
-    disk = root_disk(found)
+    disk = root_disk(raw)
     if disk is None or disk["Ebs"]["DeleteOnTermination"] is not keep:
         return
-    if keep and is_shared(tags_of(found)):  # nobody could tell afterwards whose disk it is
-        native_id = {key: value for key, value in tags_of_machine(found).items() if key.startswith(TAG_PREFIX)}
+    if keep and is_shared(tags_of(raw)):  # nobody could tell afterwards whose disk it is
+        native_id = {key: value for key, value in tags_of_machine(raw).items() if key.startswith(TAG_PREFIX)}
         _tag_resource(aws, region, disk["Ebs"]["VolumeId"], {"Name": native_id[TAG_NAME], **native_id})
     change = {"DeviceName": disk["DeviceName"], "Ebs": {"DeleteOnTermination": not keep}}
-    with aws.calling("ModifyInstanceAttribute", region, value=ids.joined(region, found["InstanceId"])):
-        aws.ec2(region).modify_instance_attribute(InstanceId=found["InstanceId"], BlockDeviceMappings=[change])
+    with aws.calling("ModifyInstanceAttribute", region, value=ids.joined(region, raw["InstanceId"])):
+        aws.ec2(region).modify_instance_attribute(InstanceId=raw["InstanceId"], BlockDeviceMappings=[change])
 
 
 def _cancel(aws: Aws, region: str, request: str | None) -> None:
@@ -118,17 +118,17 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     raise InvalidRequest(message, field="instance", value=id, next="Try again in a minute, or end it: cloudgpu down")
 
 
-def _refuse_one_time(aws: Aws, region: str, found: Mapping[str, Any]) -> None:
-    if not is_one_time(aws, region, found):
+def _refuse_one_time(aws: Aws, region: str, raw: Mapping[str, Any]) -> None:
+    if not is_one_time(aws, region, raw):
         return
-    id_ = ids.joined(region, found["InstanceId"])
+    id_ = ids.joined(region, raw["InstanceId"])
     message = f"{id_} is a one-time spot machine, which AWS cannot stop."
     raise InvalidRequest(message, field="instance", value=id_, next="Park it (cloudgpu stop NAME) or end it.")
 
 
-def is_one_time(aws: Aws, region: str, found: Mapping[str, Any]) -> bool:
+def is_one_time(aws: Aws, region: str, raw: Mapping[str, Any]) -> bool:
     """Say whether this is a spot machine that AWS cannot stop. One call for a machine on spot."""
-    request = found.get("SpotInstanceRequestId")
+    request = raw.get("SpotInstanceRequestId")
     if request is None:
         return False
     requests = describe(aws, "DescribeSpotInstanceRequests", region, value=request, SpotInstanceRequestIds=[request])

@@ -213,17 +213,17 @@ def _one_region(image: str | None, region: str | None, volume: Data) -> None:
         )
 
 
-def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None:
+def data_volume(aws: Aws, item: Available, volume: Volume | None) -> Data | None:
     """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
 
     Raises InvalidRequest where another machine uses it: launched, this one would run without it.
     """
-    if wanted is None:
+    if volume is None:
         return None
     volumes = _volumes(aws, item.region)
-    found = next((one for one in volumes if one.name == wanted.name and one.zone == item.zone), None)
+    found = next((one for one in volumes if one.name == volume.name and one.zone == item.zone), None)
     if found is not None and found.holder is not None:
-        raise volume_in_use_error(wanted, ids.joined(item.region, found.holder))
+        raise volume_in_use_error(volume, ids.joined(item.region, found.holder))
     return found
 
 
@@ -259,17 +259,17 @@ def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
 # Volumes
 
 
-def _volume(aws: Aws, wanted: Volume, requirements: Requirements) -> Data | None:
+def _volume(aws: Aws, volume: Volume, requirements: Requirements) -> Data | None:
     wished = named_region(aws, requirements)
     answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
     there = [one for region in sorted(answers) for one in answers[region]]
     return volume_named(
-        wanted, there, requirements, wished, region_of=ids.region_of, check_size=_check_size, silent=silent
+        volume, there, requirements, wished, region_of=ids.region_of, check_size=_check_size, silent=silent
     )
 
 
-def _check_size(wanted: Volume) -> None:
-    check_volume_size(wanted, 1, LARGEST_GB, f"gp3 has {LARGEST_GB:,} GB at most")
+def _check_size(volume: Volume) -> None:
+    check_volume_size(volume, 1, LARGEST_GB, f"gp3 has {LARGEST_GB:,} GB at most")
 
 
 def _volumes(aws: Aws, region: str) -> list[Data]:
@@ -278,10 +278,10 @@ def _volumes(aws: Aws, region: str) -> list[Data]:
     return [_data(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=[_STATES, _NAMED, *mine])]
 
 
-def _data(found: Mapping[str, Any]) -> Data:
-    at = holder(found)
-    name, holds = tags_of(found)[TAG_VOLUME], at["InstanceId"] if at and at["State"] != "detaching" else None
-    return Data(name, found["VolumeId"], found["AvailabilityZone"], found["Size"], holds)
+def _data(raw: Mapping[str, Any]) -> Data:
+    at = holder(raw)
+    name, holds = tags_of(raw)[TAG_VOLUME], at["InstanceId"] if at and at["State"] != "detaching" else None
+    return Data(name, raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holds)
 
 
 # Subnets

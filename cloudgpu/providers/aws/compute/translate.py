@@ -37,75 +37,75 @@ _REASONS = {
 }
 
 
-def instance(found: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
+def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
     """Return a machine as AWS reports it; its tags are ours alone, and of a node of a cluster its own."""
-    tags = tags_of_machine(found)
-    state = _STATES.get(found.get("State", {}).get("Name", ""), State.UNKNOWN)
-    began = launched_at(found)
+    tags = tags_of_machine(raw)
+    state = _STATES.get(raw.get("State", {}).get("Name", ""), State.UNKNOWN)
+    began = launched_at(raw)
     return Instance(
         provider="aws",
         account=account,
-        id=joined(region, found["InstanceId"]),
+        id=joined(region, raw["InstanceId"]),
         state=state,
         billed=state in _BILLED or state is State.UNKNOWN,
         tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)},
         region=region,
-        zone=found.get("Placement", {}).get("AvailabilityZone", ""),
-        instance_type=found["InstanceType"],
-        market=Market.SPOT if found.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
+        zone=raw.get("Placement", {}).get("AvailabilityZone", ""),
+        instance_type=raw["InstanceType"],
+        market=Market.SPOT if raw.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
         launched_at=began,
-        since=_since(found, state, began),
-        address=_address(found, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
-        accelerators=gpus_of("aws", found["InstanceType"]),
+        since=_since(raw, state, began),
+        address=_address(raw, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
+        accelerators=gpus_of("aws", raw["InstanceType"]),
         last_active=_last_active(tags),
-        reason=_reason(found, state),
+        reason=_reason(raw, state),
     )
 
 
-def tags_of(found: Raw) -> dict[str, str]:
+def tags_of(raw: Raw) -> dict[str, str]:
     """Return all tags of anything on AWS."""
-    return {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+    return {tag["Key"]: tag["Value"] for tag in raw.get("Tags", ())}
 
 
-def tags_of_machine(found: Raw) -> Mapping[str, str]:
+def tags_of_machine(raw: Raw) -> Mapping[str, str]:
     """Return all tags of a machine; one call gave the nodes of a cluster the same, and its index tells it its own."""
-    tags = tags_of(found)
-    return own_tags(tags, found["AmiLaunchIndex"]) if "AmiLaunchIndex" in found else tags
+    tags = tags_of(raw)
+    return own_tags(tags, raw["AmiLaunchIndex"]) if "AmiLaunchIndex" in raw else tags
 
 
-def root_disk(found: Raw) -> Raw | None:
+def root_disk(raw: Raw) -> Raw | None:
     """Return the mapping of a machine's system disk (DeviceName, Ebs); None once it is gone, or not there yet."""
-    disks = found.get("BlockDeviceMappings", ())
-    return next((disk for disk in disks if disk.get("DeviceName") == found.get("RootDeviceName")), None)
+    disks = raw.get("BlockDeviceMappings", ())
+    return next((disk for disk in disks if disk.get("DeviceName") == raw.get("RootDeviceName")), None)
 
 
-def launched_at(found: Raw) -> datetime | None:
+def launched_at(raw: Raw) -> datetime | None:
     """Return when the machine was first launched, aware UTC; None where AWS does not say any more.
 
     LaunchTime moves with every start; the system disk was attached at the first.
     """
-    disk = root_disk(found)
+    disk = root_disk(raw)
     attached = disk.get("Ebs", {}).get("AttachTime") if disk else None
     if attached is not None:
         return _utc(attached)
-    return _utc(found.get("LaunchTime")) if found.get("State", {}).get("Name") == "pending" else None
+    return _utc(raw.get("LaunchTime")) if raw.get("State", {}).get("Name") == "pending" else None
 
 
-def _since(found: Raw, state: State, began: datetime | None) -> datetime | None:
+def _since(raw: Raw, state: State, began: datetime | None) -> datetime | None:
     """Return when the state began: a start for what runs, the time in AWS's reason for what has ended."""
-    started = _utc(found.get("LaunchTime"))
+    started = _utc(raw.get("LaunchTime"))
     if state in (State.PENDING, State.RUNNING):
         return max(filter(None, (started, began)), default=None)
-    match = _AT.search(found.get("StateTransitionReason", ""))
+    match = _AT.search(raw.get("StateTransitionReason", ""))
     if match is None:
         return None
     ended = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     return max(filter(None, (ended, started, began)))  # it is cut to the second, and may seem to lie before the start
 
 
-def _address(found: Raw, port: int) -> Address | None:
+def _address(raw: Raw, port: int) -> Address | None:
     """Return where SSH answers: the public address, else the one in its own network."""
-    host = found.get("PublicIpAddress") or found.get("PrivateIpAddress")
+    host = raw.get("PublicIpAddress") or raw.get("PrivateIpAddress")
     return Address(host, port, USER) if host else None
 
 
@@ -114,12 +114,12 @@ def _last_active(tags: Mapping[str, str]) -> datetime | None:
     return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9]\d{0,10}", text) else None
 
 
-def _reason(found: Raw, state: State) -> str | None:
+def _reason(raw: Raw, state: State) -> str | None:
     """Return why a machine ended; None for one that runs, or that somebody ended through AWS."""
-    code = found.get("StateReason", {}).get("Code", "")
+    code = raw.get("StateReason", {}).get("Code", "")
     if state in (State.PENDING, State.RUNNING) or not code or code.startswith(_BY_USER):
         return None
-    return _REASONS.get(code, str(found["StateReason"].get("Message") or code))
+    return _REASONS.get(code, str(raw["StateReason"].get("Message") or code))
 
 
 def _utc(at: datetime | None) -> datetime | None:

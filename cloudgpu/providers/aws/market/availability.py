@@ -144,8 +144,10 @@ def _shapes(aws: Aws, requirements: Requirements) -> dict[str, Shape]:
     return known
 
 
-def _shape(one: InstanceType) -> Shape:
-    return Shape(one.name, (one.gpu,), one.vcpus, one.memory_gib, one.local_ssd_gb)
+def _shape(machine_type: InstanceType) -> Shape:
+    return Shape(
+        machine_type.name, (machine_type.gpu,), machine_type.vcpus, machine_type.memory_gib, machine_type.local_ssd_gb
+    )
 
 
 def described(aws: Aws, name: str, requirements: Requirements) -> Shape:
@@ -161,14 +163,14 @@ def described(aws: Aws, name: str, requirements: Requirements) -> Shape:
     return _of_answer(found)
 
 
-def _of_answer(found: Mapping[str, Any]) -> Shape:
-    gpus = found.get("GpuInfo", {}).get("Gpus", ())
+def _of_answer(raw: Mapping[str, Any]) -> Shape:
+    gpus = raw.get("GpuInfo", {}).get("Gpus", ())
     return Shape(
-        found["InstanceType"],
+        raw["InstanceType"],
         tuple(Accelerator(gpu["Name"], gpu["Count"], gpu["MemoryInfo"]["SizeInMiB"] / 1024) for gpu in gpus),
-        found["VCpuInfo"]["DefaultVCpus"],
-        found["MemoryInfo"]["SizeInMiB"] / 1024,
-        found.get("InstanceStorageInfo", {}).get("TotalSizeInGB"),
+        raw["VCpuInfo"]["DefaultVCpus"],
+        raw["MemoryInfo"]["SizeInMiB"] / 1024,
+        raw.get("InstanceStorageInfo", {}).get("TotalSizeInGB"),
     )
 
 

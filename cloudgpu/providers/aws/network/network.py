@@ -113,8 +113,8 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -
     return name
 
 
-def _same_key(found: Mapping[str, Any], name: str, public_line: str, region: str) -> str:
-    theirs = found.get("PublicKey")
+def _same_key(raw: Mapping[str, Any], name: str, public_line: str, region: str) -> str:
+    theirs = raw.get("PublicKey")
     if theirs is not None and _blob(theirs) != _blob(public_line):
         raise InvalidRequest(
             f"The key pair {name} in {region} holds another key than the one that cloudgpu made.",
@@ -196,10 +196,10 @@ def group(aws: Aws, attempt: Attempt, call: Call) -> str:
     return str(found["GroupId"])
 
 
-def _admit_callers(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
+def _admit_callers(aws: Aws, call: Call, raw: Mapping[str, Any]) -> None:
     """Let the callers in; a group that was just made is not known everywhere at once."""
     retry(
-        lambda: access.admit(aws, call.region, found, dict(call.callers)),
+        lambda: access.admit(aws, call.region, raw, dict(call.callers)),
         len(NOT_YET_PAUSES_S) + 1,
         after=lambda error: code_of(error) == "InvalidGroup.NotFound",
         pause=lambda tries: aws.pause(NOT_YET_PAUSES_S[tries - 1]),

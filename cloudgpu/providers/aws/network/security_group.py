@@ -61,9 +61,9 @@ def rules(group: Mapping[str, Any]) -> tuple[Rule, ...]:
     return tuple(rule for rule in found if rule.labels)
 
 
-def changes(found: Sequence[Rule], wanted: Mapping[str, str | None], port: int) -> Changes:
+def changes(rules: Sequence[Rule], wanted: Mapping[str, str | None], port: int) -> Changes:
     """Return what leads from the rules found to those where each label of `wanted` has its CIDR and no other."""
-    before = {(rule.cidr, rule.first_port, rule.last_port): rule.labels for rule in found}
+    before = {(rule.cidr, rule.first_port, rule.last_port): rule.labels for rule in rules}
     after = {key: [label for label in labels if label not in wanted] for key, labels in before.items()}
     for label, cidr in wanted.items():
         if cidr is not None:

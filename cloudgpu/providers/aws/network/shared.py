@@ -158,11 +158,11 @@ def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
     return name
 
 
-def _own(found: Raw, first: Attempt, call: Call, what: str) -> Raw:
+def _own(raw: Raw, first: Attempt, call: Call, what: str) -> Raw:
     """Return what bears this cluster's id; raise InvalidRequest for anything else of that name."""
-    if tags_of(found).get(TAG_ID) != first.tags[TAG_ID]:
+    if tags_of(raw).get(TAG_ID) != first.tags[TAG_ID]:
         raise _name_taken_error(first, call, what)
-    return found
+    return raw
 
 
 def _name_taken_error(first: Attempt, call: Call, what: str) -> InvalidRequest:

@@ -50,14 +50,14 @@ def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
     return found[0] if found else None
 
 
-def _check_image(aws: Aws, region: str, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
-    if tags_of(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
+def _check_image(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
+    if tags_of(raw).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
         raise _name_taken_error(name, region)
-    made = image(aws, region, found)
-    if found["State"] not in ("failed", "error", "invalid"):
+    made = image(aws, region, raw)
+    if raw["State"] not in ("failed", "error", "invalid"):
         return made
     remove(aws, made)
-    why = found.get("StateReason", {}).get("Message", "AWS gave no reason")
+    why = raw.get("StateReason", {}).get("Message", "AWS gave no reason")
     message = f"The image {name} in {region} failed and was removed: {why}."
     raise InvalidRequest(message, field="image", value=name, next="Run it again.")
 

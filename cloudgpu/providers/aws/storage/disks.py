@@ -94,78 +94,78 @@ def is_shared(tags: Mapping[str, str]) -> bool:
     return TAG_CLUSTER in tags and TAG_NODE not in tags
 
 
-def _with_index(found: Raw, index: int) -> Raw:
-    tags = own_tags(tags_of(found), index)
-    return {**found, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+def _with_index(raw: Raw, index: int) -> Raw:
+    tags = own_tags(tags_of(raw), index)
+    return {**raw, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
 
 
-def _holders(found: Raw) -> Iterator[str]:
-    return (one["InstanceId"] for one in found.get("Attachments", ()) if one["State"] != "detached")
+def _holders(raw: Raw) -> Iterator[str]:
+    return (one["InstanceId"] for one in raw.get("Attachments", ()) if one["State"] != "detached")
 
 
-def disk(aws: Aws, region: str, found: Raw) -> ProviderResource:
+def disk(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     """Return a volume: a data disk where it bears a name of the user's, else a machine's system disk."""
-    tags = tags_of(found)
-    holder = next(_holders(found), None)
+    tags = tags_of(raw)
+    holder = next(_holders(raw), None)
     return _leftover(
         aws,
         region,
-        found,
-        id=ids.joined(region, found["VolumeId"]),
+        raw,
+        id=ids.joined(region, raw["VolumeId"]),
         kind=Kind.VOLUME if TAG_VOLUME in tags else Kind.DISK,
-        zone=found["AvailabilityZone"],
+        zone=raw["AvailabilityZone"],
         name=tags.get(TAG_VOLUME, ""),
-        size_gb=found["Size"],
-        stored_as=found.get("VolumeType", "gp3"),
-        made_at=found.get("CreateTime"),
-        ready=found["State"] in ("available", "in-use"),
+        size_gb=raw["Size"],
+        stored_as=raw.get("VolumeType", "gp3"),
+        made_at=raw.get("CreateTime"),
+        ready=raw["State"] in ("available", "in-use"),
         attached_to=holder and ids.joined(region, holder),
     )
 
 
-def snapshot(aws: Aws, region: str, found: Raw) -> ProviderResource:
+def snapshot(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     """Return a snapshot that is no part of an image."""
     return _leftover(
         aws,
         region,
-        found,
-        id=ids.joined(region, found["SnapshotId"]),
+        raw,
+        id=ids.joined(region, raw["SnapshotId"]),
         kind=Kind.SNAPSHOT,
-        name=tags_of(found).get(TAG_IMAGE, ""),
-        size_gb=found["VolumeSize"],
+        name=tags_of(raw).get(TAG_IMAGE, ""),
+        size_gb=raw["VolumeSize"],
         stored_as=SNAPSHOT,
-        made_at=found.get("StartTime"),
-        ready=found["State"] == "completed",
+        made_at=raw.get("StartTime"),
+        ready=raw["State"] == "completed",
     )
 
 
-def image(aws: Aws, region: str, found: Raw) -> ProviderResource:
+def image(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     """Return an image with its snapshots, which are what is billed: at most the size of their disks."""
-    made = found.get("CreationDate")
+    made = raw.get("CreationDate")
     return _leftover(
         aws,
         region,
-        found,
-        id=ids.joined(region, found["ImageId"]),
+        raw,
+        id=ids.joined(region, raw["ImageId"]),
         kind=Kind.IMAGE,
-        name=tags_of(found).get(TAG_IMAGE, ""),
-        size_gb=sum(size for _, size in snapshots_of(found)),
+        name=tags_of(raw).get(TAG_IMAGE, ""),
+        size_gb=sum(size for _, size in snapshots_of(raw)),
         stored_as=SNAPSHOT,
         made_at=datetime.fromisoformat(made) if made else None,
-        ready=found["State"] == "available",
+        ready=raw["State"] == "available",
     )
 
 
-def snapshots_of(found: Raw) -> Iterator[tuple[str, int]]:
+def snapshots_of(raw: Raw) -> Iterator[tuple[str, int]]:
     """Yield id and GB of the snapshots of an image; one that is being made does not name them all yet."""
-    for mapping in found.get("BlockDeviceMappings", ()):
+    for mapping in raw.get("BlockDeviceMappings", ()):
         made_of = mapping.get("Ebs", {})
         if "SnapshotId" in made_of:
             yield made_of["SnapshotId"], made_of.get("VolumeSize", 0)
 
 
-def _leftover(aws: Aws, region: str, found: Raw, **facts: Any) -> ProviderResource:
-    ours = {key: value for key, value in tags_of(found).items() if key.startswith(TAG_PREFIX)}
+def _leftover(aws: Aws, region: str, raw: Raw, **facts: Any) -> ProviderResource:
+    ours = {key: value for key, value in tags_of(raw).items() if key.startswith(TAG_PREFIX)}
     usual = {"zone": "", "name": "", **facts}
     return ProviderResource(provider=KIND, account=aws.account, region=region, tags=ours, **usual)
 
@@ -315,9 +315,9 @@ def _read_volume(aws: Aws, region: str, own: str) -> Raw:
     return found[0]
 
 
-def holder(found: Raw) -> Raw | None:
+def holder(raw: Raw) -> Raw | None:
     """Return the attachment of a volume to the machine that uses it; None where it is free."""
-    return next((one for one in found.get("Attachments", ()) if one["State"] != "detached"), None)
+    return next((one for one in raw.get("Attachments", ()) if one["State"] != "detached"), None)
 
 
 def _attach(aws: Aws, region: str, volume: str, own: str) -> None:

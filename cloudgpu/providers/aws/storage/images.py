@@ -81,20 +81,20 @@ def machine_of(aws: Aws, item: Available) -> str:
     return next((one for one in runs if one in _IN_USE), "x86_64")
 
 
-def _newest(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> Image:
+def _newest(aws: Aws, region: str, images: Sequence[PublicImage]) -> Image:
     """Return the first of these images that there is: by its public parameter, else by its name and owner."""
-    ids = _parameters(aws, region, wanted)
-    for one in wanted:
+    ids = _parameters(aws, region, images)
+    for one in images:
         if one.parameter in ids:
             found = described(aws, region, ImageIds=[ids[one.parameter]])
             if found:
                 return found[0]
-    for one in wanted:
+    for one in images:
         named = [{"Name": "name", "Values": [one.pattern]}, {"Name": "state", "Values": ["available"]}]
         found = described(aws, region, Owners=[one.owner], Filters=named)
         if found:
             return found[0]
-    looked = " or ".join(one.parameter for one in wanted) or "any"
+    looked = " or ".join(one.parameter for one in images) or "any"
     raise InvalidRequest(
         f"No public image was found in {region} (looked for {looked}, and by name).",
         field="--image",
@@ -103,9 +103,9 @@ def _newest(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> Image:
     )
 
 
-def _parameters(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> dict[str, str]:
+def _parameters(aws: Aws, region: str, images: Sequence[PublicImage]) -> dict[str, str]:
     """Return the image that each public parameter names, in one call; those that are not there are left out."""
-    names = [one.parameter for one in wanted]
+    names = [one.parameter for one in images]
     if not names:
         return {}
     with aws.calling("ssm:GetParameters", region):
@@ -125,19 +125,19 @@ def described(aws: Aws, region: str, **asked: Any) -> list[Image]:
     return [_image(one) for one in newest]
 
 
-def _image(found: Mapping[str, Any]) -> Image:
-    root = found.get("RootDeviceName") or "/dev/sda1"
-    disks = {one.get("DeviceName"): one.get("Ebs", {}) for one in found.get("BlockDeviceMappings", ())}
+def _image(raw: Mapping[str, Any]) -> Image:
+    root = raw.get("RootDeviceName") or "/dev/sda1"
+    disks = {one.get("DeviceName"): one.get("Ebs", {}) for one in raw.get("BlockDeviceMappings", ())}
     return Image(
-        id=found["ImageId"],
-        name=found.get("Name") or found["ImageId"],
-        machine=found["Architecture"],
+        id=raw["ImageId"],
+        name=raw.get("Name") or raw["ImageId"],
+        machine=raw["Architecture"],
         root_device=root,
         size_gb=int(disks.get(root, {}).get("VolumeSize") or 1),
-        state=found.get("State", ""),
-        boot=boot_tag(found),
-        tags=tags_of(found),
-        platform=found.get("PlatformDetails", ""),
+        state=raw.get("State", ""),
+        boot=boot_tag(raw),
+        tags=tags_of(raw),
+        platform=raw.get("PlatformDetails", ""),
     )
 
 

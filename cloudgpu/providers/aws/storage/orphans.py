@@ -83,41 +83,41 @@ def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
     ]
 
 
-def _address(aws: Aws, region: str, found: Raw) -> ProviderResource:
-    used_by = found.get("InstanceId") or found.get("NetworkInterfaceId") or None
-    more = {"stored_as": ADDRESS, "size_gb": 1, "name": found.get("PublicIp", ""), "attached_to": used_by}
-    return _orphan(aws, region, found, Kind.ADDRESS, found["AllocationId"], **more)
+def _address(aws: Aws, region: str, raw: Raw) -> ProviderResource:
+    used_by = raw.get("InstanceId") or raw.get("NetworkInterfaceId") or None
+    more = {"stored_as": ADDRESS, "size_gb": 1, "name": raw.get("PublicIp", ""), "attached_to": used_by}
+    return _orphan(aws, region, raw, Kind.ADDRESS, raw["AllocationId"], **more)
 
 
-def _interface(aws: Aws, region: str, found: Raw) -> ProviderResource:
-    named = {**found, "Tags": found.get("TagSet", ())}  # EC2's word for an interface's tags
-    more = {"zone": found.get("AvailabilityZone", ""), "attached_to": _user(found)}
-    return _orphan(aws, region, named, Kind.INTERFACE, found["NetworkInterfaceId"], **more)
+def _interface(aws: Aws, region: str, raw: Raw) -> ProviderResource:
+    named = {**raw, "Tags": raw.get("TagSet", ())}  # EC2's word for an interface's tags
+    more = {"zone": raw.get("AvailabilityZone", ""), "attached_to": _user(raw)}
+    return _orphan(aws, region, named, Kind.INTERFACE, raw["NetworkInterfaceId"], **more)
 
 
-def _group(aws: Aws, region: str, found: Raw, interfaces: Sequence[Raw]) -> ProviderResource:
+def _group(aws: Aws, region: str, raw: Raw, interfaces: Sequence[Raw]) -> ProviderResource:
     """Return a group; it is used as long as an interface is in it, whatever has become of the machine."""
-    native_id = found["GroupId"]
+    native_id = raw["GroupId"]
     inside = [one for one in interfaces if any(group["GroupId"] == native_id for group in one.get("Groups", ()))]
     used_by = next((_user(one) or one["NetworkInterfaceId"] for one in inside), None)
-    return _orphan(aws, region, found, Kind.SECURITY_GROUP, native_id, name=found["GroupName"], attached_to=used_by)
+    return _orphan(aws, region, raw, Kind.SECURITY_GROUP, native_id, name=raw["GroupName"], attached_to=used_by)
 
 
-def _key_pair(aws: Aws, region: str, found: Raw) -> ProviderResource:
-    made = found.get("CreateTime")
-    return _orphan(aws, region, found, Kind.KEY_PAIR, found["KeyPairId"], name=found["KeyName"], made_at=made)
+def _key_pair(aws: Aws, region: str, raw: Raw) -> ProviderResource:
+    made = raw.get("CreateTime")
+    return _orphan(aws, region, raw, Kind.KEY_PAIR, raw["KeyPairId"], name=raw["KeyName"], made_at=made)
 
 
-def _request(aws: Aws, region: str, found: Raw) -> ProviderResource:
+def _request(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     """Return a spot request; one whose machine was terminated still names that.
 
     An open one may hold a machine that EC2 has stopped: whoever cancels it then ends that machine (EC2 user guide,
     "Cancel a Spot Instance request").
     """
-    over = found.get("Status", {}).get("Code", "").startswith(_TERMINATED)
-    machine = None if over else found.get("InstanceId")
-    made, native_id = found.get("CreateTime"), found["SpotInstanceRequestId"]
-    return _orphan(aws, region, found, Kind.SPOT_REQUEST, native_id, made_at=made, attached_to=machine)
+    over = raw.get("Status", {}).get("Code", "").startswith(_TERMINATED)
+    machine = None if over else raw.get("InstanceId")
+    made, native_id = raw.get("CreateTime"), raw["SpotInstanceRequestId"]
+    return _orphan(aws, region, raw, Kind.SPOT_REQUEST, native_id, made_at=made, attached_to=machine)
 
 
 def _placed(aws: Aws, region: str, names: Sequence[str]) -> Mapping[str, str]:
@@ -137,10 +137,10 @@ def _machines(page: Raw) -> list[Raw]:
     return [one for part in page["Reservations"] for one in part["Instances"]]
 
 
-def _placement_group(aws: Aws, region: str, found: Raw, users: Mapping[str, str]) -> ProviderResource:
-    name = found["GroupName"]
-    more = {"name": name, "attached_to": users.get(name), "ready": found.get("State") == "available"}
-    return _orphan(aws, region, found, Kind.PLACEMENT_GROUP, found["GroupId"], **more)
+def _placement_group(aws: Aws, region: str, raw: Raw, users: Mapping[str, str]) -> ProviderResource:
+    name = raw["GroupName"]
+    more = {"name": name, "attached_to": users.get(name), "ready": raw.get("State") == "available"}
+    return _orphan(aws, region, raw, Kind.PLACEMENT_GROUP, raw["GroupId"], **more)
 
 
 def _user(interface: Raw) -> str | None:
@@ -151,8 +151,8 @@ def _user(interface: Raw) -> str | None:
     return str(attached.get("InstanceId") or attached.get("AttachmentId") or "in use")
 
 
-def _orphan(aws: Aws, region: str, found: Raw, kind: Kind, native_id: str, **facts: Any) -> ProviderResource:
-    ours = {key: value for key, value in tags_of(found).items() if key.startswith(TAG_PREFIX)}
+def _orphan(aws: Aws, region: str, raw: Raw, kind: Kind, native_id: str, **facts: Any) -> ProviderResource:
+    ours = {key: value for key, value in tags_of(raw).items() if key.startswith(TAG_PREFIX)}
     used_by = facts.pop("attached_to", None)
     usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
     return ProviderResource(

@@ -121,13 +121,13 @@ def rights(azure: Azure) -> list[Rights]:
     return list(plainly.pages(azure, "Microsoft.Authorization/permissions/read", path, VERSION))
 
 
-def allows(found: Iterable[Rights], action: str) -> bool | None:
+def allows(rights: Iterable[Rights], action: str) -> bool | None:
     """Say whether one of these allows an action; None where it does so under a condition alone.
 
     An entry allows what `actions` names and `notActions` does not: that subtracts from its own entry and denies
     nothing that another one allows ("Understand Azure role definitions", NotActions).
     """
-    entries = [one for one in found if _names(one, "actions", action) and not _names(one, "notActions", action)]
+    entries = [one for one in rights if _names(one, "actions", action) and not _names(one, "notActions", action)]
     if any(not one.get("condition") for one in entries):
         return True
     return None if entries else False
@@ -142,7 +142,7 @@ def _matches(pattern: str, action: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), action, re.IGNORECASE) is not None
 
 
-def _judged(probe: Probe, found: Sequence[Rights]) -> Permission:
-    allowed = allows(found, probe.action)
+def _judged(probe: Probe, rights: Sequence[Rights]) -> Permission:
+    allowed = allows(rights, probe.action)
     message = "it is allowed under a condition that only Azure can evaluate" if allowed is None else ""
     return Permission(probe.action, allowed, probe.used_for, message, needed=probe.needed)

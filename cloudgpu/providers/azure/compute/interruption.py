@@ -30,23 +30,23 @@ _TAKEN, _ENDS = ("evictspotvm", "simulateeviction"), ("deallocate", "poweroff")
 _FAILED = ("failed", "cancelled")
 
 
-def with_causes(azure: Azure, seen: Sequence[Instance]) -> list[Instance]:
+def with_causes(azure: Azure, instances: Sequence[Instance]) -> list[Instance]:
     """Return these machines; those on spot that are deallocated for no known cause with what the log says of them.
 
     One call for each of these, none where there are none. What the log does not say, or was not answered, stays as it
     was: how a machine is, matters more than why.
     """
-    candidates = [one.id for one in seen if _is_untold(one)]
+    candidates = [one.id for one in instances if _is_untold(one)]
     taken = by_item(candidates, lambda one: _taken(azure, one), AT_ONCE)
-    return [_with(one, taken.get(one.id)) for one in seen]
+    return [_with(one, taken.get(one.id)) for one in instances]
 
 
-def _is_untold(one: Instance) -> bool:
-    return one.market is Market.SPOT and one.state is State.DEALLOCATED and one.reason is None
+def _is_untold(instance: Instance) -> bool:
+    return instance.market is Market.SPOT and instance.state is State.DEALLOCATED and instance.reason is None
 
 
-def _with(one: Instance, at: datetime | None) -> Instance:
-    return one if at is None else replace(one, reason=REASON, since=one.since or at)
+def _with(instance: Instance, at: datetime | None) -> Instance:
+    return instance if at is None else replace(instance, reason=REASON, since=instance.since or at)
 
 
 def _taken(azure: Azure, id: str) -> datetime | None:  # noqa: A002

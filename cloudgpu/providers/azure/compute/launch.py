@@ -254,10 +254,10 @@ class _Launch:
         except CloudgpuError:
             return True
 
-    def _finish(self, found: Raw) -> None:
+    def _finish(self, raw: Raw) -> None:
         """Give the machine its role and its driver. A fault of these is told: the machine is there, and is billed."""
         try:
-            self._give_role(found)
+            self._give_role(raw)
         except CloudgpuError as error:
             self._tell(
                 "has no role, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not end "
@@ -273,8 +273,8 @@ class _Launch:
         name = self._attempt.request.name
         self._azure.notify(f"{name} {what}. {error.message}")
 
-    def _give_role(self, found: Raw) -> None:
-        principal = str((found.get("identity") or {}).get("principalId") or "")
+    def _give_role(self, raw: Raw) -> None:
+        principal = str((raw.get("identity") or {}).get("principalId") or "")
         if not principal or not self._call.role:
             return
         machine = ids.machine_id(self._azure.subscription, self._group)
@@ -319,15 +319,15 @@ class _Launch:
         )
 
 
-def _is_begun(found: Raw) -> bool:
+def _is_begun(raw: Raw) -> bool:
     """Say whether Azure is at making a machine that has no hardware yet: it may still come to no capacity."""
-    power = translate.power_of(translate.statuses_of(found))
-    return translate.provisioning(found) == "creating" and power in ("", "creating")
+    power = translate.power_of(translate.statuses_of(raw))
+    return translate.provisioning(raw) == "creating" and power in ("", "creating")
 
 
-def _has_power(found: Raw) -> bool:
+def _has_power(raw: Raw) -> bool:
     """Say whether a machine has been made: it has a state of power, whichever it is."""
-    return translate.power_of(translate.statuses_of(found)) in ("starting", "running", "stopped", "deallocated")
+    return translate.power_of(translate.statuses_of(raw)) in ("starting", "running", "stopped", "deallocated")
 
 
 def boot_data(attempt: Attempt, call: Call) -> bytes:

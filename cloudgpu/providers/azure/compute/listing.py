@@ -49,12 +49,12 @@ def raw(azure: Azure, region: str, group: str) -> Raw | None:
     return found
 
 
-def described(azure: Azure, found: Raw) -> Instance:
+def described(azure: Azure, raw: Raw) -> Instance:
     """Return a machine as ours; one call where it runs, for its address."""
-    statuses = translate.statuses_of(found)
-    runs = translate.state_of(found, statuses) in (State.PENDING, State.RUNNING)
-    address = _address(azure, found) if runs else None
-    return evicted.with_causes(azure, [translate.instance(found, statuses, account=azure.account, address=address)])[0]
+    statuses = translate.statuses_of(raw)
+    runs = translate.state_of(raw, statuses) in (State.PENDING, State.RUNNING)
+    address = _address(azure, raw) if runs else None
+    return evicted.with_causes(azure, [translate.instance(raw, statuses, account=azure.account, address=address)])[0]
 
 
 def _going(azure: Azure, region: str, group: str) -> Instance:
@@ -68,19 +68,19 @@ def _going(azure: Azure, region: str, group: str) -> Instance:
     raise InstanceNotFound(message, field="instance", value=ids.joined(region, group))
 
 
-def _address(azure: Azure, found: Raw) -> Address | None:
+def _address(azure: Azure, raw: Raw) -> Address | None:
     """Return where SSH answers: the public address in the machine's group, else what its interface says."""
-    group, region = str(found["name"]), str(found["location"])
+    group, region = str(raw["name"]), str(raw["location"])
     addresses = azure.network.public_ip_addresses
     public = find(azure, _ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region) or []
-    host = next((ip for one in public if (ip := _ip(one))), None) or _by_interface(azure, found)
+    host = next((ip for one in public if (ip := _ip(one))), None) or _by_interface(azure, raw)
     return Address(str(host), azure.options.ssh_port, USER) if host else None
 
 
-def _by_interface(azure: Azure, found: Raw) -> str | None:
+def _by_interface(azure: Azure, raw: Raw) -> str | None:
     """Return the public address that the machine's interface names, else the one in its own network."""
-    network, region = azure.network, str(found["location"])
-    named = ((found.get("properties") or {}).get("networkProfile") or {}).get("networkInterfaces") or ()
+    network, region = azure.network, str(raw["location"])
+    named = ((raw.get("properties") or {}).get("networkProfile") or {}).get("networkInterfaces") or ()
     of = next((of for one in named if (of := ids.resource(str(one.get("id") or "")))), None)
     if of is None:
         return None
@@ -97,8 +97,8 @@ def _public(inside: Raw) -> str:
     return str((inside.get("publicIPAddress") or {}).get("id") or "")
 
 
-def _ip(found: Raw) -> str | None:
-    return (found.get("properties") or {}).get("ipAddress")
+def _ip(raw: Raw) -> str | None:
+    return (raw.get("properties") or {}).get("ipAddress")
 
 
 def _configurations(interface: Raw) -> list[Raw]:
@@ -138,9 +138,9 @@ def both(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
     return {one.id: one for one in seen}, [_moved(one) for one in ours if not _is_at_home(one)]
 
 
-def _is_untold(found: Raw, statuses: Sequence[Raw]) -> bool:
+def _is_untold(raw: Raw, statuses: Sequence[Raw]) -> bool:
     """Say whether the listing of power tells nothing to go by of a machine; that it was never made, is no such word."""
-    return translate.state_of(found, statuses) is State.UNKNOWN or translate.is_unmade(found, statuses)
+    return translate.state_of(raw, statuses) is State.UNKNOWN or translate.is_unmade(raw, statuses)
 
 
 def _view(azure: Azure, found: Raw) -> Sequence[Raw]:
@@ -153,20 +153,20 @@ def _all(azure: Azure, **which: str) -> list[Raw]:
     return invoke(azure, READ, lambda: [one.as_dict() for one in machines.list_all(**which)])
 
 
-def _key(found: Raw) -> str:
-    return str(found.get("id") or "").lower()
+def _key(raw: Raw) -> str:
+    return str(raw.get("id") or "").lower()
 
 
-def _is_at_home(found: Raw) -> bool:
-    of, name = ids.resource(str(found.get("id") or "")), str(found.get("name") or "").lower()
+def _is_at_home(raw: Raw) -> bool:
+    of, name = ids.resource(str(raw.get("id") or "")), str(raw.get("name") or "").lower()
     return of is not None and of.group == name and ids.GROUP.fullmatch(name) is not None
 
 
-def _moved(found: Raw) -> Unanswered:
-    of = ids.resource(str(found.get("id") or ""))
+def _moved(raw: Raw) -> Unanswered:
+    of = ids.resource(str(raw.get("id") or ""))
     where = of.group if of else "?"
-    why = f"the machine {found.get('name')} has our tags and is in the group {where}, where cloudgpu did not make it"
-    return Unanswered(f"{found.get('location')}/{where}", f"{why}: move it back, or end it at Azure.")
+    why = f"the machine {raw.get('name')} has our tags and is in the group {where}, where cloudgpu did not make it"
+    return Unanswered(f"{raw.get('location')}/{where}", f"{why}: move it back, or end it at Azure.")
 
 
 def _elsewhere(azure: Azure) -> list[Unanswered]:

@@ -33,9 +33,9 @@ def listed(azure: Azure) -> list[Raw]:
     return [one for one in found if ids.GROUP.fullmatch(str(one.get("name", "")).lower())]
 
 
-def id_of(found: Raw) -> str:
+def id_of(raw: Raw) -> str:
     """Return our id of a machine that Azure describes."""
-    return ids.joined(str(found["location"]), str(found["name"]).lower())
+    return ids.joined(str(raw["location"]), str(raw["name"]).lower())
 
 
 def change(azure: Azure, id: str, properties: Raw) -> None:  # noqa: A002
@@ -45,18 +45,18 @@ def change(azure: Azure, id: str, properties: Raw) -> None:  # noqa: A002
     invoke(azure, WRITE, lambda: machines.begin_update(group, group, body, polling=False), region=region, value=id)
 
 
-def system_disk(found: Raw) -> str:
+def system_disk(raw: Raw) -> str:
     """Return Azure's id of a machine's system disk; empty while it has none."""
-    disk = ((found.get("properties") or {}).get("storageProfile") or {}).get("osDisk") or {}
+    disk = ((raw.get("properties") or {}).get("storageProfile") or {}).get("osDisk") or {}
     return str((disk.get("managedDisk") or {}).get("id") or "")
 
 
-def zone_of(found: Raw) -> str:
+def zone_of(raw: Raw) -> str:
     """Return where a machine lies: `eastus-1` in a zone, `eastus` anywhere in its region."""
-    zones = found.get("zones") or ()
-    return f"{found['location']}-{zones[0]}" if zones else str(found["location"])
+    zones = raw.get("zones") or ()
+    return f"{raw['location']}-{zones[0]}" if zones else str(raw["location"])
 
 
-def is_spot(found: Raw) -> bool:
+def is_spot(raw: Raw) -> bool:
     """Say whether a machine is one on the spot market."""
-    return str((found.get("properties") or {}).get("priority") or "").lower() in SPOT
+    return str((raw.get("properties") or {}).get("priority") or "").lower() in SPOT

@@ -105,12 +105,12 @@ def end_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     )
 
 
-def _let_stay(azure: Azure, id: str, found: Raw) -> None:  # noqa: A002
-    if _stays(found):
+def _let_stay(azure: Azure, id: str, raw: Raw) -> None:  # noqa: A002
+    if _stays(raw):
         return
-    disk = found["properties"]["storageProfile"]["osDisk"]
+    disk = raw["properties"]["storageProfile"]["osDisk"]
     kept = {key: disk[key] for key in ("createOption", "managedDisk") if key in disk}
-    of = {"id": machine.system_disk(found)}
+    of = {"id": machine.system_disk(raw)}
     machine.change(azure, id, {"storageProfile": {"osDisk": {**kept, "managedDisk": of, "deleteOption": "Detach"}}})
     for _ in range(STAYS_LOOKS):
         if _stays(machine.raw(azure, id)):
@@ -120,9 +120,9 @@ def _let_stay(azure: Azure, id: str, found: Raw) -> None:  # noqa: A002
     raise ProviderUnavailable(message, field="instance", value=id, next="Run it again.")
 
 
-def _stays(found: Raw) -> bool:
+def _stays(raw: Raw) -> bool:
     """Say whether the system disk stays when the machine goes: it does where nobody said otherwise."""
-    disk = ((found.get("properties") or {}).get("storageProfile") or {}).get("osDisk") or {}
+    disk = ((raw.get("properties") or {}).get("storageProfile") or {}).get("osDisk") or {}
     return str(disk.get("deleteOption") or "Detach").lower() == "detach"
 
 

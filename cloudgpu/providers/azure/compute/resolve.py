@@ -222,17 +222,17 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
     return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} is in {first.lies}")
 
 
-def data_volume(azure: Azure, item: Available, wanted: Volume | None) -> Data | None:
+def data_volume(azure: Azure, item: Available, volume: Volume | None) -> Data | None:
     """Return the ledger's volume of this name in the offer's zone; None where it is to be made, or none is wanted.
 
     Raises InvalidRequest where another machine uses it: launched, this one would run without it.
     """
-    if wanted is None:
+    if volume is None:
         return None
-    at = (wanted.name, item.zone or item.region)
+    at = (volume.name, item.zone or item.region)
     found = next((one for one in _volumes(azure) if (one.name, one.zone) == at), None)
     if found is not None and found.holder is not None:
-        raise volume_in_use_error(wanted, found.holder)
+        raise volume_in_use_error(volume, found.holder)
     return found
 
 
@@ -249,8 +249,8 @@ class _Tie:
         return ids.region_of(self.lies) or self.lies
 
 
-def _different_places(one: _Tie, other: _Tie) -> InvalidRequest:
-    message = f"The {one.what} {one.name} is in {one.lies}, and the {other.what} {other.name} in {other.lies}."
+def _different_places(tie: _Tie, other: _Tie) -> InvalidRequest:
+    message = f"The {tie.what} {tie.name} is in {tie.lies}, and the {other.what} {other.name} in {other.lies}."
     return InvalidRequest(message, field=f"--{other.what}", value=other.name, next="Leave one of them out.")
 
 
@@ -278,19 +278,19 @@ def _volumes(azure: Azure) -> list[Data]:
     return [_data(one) for one in disks.named_disks(azure, azure.ledger)]
 
 
-def _data(found: Raw) -> Data:
-    size = int((found.get("properties") or {}).get("diskSizeGB") or 0)
-    return Data(found["tags"][TAG_VOLUME], str(found["id"]), machine.zone_of(found), size, holder=storage.holder(found))
+def _data(raw: Raw) -> Data:
+    size = int((raw.get("properties") or {}).get("diskSizeGB") or 0)
+    return Data(raw["tags"][TAG_VOLUME], str(raw["id"]), machine.zone_of(raw), size, holder=storage.holder(raw))
 
 
-def _volume(azure: Azure, wanted: Volume, requirements: Requirements, region: str | None) -> Data | None:
+def _volume(azure: Azure, volume: Volume, requirements: Requirements, region: str | None) -> Data | None:
     there = _volumes(azure)
-    return volume_named(wanted, there, requirements, region, region_of=ids.region_of, check_size=_check_size)
+    return volume_named(volume, there, requirements, region, region_of=ids.region_of, check_size=_check_size)
 
 
-def _check_size(wanted: Volume) -> None:
+def _check_size(volume: Volume) -> None:
     most = storage.LARGEST_GB
-    check_volume_size(wanted, 1, most, f"a managed disk has {most:,} GB at most")
+    check_volume_size(volume, 1, most, f"a managed disk has {most:,} GB at most")
 
 
 # Subnets

@@ -103,13 +103,13 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     return {one: at for one, (at, operation) in scheduled.items() if operation in alive}
 
 
-def _is_mine(azure: Azure, found: Raw) -> bool:
-    return azure.ledger in ("", (found.get("tags") or {}).get(TAG_LEDGER))
+def _is_mine(azure: Azure, raw: Raw) -> bool:
+    return azure.ledger in ("", (raw.get("tags") or {}).get(TAG_LEDGER))
 
 
-def _tagged_timer(found: Raw) -> tuple[datetime, str] | None:
+def _tagged_timer(raw: Raw) -> tuple[datetime, str] | None:
     """Return the time and Azure's id of a machine's timer, as its tag has them."""
-    match = _TIMER_TAG.fullmatch(str((found.get("tags") or {}).get(TAG, "")))
+    match = _TIMER_TAG.fullmatch(str((raw.get("tags") or {}).get(TAG, "")))
     return None if match is None else (datetime.fromtimestamp(int(match[1]), UTC), match[2])
 
 

@@ -36,27 +36,27 @@ _FREE = (State.DEALLOCATED, State.TERMINATED)
 _OWN = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
 
 
-def instance(found: Raw, statuses: Sequence[Raw], *, account: str, address: Address | None = None) -> Instance:
+def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Address | None = None) -> Instance:
     """Return a machine as Azure describes it (as JSON) with the statuses of its instance view; its tags are ours."""
-    state = state_of(found, statuses)
-    size = str((_properties(found).get("hardwareProfile") or {}).get("vmSize") or "")
+    state = state_of(raw, statuses)
+    size = str((_properties(raw).get("hardwareProfile") or {}).get("vmSize") or "")
     return Instance(
         provider="azure",
         account=account,
-        id=ids.joined(str(found["location"]).lower(), str(found["name"]).lower()),
+        id=ids.joined(str(raw["location"]).lower(), str(raw["name"]).lower()),
         state=state,
         billed=state not in _FREE,
-        tags=tags_of(found),
-        region=str(found["location"]).lower(),
-        zone=zone_of(found).lower(),
+        tags=tags_of(raw),
+        region=str(raw["location"]).lower(),
+        zone=zone_of(raw).lower(),
         instance_type=size,
-        market=Market.SPOT if is_spot(found) else Market.ON_DEMAND,
-        launched_at=_time(_properties(found).get("timeCreated")),
+        market=Market.SPOT if is_spot(raw) else Market.ON_DEMAND,
+        launched_at=_time(_properties(raw).get("timeCreated")),
         since=_since(statuses),
         address=address if state in (State.PENDING, State.RUNNING) else None,
         accelerators=gpus_of("azure", size),
-        last_active=_last_active(found),
-        reason=_reason(found, statuses, state),
+        last_active=_last_active(raw),
+        reason=_reason(raw, statuses, state),
     )
 
 
@@ -82,32 +82,32 @@ def of_group(group: Raw, *, account: str) -> Instance:
     )
 
 
-def tags_of(found: Raw) -> dict[str, str]:
+def tags_of(raw: Raw) -> dict[str, str]:
     """Return the tags that cloudgpu gives every machine on every cloud, without those of this provider's own."""
     return {
-        key: value for key, value in (found.get("tags") or {}).items() if key.startswith(TAG_PREFIX) and key not in _OWN
+        key: value for key, value in (raw.get("tags") or {}).items() if key.startswith(TAG_PREFIX) and key not in _OWN
     }
 
 
-def state_of(found: Raw, statuses: Sequence[Raw]) -> State:
+def state_of(raw: Raw, statuses: Sequence[Raw]) -> State:
     """Return the state by the power state, and where Azure tells none by how far it is with making the machine."""
-    power, made = power_of(statuses), provisioning(found)
+    power, made = power_of(statuses), provisioning(raw)
     if made == "deleting":
         return State.STOPPING
     if power in _STATES:
         return _STATES[power]
     if made == "creating":
         return State.PENDING
-    return State.DEALLOCATED if is_unmade(found, statuses) else State.UNKNOWN
+    return State.DEALLOCATED if is_unmade(raw, statuses) else State.UNKNOWN
 
 
-def is_unmade(found: Raw, statuses: Sequence[Raw]) -> bool:
+def is_unmade(raw: Raw, statuses: Sequence[Raw]) -> bool:
     """Say whether a machine's creation failed: it has no power state, so no hardware, and a disk of it may be there.
 
     The view has to say so: one that runs is `failed`, too, when an extension or a later change of it has failed. A view
     without a word, or with the power state `unknown`, is no proof.
     """
-    return provisioning(found) == "failed" and bool(statuses) and power_of(statuses) in ("", "creating")
+    return provisioning(raw) == "failed" and bool(statuses) and power_of(statuses) in ("", "creating")
 
 
 def power_of(statuses: Sequence[Raw]) -> str:
@@ -115,9 +115,9 @@ def power_of(statuses: Sequence[Raw]) -> str:
     return next((code for kind, code in _codes(statuses) if kind == "powerstate"), "")
 
 
-def provisioning(found: Raw) -> str:
+def provisioning(raw: Raw) -> str:
     """Return how far Azure is with making the machine: `creating`, `succeeded`, `failed`, `deleting`, ..."""
-    return str(_properties(found).get("provisioningState") or "").lower()
+    return str(_properties(raw).get("provisioningState") or "").lower()
 
 
 def failure(statuses: Sequence[Raw]) -> str:
@@ -129,9 +129,9 @@ def failure(statuses: Sequence[Raw]) -> str:
     return ""
 
 
-def statuses_of(found: Raw) -> Sequence[Raw]:
+def statuses_of(raw: Raw) -> Sequence[Raw]:
     """Return the statuses of the instance view that stands in an answer; none where it has none."""
-    view = _properties(found).get("instanceView") or {}
+    view = _properties(raw).get("instanceView") or {}
     return list(view.get("statuses") or ())
 
 
@@ -140,8 +140,8 @@ def _codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
     return [(kind, code) for kind, _, code in pairs]
 
 
-def _properties(found: Raw) -> Raw:
-    properties: Raw = found.get("properties") or {}
+def _properties(raw: Raw) -> Raw:
+    properties: Raw = raw.get("properties") or {}
     return properties
 
 
@@ -163,18 +163,18 @@ def _time(value: object) -> datetime | None:
         return None
 
 
-def _last_active(found: Raw) -> datetime | None:
-    text = str((found.get("tags") or {}).get(TAG_LAST_ACTIVE, ""))
+def _last_active(raw: Raw) -> datetime | None:
+    text = str((raw.get("tags") or {}).get(TAG_LAST_ACTIVE, ""))
     return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9]\d{0,10}", text) else None
 
 
-def _reason(found: Raw, statuses: Sequence[Raw], state: State) -> str | None:
+def _reason(raw: Raw, statuses: Sequence[Raw], state: State) -> str | None:
     """Return why a machine that does not run does not; None where Azure does not tell.
 
     Who deallocated a machine (its user, its own identity, an eviction) Azure's answers do not tell.
     """
     if state is State.STOPPED:
         return INSIDE
-    if is_unmade(found, statuses):
+    if is_unmade(raw, statuses):
         return f"could not be made ({failure(statuses) or 'Azure does not say why'})"
     return None

@@ -88,10 +88,10 @@ def _counts(code: str) -> bool:
     return code in (SPOT, TOTAL) or GPUS.match(code) is not None
 
 
-def _quota(azure: Azure, region: str, one: Raw) -> Quota:
-    code, name = str(one["name"]["value"]), str(one["name"].get("localizedValue") or one["name"]["value"])
+def _quota(azure: Azure, region: str, raw: Raw) -> Quota:
+    code, name = str(raw["name"]["value"]), str(raw["name"].get("localizedValue") or raw["name"]["value"])
     market = Market.SPOT if code == SPOT else Market.ON_DEMAND
-    limit, used = float(one["limit"]), float(one["currentValue"])
+    limit, used = float(raw["limit"]), float(raw["currentValue"])
     return Quota("azure", azure.account, region, code, name, market, "vCPU", limit, used)
 
 
@@ -118,13 +118,13 @@ def _of(found: Mapping[str, Raw], codes: Iterable[str]) -> list[Raw]:
     return [found[code.lower()] for code in codes if code.lower() in found]
 
 
-def _refuse_full(azure: Azure, region: str, one: Raw, sku: Sku, machines: int) -> None:
-    used, needed = int(one.get("currentValue") or 0), machines * (sku.vcpus or 0)
+def _refuse_full(azure: Azure, region: str, raw: Raw, sku: Sku, machines: int) -> None:
+    used, needed = int(raw.get("currentValue") or 0), machines * (sku.vcpus or 0)
     what = f"{sku.name} needs" if machines == 1 else f"{machines} x {sku.name} need"
-    limit = one.get("limit")
+    limit = raw.get("limit")
     if limit is None or used + needed <= int(limit):
         return
-    name, words = _name(one), (one.get("name") or {}).get("localizedValue") or _name(one)
+    name, words = _name(raw), (raw.get("name") or {}).get("localizedValue") or _name(raw)
     raise QuotaExceeded(
         f"The limit {words!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {what} "
         f"{needed}.",
@@ -135,5 +135,5 @@ def _refuse_full(azure: Azure, region: str, one: Raw, sku: Sku, machines: int) -
     )
 
 
-def _name(one: Raw) -> str:
-    return str((one.get("name") or {}).get("value") or "")
+def _name(raw: Raw) -> str:
+    return str((raw.get("name") or {}).get("value") or "")

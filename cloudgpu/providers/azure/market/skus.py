@@ -36,23 +36,23 @@ def skus(azure: Azure, region: str) -> Mapping[str, Sku]:
     return read
 
 
-def _is_machine(found: Raw) -> bool:
-    return str(found.get("resourceType") or "").lower() == MACHINES
+def _is_machine(raw: Raw) -> bool:
+    return str(raw.get("resourceType") or "").lower() == MACHINES
 
 
-def _lies_in(found: Raw, region: str) -> bool:
-    return region in [str(one).lower() for one in found.get("locations") or (region,)]
+def _lies_in(raw: Raw, region: str) -> bool:
+    return region in [str(one).lower() for one in raw.get("locations") or (region,)]
 
 
-def _sku(found: Raw, region: str) -> Sku:
-    can = {str(one.get("name")): str(one.get("value")) for one in found.get("capabilities") or ()}
-    info = [one for one in found.get("locationInfo") or () if str(one.get("location", "")).lower() == region]
-    restrictions = list(found.get("restrictions") or ())
+def _sku(raw: Raw, region: str) -> Sku:
+    can = {str(one.get("name")): str(one.get("value")) for one in raw.get("capabilities") or ()}
+    info = [one for one in raw.get("locationInfo") or () if str(one.get("location", "")).lower() == region]
+    restrictions = list(raw.get("restrictions") or ())
     closed = _closed_zones(restrictions)
     zones = sorted({str(zone) for one in info for zone in one.get("zones") or ()} - closed)
     return Sku(
-        name=str(found["name"]),
-        family=str(found.get("family") or ""),
+        name=str(raw["name"]),
+        family=str(raw.get("family") or ""),
         vcpus=_whole(can.get("vCPUsAvailable") or can.get("vCPUs")),
         memory_gib=_number(can.get("MemoryGB")),
         gpus=_whole(can.get("GPUs")) or 0,

@@ -110,8 +110,8 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
     _check_region(found, region, "--security-group", id_)
 
 
-def _check_region(found: Raw, region: str, option: str, value: str) -> None:
-    lies = str(found.get("location") or region).lower()
+def _check_region(raw: Raw, region: str, option: str, value: str) -> None:
+    lies = str(raw.get("location") or region).lower()
     if lies != region:
         message = f"{value.rpartition('/')[2]} is in {lies}, not in {region}."
         raise InvalidRequest(message, field=option, value=value, next=f"Launch there: --region {lies}")

@@ -89,27 +89,27 @@ def _is_open(properties: Mapping[str, Any]) -> bool:
     return inward and int(properties.get("priority") or 0) < DENY
 
 
-def _sources(one: Mapping[str, Any]) -> list[str]:
-    properties = one.get("properties") or {}
+def _sources(raw: Mapping[str, Any]) -> list[str]:
+    properties = raw.get("properties") or {}
     every = [properties.get("sourceAddressPrefix") or "", *(properties.get("sourceAddressPrefixes") or ())]
     return [str(source) for source in every if is_wide(str(source))]
 
 
-def _ports(one: Mapping[str, Any]) -> str:
-    properties = one.get("properties") or {}
+def _ports(raw: Mapping[str, Any]) -> str:
+    properties = raw.get("properties") or {}
     every = [properties.get("destinationPortRange") or "", *(properties.get("destinationPortRanges") or ())]
     named = [str(port) for port in every if port]
     return "every port" if "*" in named or not named else f"port {', '.join(named)}"
 
 
-def _read(found: Mapping[str, Any]) -> Rule | None:
-    properties = found.get("properties") or {}
+def _read(raw: Mapping[str, Any]) -> Rule | None:
+    properties = raw.get("properties") or {}
     words = str(properties.get("description") or "")
     label = words.removeprefix(_OURS)
     if not words.startswith(_OURS) or not _LABEL.fullmatch(label) or str(properties.get("access")).lower() != "allow":
         return None
     cidr, port = str(properties.get("sourceAddressPrefix") or ""), str(properties.get("destinationPortRange") or "")
-    return Rule(str(found["name"]), label, cidr, port, int(properties.get("priority") or 0))
+    return Rule(str(raw["name"]), label, cidr, port, int(properties.get("priority") or 0))
 
 
 def _rule(name: str, priority: int, access: str, protocol: str, source: str, port: str, words: str) -> Body:

@@ -108,8 +108,8 @@ def _disk_of(azure: Azure, source: str) -> Raw:
     return found
 
 
-def _security(found: Raw) -> str:
-    profile = (found.get("properties") or {}).get("securityProfile") or {}
+def _security(raw: Raw) -> str:
+    profile = (raw.get("properties") or {}).get("securityProfile") or {}
     return str(profile.get("securityType") or "").lower()
 
 
@@ -151,9 +151,9 @@ def _drop(azure: Azure, ref: ResourceRef) -> None:
     storage.delete(azure, ref)
 
 
-def _check_ours(found: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:
-    if (found.get("tags") or {}).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
-        message = f"An image called {ref.name} is in {found['location']} already, and it is not of this ledger."
+def _check_ours(raw: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:
+    if (raw.get("tags") or {}).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
+        message = f"An image called {ref.name} is in {raw['location']} already, and it is not of this ledger."
         raise InvalidRequest(message, field="--name", value=ref.name, next="Choose another --name.")
 
 

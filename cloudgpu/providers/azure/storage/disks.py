@@ -76,120 +76,118 @@ def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
     return [one for one in found if state(one) not in _GOING]
 
 
-def _ours(azure: Azure, found: Iterable[Raw], tags: Tags) -> list[ProviderResource]:
+def _ours(azure: Azure, raws: Iterable[Raw], tags: Tags) -> list[ProviderResource]:
     """Return the disks that bear our tags, or are called after the launch's group they lie in: its tags are theirs.
 
     What else somebody has put into such a group is theirs.
     """
-    whose = ((one, tags.get(group_of(one), {}) if _is_system(one) else {}) for one in found)
+    whose = ((one, tags.get(group_of(one), {}) if _is_system(one) else {}) for one in raws)
     tagged = ((one, {**of, **(one.get("tags") or {})}) for one, of in whose)
     return [disk(azure, one, merged) for one, merged in tagged if TAG_LEDGER in merged]
 
 
-def _is_system(found: Raw) -> bool:
+def _is_system(raw: Raw) -> bool:
     """Say whether a disk is that of a launch's machine: it is called after the group."""
-    return is_system_disk(str(found["name"]), group_of(found))
+    return is_system_disk(str(raw["name"]), group_of(raw))
 
 
-def _is_ours(found: Raw) -> bool:
-    return TAG_LEDGER in (found.get("tags") or {})
+def _is_ours(raw: Raw) -> bool:
+    return TAG_LEDGER in (raw.get("tags") or {})
 
 
-def disk(azure: Azure, found: Raw, tags: Mapping[str, str]) -> ProviderResource:
+def disk(azure: Azure, raw: Raw, tags: Mapping[str, str]) -> ProviderResource:
     """Return a disk: a volume where it bears a name of the user's, else a machine's system disk."""
-    properties, named = _properties(found), tags.get(TAG_VOLUME, "")
+    properties, named = _properties(raw), tags.get(TAG_VOLUME, "")
     size = int(properties.get("diskSizeGB") or 0)
-    zones = found.get("zones") or ()
+    zones = raw.get("zones") or ()
     return _leftover(
         azure,
-        found,
+        raw,
         tags,
         kind=Kind.VOLUME if named else Kind.DISK,
-        zone=f"{found['location']}-{zones[0]}" if zones else found["location"],
+        zone=f"{raw['location']}-{zones[0]}" if zones else raw["location"],
         name=named,
         size_gb=size,
-        stored_as=tier(str((found.get("sku") or {}).get("name") or ""), size),
-        attached_to=holder(found),
+        stored_as=tier(str((raw.get("sku") or {}).get("name") or ""), size),
+        attached_to=holder(raw),
     )
 
 
-def snapshot(azure: Azure, found: Raw) -> ProviderResource:
+def snapshot(azure: Azure, raw: Raw) -> ProviderResource:
     """Return a snapshot that is no image yet; it is billed by what is written in it, its size at most."""
-    size, tags = int(_properties(found).get("diskSizeGB") or 0), found.get("tags") or {}
+    size, tags = int(_properties(raw).get("diskSizeGB") or 0), raw.get("tags") or {}
     return _leftover(
-        azure, found, tags, kind=Kind.SNAPSHOT, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT
+        azure, raw, tags, kind=Kind.SNAPSHOT, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT
     )
 
 
-def image(azure: Azure, found: Raw) -> ProviderResource:
+def image(azure: Azure, raw: Raw) -> ProviderResource:
     """Return an image, which is billed as a snapshot of its disk is."""
-    of, tags = (_properties(found).get("storageProfile") or {}).get("osDisk") or {}, found.get("tags") or {}
+    of, tags = (_properties(raw).get("storageProfile") or {}).get("osDisk") or {}, raw.get("tags") or {}
     size = int(of.get("diskSizeGB") or 0)
-    return _leftover(
-        azure, found, tags, kind=Kind.IMAGE, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT
-    )
+    return _leftover(azure, raw, tags, kind=Kind.IMAGE, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT)
 
 
-def plain_name(found: Raw) -> str:
+def plain_name(raw: Raw) -> str:
     """Return the name under which an image was saved."""
-    name = str(found["name"])
-    return name.removesuffix(f".{found['location']}") if is_in_gallery(found) else name
+    name = str(raw["name"])
+    return name.removesuffix(f".{raw['location']}") if is_in_gallery(raw) else name
 
 
-def is_in_gallery(found: Raw) -> bool:
+def is_in_gallery(raw: Raw) -> bool:
     """Say whether an image is one of the gallery."""
-    return "/galleries/" in str(found["id"]).lower()
+    return "/galleries/" in str(raw["id"]).lower()
 
 
-def _leftover(azure: Azure, found: Raw, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
-    region = str(found["location"])
-    ref = refs.of(region, str(found["id"]))
-    if is_in_gallery(found):
-        ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.KIND, str(found["name"]))
+def _leftover(azure: Azure, raw: Raw, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
+    region = str(raw["location"])
+    ref = refs.of(region, str(raw["id"]))
+    if is_in_gallery(raw):
+        ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.KIND, str(raw["name"]))
     usual = {"zone": "", "attached_to": None, **facts}
     return ProviderResource(
         provider="azure",
         account=azure.account,
         region=region,
-        id=str(found["id"]) if ref is None else ref.id,
+        id=str(raw["id"]) if ref is None else ref.id,
         tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX) and key != TAG_MADE},
-        made_at=_made_at(found),
-        ready=state(found) in (_MADE, ""),
+        made_at=_made_at(raw),
+        ready=state(raw) in (_MADE, ""),
         **usual,
     )
 
 
-def holder(found: Raw) -> str | None:
+def holder(raw: Raw) -> str | None:
     """Return our id of the machine that uses a disk, Azure's own where that is none of ours; None where it is free."""
-    own = str(found.get("managedBy") or "")
+    own = str(raw.get("managedBy") or "")
     of = ids.resource(own)
     if not own or of is None or not ids.GROUP.fullmatch(of.group):
         return own or None
-    return ids.joined(str(found["location"]), of.group)
+    return ids.joined(str(raw["location"]), of.group)
 
 
-def state(found: Raw) -> str:
+def state(raw: Raw) -> str:
     """Return how far Azure is with making a thing, in small letters: `succeeded`, `creating`, ..."""
-    return str(_properties(found).get("provisioningState") or "").lower()
+    return str(_properties(raw).get("provisioningState") or "").lower()
 
 
-def group_of(found: Raw) -> str:
+def group_of(raw: Raw) -> str:
     """Return the resource group of something, in small letters; empty for what lies in none."""
-    of = ids.resource(str(found.get("id") or ""))
+    of = ids.resource(str(raw.get("id") or ""))
     return "" if of is None else of.group
 
 
-def _properties(found: Raw) -> Raw:
-    properties: Raw = found.get("properties") or {}
+def _properties(raw: Raw) -> Raw:
+    properties: Raw = raw.get("properties") or {}
     return properties
 
 
-def _made_at(found: Raw) -> datetime | None:
+def _made_at(raw: Raw) -> datetime | None:
     """Return when it was made, aware UTC: of an image Azure may say so in `systemData`, or not at all; our tag does."""
-    text = _properties(found).get("timeCreated") or (found.get("systemData") or {}).get("createdAt")
+    text = _properties(raw).get("timeCreated") or (raw.get("systemData") or {}).get("createdAt")
     if text:
         return datetime.fromisoformat(str(text)).astimezone(UTC)
-    tag = str((found.get("tags") or {}).get(TAG_MADE, ""))
+    tag = str((raw.get("tags") or {}).get(TAG_MADE, ""))
     return datetime.fromtimestamp(int(tag), UTC) if re.fullmatch(r"[1-9]\d{0,10}", tag) else None
 
 
@@ -283,8 +281,8 @@ def _found(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> 
     return pick_in_zone(zone, found, machine.zone_of, "name", volume)
 
 
-def _is(found: Raw, name: str, tags: Mapping[str, str]) -> bool:
-    disk_tags = found["tags"]
+def _is(raw: Raw, name: str, tags: Mapping[str, str]) -> bool:
+    disk_tags = raw["tags"]
     return (disk_tags.get(TAG_VOLUME), disk_tags.get(TAG_LEDGER, "")) == (name, tags.get(TAG_LEDGER, ""))
 
 
@@ -348,7 +346,7 @@ def _list(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     machine.change(azure, id, {"storageProfile": {"dataDisks": [*others, new]}})
 
 
-def _as_asked(found: Raw) -> Raw:
+def _as_asked(raw: Raw) -> Raw:
     """Return a data disk that hangs on a machine already as a change has to name it."""
-    kept = {key: found[key] for key in ("lun", "name", "createOption", "caching", "deleteOption") if key in found}
-    return {**kept, "managedDisk": {"id": (found.get("managedDisk") or {}).get("id")}}
+    kept = {key: raw[key] for key in ("lun", "name", "createOption", "caching", "deleteOption") if key in raw}
+    return {**kept, "managedDisk": {"id": (raw.get("managedDisk") or {}).get("id")}}

@@ -108,17 +108,17 @@ def delete(azure: Azure, name: str) -> None:
     find(azure, f"{_HOME}/images/delete", lambda: definitions.begin_delete(*_AT, name, polling=False), value=name)
 
 
-def _as_managed(found: Raw, name: str) -> Raw:
+def _as_managed(raw: Raw, name: str) -> Raw:
     """Return a version as a managed image is described: what reads one reads the other. `trusted` is ours."""
-    properties = found.get("properties") or {}
+    properties = raw.get("properties") or {}
     disk = ((properties.get("storageProfile") or {}).get("osDiskImage")) or {}
     of = {"diskSizeGB": disk.get("sizeInGB") or 0}
     facts = {"provisioningState": properties.get("provisioningState"), "hyperVGeneration": "V2", "trusted": True}
     published = (properties.get("publishingProfile") or {}).get("publishedDate")
     return {
-        "id": found["id"],
+        "id": raw["id"],
         "name": name,
-        "location": found["location"],
-        "tags": found.get("tags") or {},
+        "location": raw["location"],
+        "tags": raw.get("tags") or {},
         "properties": {**facts, "timeCreated": published, "storageProfile": {"osDisk": of}},
     }

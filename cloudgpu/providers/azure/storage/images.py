@@ -149,8 +149,8 @@ def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, v
     return _image_of(found or {}, publisher, offer, sku, version)
 
 
-def _image_of(found: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
-    properties = found.get("properties") or {}
+def _image_of(raw: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
+    properties = raw.get("properties") or {}
     features = {str(one.get("name")): str(one.get("value")) for one in properties.get("features") or ()}
     plan = properties.get("plan") or {}
     return Image(
@@ -283,8 +283,8 @@ def _managed(azure: Azure, group: str, named: str) -> list[Raw]:
     return find(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
 
 
-def _bears(found: Raw, name: str, ledger: str) -> bool:
-    tags = found.get("tags") or {}
+def _bears(raw: Raw, name: str, ledger: str) -> bool:
+    tags = raw.get("tags") or {}
     mine = ledger in ("", tags.get(TAG_LEDGER, ledger))
-    own = {str(found["name"]).lower(), disks.plain_name(found).lower()}
+    own = {str(raw["name"]).lower(), disks.plain_name(raw).lower()}
     return name.lower() in own or (mine and tags.get(TAG_IMAGE) == name)

@@ -82,62 +82,62 @@ class _Account:
         self._inside = shared.users_among(interfaces)
         self._holders = {address: self._user(one) for one in interfaces for address in _addresses_of(one)}
 
-    def tags_of(self, found: Raw) -> dict[str, str]:
+    def tags_of(self, raw: Raw) -> dict[str, str]:
         """Return the tags of something: its own, else those of its launch's group; nothing for what is not ours."""
-        return {**self._tags.get(storage.group_of(found), {}), **(found.get("tags") or {})}
+        return {**self._tags.get(storage.group_of(raw), {}), **(raw.get("tags") or {})}
 
-    def group(self, found: Raw) -> ProviderResource:
+    def group(self, raw: Raw) -> ProviderResource:
         """Return a launch's group: its machine uses it, or a disk in it that is kept on purpose."""
-        name, region = str(found["name"]).lower(), str(found["location"])
-        disk = self._disks.get(name) if groups.KEPT in (found.get("tags") or {}) else None
+        name, region = str(raw["name"]).lower(), str(raw["location"])
+        disk = self._disks.get(name) if groups.KEPT in (raw.get("tags") or {}) else None
         user = self._machines.get(name) or (refs.ResourceRef(region, name, "disks", disk).id if disk else None)
         orphan = refs.ResourceRef(region, name, "resourceGroups", name)
-        return self._orphan(orphan, Kind.GROUP, found.get("tags") or {}, attached_to=user)
+        return self._orphan(orphan, Kind.GROUP, raw.get("tags") or {}, attached_to=user)
 
-    def network(self, found: Raw) -> ProviderResource:
+    def network(self, raw: Raw) -> ProviderResource:
         """Return the group with a cluster's network: it is used as long as something hangs in that."""
-        name, region = str(found["name"]).lower(), str(found["location"])
+        name, region = str(raw["name"]).lower(), str(raw["location"])
         of = ids.resource(self._inside.get(name, ""))
         user = None if of is None else self._machines.get(of.name.lower(), self._inside[name])
         orphan = refs.ResourceRef(region, name, "resourceGroups", name)
-        return self._orphan(orphan, Kind.GROUP, found.get("tags") or {}, attached_to=user)
+        return self._orphan(orphan, Kind.GROUP, raw.get("tags") or {}, attached_to=user)
 
-    def interface(self, found: Raw) -> ProviderResource:
+    def interface(self, raw: Raw) -> ProviderResource:
         """Return an interface; it is used as long as it is a machine's."""
         return self._orphan(
-            self._named(found, "networkInterfaces"), Kind.INTERFACE, self.tags_of(found), attached_to=self._user(found)
+            self._named(raw, "networkInterfaces"), Kind.INTERFACE, self.tags_of(raw), attached_to=self._user(raw)
         )
 
-    def address(self, found: Raw) -> ProviderResource:
+    def address(self, raw: Raw) -> ProviderResource:
         """Return an address: billed whether it is used or not. It is used where its interface's machine is there."""
-        user = self._holders.get(str(found["id"]).lower())
+        user = self._holders.get(str(raw["id"]).lower())
         return self._orphan(
-            self._named(found, "publicIPAddresses"),
+            self._named(raw, "publicIPAddresses"),
             Kind.ADDRESS,
-            self.tags_of(found),
+            self.tags_of(raw),
             attached_to=user,
-            name=str((found.get("properties") or {}).get("ipAddress") or ""),
+            name=str((raw.get("properties") or {}).get("ipAddress") or ""),
             size_gb=1,
             stored_as=ADDRESS,
         )
 
-    def given(self, one: identity.RoleAssignment) -> ProviderResource | None:
+    def given(self, assignment: identity.RoleAssignment) -> ProviderResource | None:
         """Return a role that a machine's identity was given; None for what is no machine of ours."""
-        of = ids.resource(one.scope)
+        of = ids.resource(assignment.scope)
         if of is None or not ids.GROUP.fullmatch(of.group):
             return None
         region = self._regions.get(of.group, refs.ANYWHERE)
-        orphan = refs.ResourceRef(region, of.group, "roleAssignments", one.id.rpartition("/")[2])
+        orphan = refs.ResourceRef(region, of.group, "roleAssignments", assignment.id.rpartition("/")[2])
         # One of a launch that is gone with its group bears no word of its ledger: it is told as this one's own.
         tags = self._tags.get(of.group) or {TAG_LEDGER: self._azure.ledger}
         return self._orphan(orphan, Kind.ROLE, tags, attached_to=self._machines.get(of.group))
 
-    def _named(self, found: Raw, kind: str) -> refs.ResourceRef:
-        region, own = str(found["location"]), str(found["id"])
-        return refs.of(region, own) or refs.ResourceRef(region, storage.group_of(found), kind, str(found["name"]))
+    def _named(self, raw: Raw, kind: str) -> refs.ResourceRef:
+        region, own = str(raw["location"]), str(raw["id"])
+        return refs.of(region, own) or refs.ResourceRef(region, storage.group_of(raw), kind, str(raw["name"]))
 
-    def _user(self, found: Raw) -> str | None:
-        own = str(((found.get("properties") or {}).get("virtualMachine") or {}).get("id") or "")
+    def _user(self, raw: Raw) -> str | None:
+        own = str(((raw.get("properties") or {}).get("virtualMachine") or {}).get("id") or "")
         of = ids.resource(own)
         return None if of is None else self._machines.get(of.name.lower(), own)
 

@@ -74,9 +74,9 @@ def _seen(gcp: Gcp, id: str) -> Mapping[str, Any] | None:  # noqa: A002
         return None
 
 
-def _mark_disk(gcp: Gcp, id: str, found: Mapping[str, Any], *, goes: bool) -> None:  # noqa: A002
+def _mark_disk(gcp: Gcp, id: str, raw: Mapping[str, Any], *, goes: bool) -> None:  # noqa: A002
     """Let the system disk go with its machine or stay; no call where it is so already."""
-    disk = boot_disk(found)
+    disk = boot_disk(raw)
     if disk is None or bool(disk.get("autoDelete")) is goes:
         return
     _change(gcp, id, "setDiskAutoDelete", deviceName=disk["deviceName"], autoDelete=goes)
@@ -99,13 +99,13 @@ def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
     raise InvalidRequest(message, field="instance", value=id, next="Try again in a minute, or end it: cloudgpu down")
 
 
-def ask_to_stop(gcp: Gcp, id: str, found: Mapping[str, Any]) -> None:  # noqa: A002
+def ask_to_stop(gcp: Gcp, id: str, raw: Mapping[str, Any]) -> None:  # noqa: A002
     """Ask to stop a machine that runs.
 
     One with local SSD stops only where it is said what becomes of that: it goes on being billed otherwise, and the data
     are lost either way ("Local SSD data persistence").
     """
-    _ask(gcp, "stop", id, **({"discardLocalSsd": True} if has_scratch(found) else {}))
+    _ask(gcp, "stop", id, **({"discardLocalSsd": True} if has_scratch(raw) else {}))
 
 
 def start(gcp: Gcp, id: str) -> None:  # noqa: A002
@@ -170,15 +170,15 @@ def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     )
 
 
-def _set(gcp: Gcp, id: str, found: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
+def _set(gcp: Gcp, id: str, raw: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
     inside = {key: value for key, value in tags.items() if key in READ_INSIDE}
-    held, labels = metadata_of(found), labels_of(found)
+    held, labels = metadata_of(raw), labels_of(raw)
     if inside.items() - held.items():
         items = [{"key": key, "value": value} for key, value in {**held, **inside}.items()]
-        fingerprint = found.get("metadata", {}).get("fingerprint", "")
+        fingerprint = raw.get("metadata", {}).get("fingerprint", "")
         _change(gcp, id, "setMetadata", metadataResource={"items": items, "fingerprint": fingerprint})
     if tags.items() - labels.items():
-        wanted = {"labels": {**labels, **tags}, "labelFingerprint": found.get("labelFingerprint", "")}
+        wanted = {"labels": {**labels, **tags}, "labelFingerprint": raw.get("labelFingerprint", "")}
         _change(gcp, id, "setLabels", instancesSetLabelsRequestResource=wanted)
 
 
@@ -204,15 +204,15 @@ def stop_many(gcp: Gcp, many: Sequence[str]) -> dict[str, CloudgpuError]:
     return refused | {id_: fault for id_, fault in asked.items() if fault is not None}
 
 
-def _stopped(gcp: Gcp, id: str, found: Raw) -> CloudgpuError | None:  # noqa: A002
+def _stopped(gcp: Gcp, id: str, raw: Raw) -> CloudgpuError | None:  # noqa: A002
     """Ask to stop one that runs; return why not. What is stopped already, or stopping, is fine."""
-    status = found.get("status")
+    status = raw.get("status")
     if status in STARTING:
         return InvalidRequest(f"{id} is still starting.", field="instance", value=id, next="Try again in a minute.")
     if status in (*STOPPING, STOPPED):
         return None
     try:
-        ask_to_stop(gcp, id, found)
+        ask_to_stop(gcp, id, raw)
     except CloudgpuError as error:
         return error
     return None

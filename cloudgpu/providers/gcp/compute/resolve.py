@@ -101,10 +101,10 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     )
 
 
-def _look_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape) -> _Found:
+def _look_up(gcp: Gcp, request: LaunchRequest, item: Available, shape: Shape) -> _Found:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
-        offered = pool.submit(_check_offered, gcp, item, wanted)
+        offered = pool.submit(_check_offered, gcp, item, shape)
         choice = pool.submit(images.chosen, gcp, item, setup.image, request.template)
         placement = pool.submit(_network_placement, gcp, request, item)
         quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market, nodes)
@@ -114,12 +114,12 @@ def _look_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape) -
         return _Found(choice.result(), where, callers, risks, [*unasked, *quota.result()], volume.result())
 
 
-def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
+def _check_offered(gcp: Gcp, item: Available, shape: Shape) -> list[str]:
     """Raise NoCapacity where a zone that has the GPU does not have the machine type. One call.
 
     Where it cannot be asked that is returned, for the plan: the launch itself will tell.
     """
-    kind = wanted.machine_type
+    kind = shape.machine_type
     try:
         gcp.call("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
     except CloudgpuError as error:
@@ -206,36 +206,36 @@ def _different_regions(volume: Data, subnet: str, region: str) -> InvalidRequest
     return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
 
 
-def data_volume(gcp: Gcp, item: Available, wanted: Volume | None) -> Data | None:
+def data_volume(gcp: Gcp, item: Available, volume: Volume | None) -> Data | None:
     """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
 
     Raises InvalidRequest where another machine uses it, or where the machine's type does not take such a disk:
     launched, this one would run without it.
     """
-    if wanted is None:
+    if volume is None:
         return None
     there = ((one, _data(one)) for one in listed(gcp, gcp.ledger))
     raw, found = next(
-        ((raw, one) for raw, one in there if (one.name, one.zone) == (wanted.name, item.zone)), ({}, None)
+        ((raw, one) for raw, one in there if (one.name, one.zone) == (volume.name, item.zone)), ({}, None)
     )
     if found is not None and found.holder is not None:
-        raise volume_in_use_error(wanted, found.holder)
+        raise volume_in_use_error(volume, found.holder)
     kind = ids.last(str(raw.get("type", "")))
     if kind and not accepts_disk(item.instance_type, kind):
-        message = f"The volume {wanted.name} is a disk of the kind {kind}, which {item.instance_type} does not take."
+        message = f"The volume {volume.name} is a disk of the kind {kind}, which {item.instance_type} does not take."
         remedy = "Name another volume, with a size: one of the right kind is made."
-        raise InvalidRequest(message, field="--volume", value=wanted.name, next=remedy)
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
     return found
 
 
-def _data(found: Mapping[str, Any]) -> Data:
-    size, zone = int(found.get("sizeGb", 0)), ids.last(found["zone"])
-    return Data(our_tags(found)[TAG_VOLUME], found["name"], zone, size, machine_of(found.get("users", ())))
+def _data(raw: Mapping[str, Any]) -> Data:
+    size, zone = int(raw.get("sizeGb", 0)), ids.last(raw["zone"])
+    return Data(our_tags(raw)[TAG_VOLUME], raw["name"], zone, size, machine_of(raw.get("users", ())))
 
 
-def _volume(gcp: Gcp, wanted: Volume, requirements: Requirements) -> Data | None:
+def _volume(gcp: Gcp, volume: Volume, requirements: Requirements) -> Data | None:
     wished, there = named_region(gcp, requirements), [_data(one) for one in listed(gcp, gcp.ledger)]
-    return volume_named(wanted, there, requirements, wished, region_of=ids.region_of, check_size=check_size)
+    return volume_named(volume, there, requirements, wished, region_of=ids.region_of, check_size=check_size)
 
 
 def _subnet_region(gcp: Gcp, named: str, requirements: Requirements) -> str | None:

@@ -76,50 +76,50 @@ def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:
     return {id_: at for id_, at in firing.items() if at and region in (None, ids.region_of(ids.machine(id_)[0]))}
 
 
-def _is_meant(gcp: Gcp, found: Mapping[str, Any]) -> bool:
-    return gcp.ledger in ("", labels_of(found).get(TAG_LEDGER))
+def _is_meant(gcp: Gcp, raw: Mapping[str, Any]) -> bool:
+    return gcp.ledger in ("", labels_of(raw).get(TAG_LEDGER))
 
 
-def renew(gcp: Gcp, id: str, found: Mapping[str, Any]) -> None:  # noqa: A002
+def renew(gcp: Gcp, id: str, raw: Mapping[str, Any]) -> None:  # noqa: A002
     """Before a start, set how long a stopped machine may run to what is left until its renew-until.
 
     No call where it is that already; nothing for a machine without a renew-until, or one that is over: who starts that
     has to set it.
     """
-    until = _renew_until(found)
+    until = _renew_until(raw)
     left = until - gcp.clock() if until else timedelta(0)
-    if left > timedelta(0) and abs(_seconds(found) - run_seconds(left)) > NEAR.total_seconds():
-        _reschedule(gcp, id, found, run_seconds(left))
+    if left > timedelta(0) and abs(_seconds(raw) - run_seconds(left)) > NEAR.total_seconds():
+        _reschedule(gcp, id, raw, run_seconds(left))
 
 
-def fires(found: Mapping[str, Any]) -> datetime | None:
+def fires(raw: Mapping[str, Any]) -> datetime | None:
     """Return when the timer of a machine (as Google tells of it) fires; None for none."""
-    scheduling = found.get("scheduling", {})
-    if found.get("status") == STOPPED:
-        return _renew_until(found) if _seconds(found) else None
-    reported = found.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
+    scheduling = raw.get("scheduling", {})
+    if raw.get("status") == STOPPED:
+        return _renew_until(raw) if _seconds(raw) else None
+    reported = raw.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
     fixed = moment(reported) or moment(scheduling.get("terminationTime"))
-    began = moment(found.get("lastStartTimestamp")) or moment(found.get("creationTimestamp"))
-    if fixed or not began or not _seconds(found):
+    began = moment(raw.get("lastStartTimestamp")) or moment(raw.get("creationTimestamp"))
+    if fixed or not began or not _seconds(raw):
         return fixed
-    return began + timedelta(seconds=_seconds(found))
+    return began + timedelta(seconds=_seconds(raw))
 
 
-def _seconds(found: Mapping[str, Any]) -> int:
-    return int(found.get("scheduling", {}).get("maxRunDuration", {}).get("seconds") or 0)
+def _seconds(raw: Mapping[str, Any]) -> int:
+    return int(raw.get("scheduling", {}).get("maxRunDuration", {}).get("seconds") or 0)
 
 
-def _renew_until(found: Mapping[str, Any]) -> datetime | None:
-    text = labels_of(found).get(TAG_RENEW_UNTIL, "")
+def _renew_until(raw: Mapping[str, Any]) -> datetime | None:
+    text = labels_of(raw).get(TAG_RENEW_UNTIL, "")
     return from_epoch(text) if text.isdigit() and int(text) else None
 
 
-def _reschedule(gcp: Gcp, id: str, found: Mapping[str, Any], seconds: int) -> None:  # noqa: A002
+def _reschedule(gcp: Gcp, id: str, raw: Mapping[str, Any], seconds: int) -> None:  # noqa: A002
     """Set how long a stopped machine may run; all else of its scheduling is said again as it is."""
     zone, name = ids.machine(id)
-    wanted = {key: value for key, value in found.get("scheduling", {}).items() if key != "terminationTime"}
+    wanted = {key: value for key, value in raw.get("scheduling", {}).items() if key != "terminationTime"}
     wanted |= {"maxRunDuration": {"seconds": str(seconds)}, "instanceTerminationAction": "STOP"}
-    if has_scratch(found):
+    if has_scratch(raw):
         wanted |= {"onInstanceStopAction": {"discardLocalSsd": True}}
     action = "compute.instances.setScheduling"
     changed(gcp, action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)

@@ -35,86 +35,86 @@ _STATES = {  # Compute Engine's guide, "VM instance lifecycle"
 _FREE = ("TERMINATED",)
 
 
-def instance(found: Raw, *, account: str, ssh_port: int, reason: str | None = None) -> Instance:
+def instance(raw: Raw, *, account: str, ssh_port: int, reason: str | None = None) -> Instance:
     """Return a machine as Google reports it, with our labels alone; `reason` is why it ended, where that is known."""
-    status = str(found.get("status", ""))
+    status = str(raw.get("status", ""))
     state = _STATES.get(status, State.UNKNOWN)
-    zone = ids.last(found["zone"])
-    name = type_name(found)
+    zone = ids.last(raw["zone"])
+    name = type_name(raw)
     return Instance(
         provider="gcp",
         account=account,
-        id=ids.joined(zone, found["name"]),
+        id=ids.joined(zone, raw["name"]),
         state=state,
         billed=status not in _FREE,
-        tags={key: value for key, value in labels_of(found).items() if key.startswith(TAG_PREFIX)},
+        tags={key: value for key, value in labels_of(raw).items() if key.startswith(TAG_PREFIX)},
         region=ids.region_of(zone) or "",
         zone=zone,
         instance_type=name,
-        market=_market(found),
-        launched_at=at(found.get("creationTimestamp")),
-        since=_since(found, state),
-        address=_address(found, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
-        accelerators=accelerators(found, name),
+        market=_market(raw),
+        launched_at=at(raw.get("creationTimestamp")),
+        since=_since(raw, state),
+        address=_address(raw, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
+        accelerators=accelerators(raw, name),
         last_active=None,  # it stands in the guest attributes, which are asked machine by machine
         reason=reason if state in (State.STOPPED, State.STOPPING) else None,
     )
 
 
-def labels_of(found: Raw) -> dict[str, str]:
+def labels_of(raw: Raw) -> dict[str, str]:
     """Return all labels of anything on Google Cloud."""
-    return dict(found.get("labels", {}))
+    return dict(raw.get("labels", {}))
 
 
-def type_name(found: Raw) -> str:
+def type_name(raw: Raw) -> str:
     """Return a machine's type as the catalogue calls it: an N1 machine with what is attached to it."""
-    name = ids.last(str(found.get("machineType", "")))
-    attached = found.get("guestAccelerators", ())
+    name = ids.last(str(raw.get("machineType", "")))
+    attached = raw.get("guestAccelerators", ())
     if not name.startswith("n1-") or not attached:
         return name
     kind = ids.last(attached[0]["acceleratorType"]).removeprefix(OLD_GPU)
     return f"{name}+{kind}:{attached[0].get('acceleratorCount', 1)}"
 
 
-def accelerators(found: Raw, name: str) -> tuple[Accelerator, ...]:
+def accelerators(raw: Raw, name: str) -> tuple[Accelerator, ...]:
     """Return the GPUs of a machine: by the catalogue, else as Google calls them."""
     return gpus_of("gcp", name) or tuple(
         Accelerator(ids.last(one["acceleratorType"]), int(one.get("acceleratorCount", 1)))
-        for one in found.get("guestAccelerators", ())
+        for one in raw.get("guestAccelerators", ())
     )
 
 
-def boot_disk(found: Raw) -> Raw | None:
+def boot_disk(raw: Raw) -> Raw | None:
     """Return the attachment of a machine's system disk (deviceName, autoDelete, source); None where it has none."""
-    return next((disk for disk in found.get("disks", ()) if disk.get("boot")), None)
+    return next((disk for disk in raw.get("disks", ()) if disk.get("boot")), None)
 
 
-def has_scratch(found: Raw) -> bool:
+def has_scratch(raw: Raw) -> bool:
     """Say whether a machine has local SSD, whose data a stop loses."""
-    return any(disk.get("type") == "SCRATCH" for disk in found.get("disks", ()))
+    return any(disk.get("type") == "SCRATCH" for disk in raw.get("disks", ()))
 
 
-def metadata_of(found: Raw) -> dict[str, str]:
+def metadata_of(raw: Raw) -> dict[str, str]:
     """Return the metadata of a machine, which it can read itself."""
-    return {item["key"]: item.get("value", "") for item in found.get("metadata", {}).get("items", ())}
+    return {item["key"]: item.get("value", "") for item in raw.get("metadata", {}).get("items", ())}
 
 
-def _market(found: Raw) -> Market:
-    scheduling = found.get("scheduling", {})
+def _market(raw: Raw) -> Market:
+    scheduling = raw.get("scheduling", {})
     spot = scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible")
     return Market.SPOT if spot else Market.ON_DEMAND
 
 
-def _since(found: Raw, state: State) -> datetime | None:
+def _since(raw: Raw, state: State) -> datetime | None:
     """Return when the state began, where Google says it: the last start, or the last stop."""
     if state in (State.PENDING, State.RUNNING):
-        return at(found.get("lastStartTimestamp")) or at(found.get("creationTimestamp"))
-    return at(found.get("lastStopTimestamp")) if state is State.STOPPED else None
+        return at(raw.get("lastStartTimestamp")) or at(raw.get("creationTimestamp"))
+    return at(raw.get("lastStopTimestamp")) if state is State.STOPPED else None
 
 
-def _address(found: Raw, port: int) -> Address | None:
+def _address(raw: Raw, port: int) -> Address | None:
     """Return where SSH answers: the public address, else the one in its own network."""
-    for interface in found.get("networkInterfaces", ()):
+    for interface in raw.get("networkInterfaces", ()):
         public = (one.get("natIP") for one in interface.get("accessConfigs", ()))
         host = next(filter(None, public), None) or interface.get("networkIP")
         if host:

@@ -143,41 +143,43 @@ def _cards(gcp: Gcp) -> tuple[Cards, tuple[Unanswered, ...]]:
     return {(one["name"], ids.last(one["zone"])): _most(one) for one in there}, silent
 
 
-def _most(found: Mapping[str, Any]) -> int:
-    return int(found.get("maximumCardsPerInstance") or 0)
+def _most(raw: Mapping[str, Any]) -> int:
+    return int(raw.get("maximumCardsPerInstance") or 0)
 
 
-def _items(gcp: Gcp, one: InstanceType, zone: str, cards: Cards, requirements: Requirements) -> Iterator[Available]:
-    wanted = shape(one)
+def _items(
+    gcp: Gcp, machine_type: InstanceType, zone: str, cards: Cards, requirements: Requirements
+) -> Iterator[Available]:
+    wanted = shape(machine_type)
     most = cards.get((wanted.accelerator, zone))
     if most is None or (wanted.attached and 0 < most < wanted.count):
         return
     for market in markets(requirements):
-        if market is Market.SPOT or not one.spot_only:
-            yield _item(gcp, one, wanted, zone, market)
+        if market is Market.SPOT or not machine_type.spot_only:
+            yield _item(gcp, machine_type, wanted, zone, market)
 
 
-def _item(gcp: Gcp, one: InstanceType, wanted: Shape, zone: str, market: Market) -> Available:
+def _item(gcp: Gcp, machine_type: InstanceType, shape: Shape, zone: str, market: Market) -> Available:
     return Available(
         provider=KIND,
         account=gcp.account,
         region=ids.region_of(zone) or "",
         zone=zone,
-        instance_type=one.name,
+        instance_type=machine_type.name,
         market=market,
-        accelerators=(one.gpu,),
-        vcpus=one.vcpus,
-        memory_gib=one.memory_gib,
+        accelerators=(machine_type.gpu,),
+        vcpus=machine_type.vcpus,
+        memory_gib=machine_type.memory_gib,
         stoppable=True,  # a spot machine of Google's too
-        stop_effect=erases(wanted) + STOPS,
+        stop_effect=erases(shape) + STOPS,
     )
 
 
-def erases(wanted: Shape) -> str:
+def erases(shape: Shape) -> str:
     """Return what stopping such a machine erases, as the beginning of what it means; empty for nothing."""
-    if not wanted.scratch:
+    if not shape.scratch:
         return ""
-    much = f"{wanted.scratch_gb:,g} GB of " if wanted.scratch_gb else ""
+    much = f"{shape.scratch_gb:,g} GB of " if shape.scratch_gb else ""
     return f"erases its {much}scratch disks (local SSD) and "
 
 

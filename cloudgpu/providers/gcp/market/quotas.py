@@ -108,9 +108,9 @@ def _unlisted(code: str) -> ListedQuota:
     return ListedQuota(KIND, code, name, market, "GPU", (), "the region", "")
 
 
-def _quota(gcp: Gcp, region: str, one: ListedQuota, limits: tuple[float, float] | None) -> Quota:
+def _quota(gcp: Gcp, region: str, quota: ListedQuota, limits: tuple[float, float] | None) -> Quota:
     limit, used = limits or (None, None)
-    return Quota(KIND, gcp.account, region, one.code, one.name, one.market, one.unit, limit, used)
+    return Quota(KIND, gcp.account, region, quota.code, quota.name, quota.market, quota.unit, limit, used)
 
 
 def _limits_of(gcp: Gcp, region: str) -> Limits:

@@ -65,32 +65,32 @@ def shut(network: str) -> dict[str, Any]:
     }
 
 
-def is_shut(found: Raw) -> bool:
+def is_shut(raw: Raw) -> bool:
     """Say whether a rule that bears the right name does what it is there for."""
     return (
-        not found.get("disabled")
-        and int(found.get("priority", 0)) <= DENY_PRIORITY
-        and ANYWHERE in found.get("sourceRanges", ())
-        and NETWORK_TAG in found.get("targetTags", ())
-        and any(one.get("IPProtocol") == "all" for one in found.get("denied", ()))
+        not raw.get("disabled")
+        and int(raw.get("priority", 0)) <= DENY_PRIORITY
+        and ANYWHERE in raw.get("sourceRanges", ())
+        and NETWORK_TAG in raw.get("targetTags", ())
+        and any(one.get("IPProtocol") == "all" for one in raw.get("denied", ()))
     )
 
 
-def openings(found: Sequence[Raw], network: str, project: str, acts_as: str | None = None) -> tuple[Opening, ...]:
+def openings(raws: Sequence[Raw], network: str, project: str, acts_as: str | None = None) -> tuple[Opening, ...]:
     """Return the rules of a network, made by hand, that let everybody in to machines of ours ahead of our own `shut`.
 
     They apply to all machines, to our network tag, to one machine's own tag, or to the service account of our machines.
     A rule that comes later does nothing here. Firewall policies of a folder or an organisation are not read.
     """
-    machines = {ids.machine(one.machine)[1] for one in map(rule, found) if one is not None}
+    machines = {ids.machine(one.machine)[1] for one in map(rule, raws) if one is not None}
 
-    def applies(one: Raw) -> bool:
-        tags, accounts = one.get("targetTags", ()), one.get("targetServiceAccounts", ())
+    def applies(raw: Raw) -> bool:
+        tags, accounts = raw.get("targetTags", ()), raw.get("targetServiceAccounts", ())
         everything = not tags and not accounts
         return everything or bool({NETWORK_TAG, *machines}.intersection(tags)) or acts_as in accounts
 
     name = ids.last(network)
-    here = [one for one in found if ids.last(one.get("network", "")) == name and rule(one) is None]
+    here = [one for one in raws if ids.last(one.get("network", "")) == name and rule(one) is None]
     return tuple(
         Opening(
             f"the firewall rule {one['name']} of {name} lets everybody ({source}) reach {_ports(one)}, ahead of the "
@@ -103,14 +103,14 @@ def openings(found: Sequence[Raw], network: str, project: str, acts_as: str | No
     )
 
 
-def _is_ahead(one: Raw) -> bool:
-    inward = one.get("direction", "INGRESS") == "INGRESS" and not one.get("disabled")
-    return inward and bool(one.get("allowed")) and int(one.get("priority", 1000)) < DENY_PRIORITY
+def _is_ahead(raw: Raw) -> bool:
+    inward = raw.get("direction", "INGRESS") == "INGRESS" and not raw.get("disabled")
+    return inward and bool(raw.get("allowed")) and int(raw.get("priority", 1000)) < DENY_PRIORITY
 
 
-def _ports(one: Raw) -> str:
-    named = [str(port) for part in one.get("allowed", ()) for port in part.get("ports", ())]
-    whole = any(not part.get("ports") for part in one.get("allowed", ()))
+def _ports(raw: Raw) -> str:
+    named = [str(port) for part in raw.get("allowed", ()) for port in part.get("ports", ())]
+    whole = any(not part.get("ports") for part in raw.get("allowed", ()))
     return "every port" if whole else f"port {', '.join(named)}"
 
 
@@ -139,20 +139,20 @@ def allow(network: str, machine: str, label: str, cidr: str, port: int, tags: Ma
     }
 
 
-def rule(found: Raw) -> Rule | None:
+def rule(raw: Raw) -> Rule | None:
     """Return the rule of ours that Google tells of; None for one that is not, or lets in to no machine of ours."""
     try:
-        stored = json.loads(found.get("description") or "")
+        stored = json.loads(raw.get("description") or "")
     except ValueError:
         return None
     if not isinstance(stored, dict) or not ids.split(str(stored.get(_MACHINE))) or _LABELLED not in stored:
         return None
     return Rule(
-        name=found["name"],
+        name=raw["name"],
         machine=stored[_MACHINE],
         label=str(stored[_LABELLED]),
-        cidr=next(iter(found.get("sourceRanges", ())), ""),
-        ports=tuple(port for one in found.get("allowed", ()) for port in one.get("ports", ())),
+        cidr=next(iter(raw.get("sourceRanges", ())), ""),
+        ports=tuple(port for one in raw.get("allowed", ()) for port in one.get("ports", ())),
         tags={key: str(value) for key, value in stored.items() if key.startswith(PREFIX)},
-        made_at=at(found.get("creationTimestamp")),
+        made_at=at(raw.get("creationTimestamp")),
     )

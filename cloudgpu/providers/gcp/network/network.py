@@ -29,28 +29,28 @@ class NetworkPlacement:
     subnet: str = ""
 
 
-def placement(gcp: Gcp, region: str, wanted: Network) -> NetworkPlacement:
+def placement(gcp: Gcp, region: str, network: Network) -> NetworkPlacement:
     """Return where in the network a machine of a region is put: `--subnet`, else the account's network. One call.
 
     Raises InvalidRequest for a network or a subnet that is not there, and where it is not clear which subnet is meant.
     """
-    if wanted.security_group is not None and not TAG.fullmatch(wanted.security_group):
-        message = f"{wanted.security_group!r} is not a network tag of Google Cloud's."
+    if network.security_group is not None and not TAG.fullmatch(network.security_group):
+        message = f"{network.security_group!r} is not a network tag of Google Cloud's."
         remedy = "Name the tag by which your firewall rules know the machine."
-        raise InvalidRequest(message, field="--security-group", value=wanted.security_group, next=remedy)
-    return _named(gcp, region, wanted.subnet) if wanted.subnet else _default_placement(gcp, region)
+        raise InvalidRequest(message, field="--security-group", value=network.security_group, next=remedy)
+    return _named(gcp, region, network.subnet) if network.subnet else _default_placement(gcp, region)
 
 
-def ssh_sources(gcp: Gcp, region: str, placed: NetworkPlacement, wanted: Network) -> Mapping[str, str]:
+def ssh_sources(gcp: Gcp, region: str, placed: NetworkPlacement, network: Network) -> Mapping[str, str]:
     """Return who may open SSH, by label; where nobody is named it is the subnet itself, whose range is looked up."""
-    if wanted.security_group is not None:
+    if network.security_group is not None:
         return {}
-    if wanted.ssh_from:
-        return callers_of(wanted, "")
+    if network.ssh_from:
+        return callers_of(network, "")
     if not placed.subnet:
         message = f"{ids.last(placed.network)} has no subnet in {region} whose machines could reach this one."
         raise InvalidRequest(message, field="--subnet", value=None, next="Name a subnet: --subnet NAME")
-    return callers_of(wanted, _subnet(gcp, region, placed.subnet)["ipCidrRange"])
+    return callers_of(network, _subnet(gcp, region, placed.subnet)["ipCidrRange"])
 
 
 def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:

@@ -88,25 +88,23 @@ def rule(attempt: Attempt, call: Call) -> dict[str, Any] | None:
     }
 
 
-def _is_as_wanted(found: Raw, wanted: Raw) -> bool:
+def _is_as_wanted(raw: Raw, wanted: Raw) -> bool:
     """Say whether a rule of that name lets the members in, and nobody else."""
-    same = all(found.get(key) == wanted[key] for key in ("direction", "priority", "sourceTags", "targetTags"))
-    opens = any(one.get("IPProtocol") == "all" for one in found.get("allowed", ()))
-    return same and opens and not found.get("disabled") and not found.get("sourceRanges")
+    same = all(raw.get(key) == wanted[key] for key in ("direction", "priority", "sourceTags", "targetTags"))
+    opens = any(one.get("IPProtocol") == "all" for one in raw.get("allowed", ()))
+    return same and opens and not raw.get("disabled") and not raw.get("sourceRanges")
 
 
-def read(found: Raw) -> Inside | None:
+def read(raw: Raw) -> Inside | None:
     """Return the rule of a cluster of ours that Google tells of; None for any other rule."""
     try:
-        stored = json.loads(found.get("description") or "")
+        stored = json.loads(raw.get("description") or "")
     except ValueError:
         return None
     if not isinstance(stored, dict) or _CLUSTER not in stored or TAG_ID not in stored:
         return None
     tags = {key: str(value) for key, value in stored.items() if key.startswith(PREFIX)}
-    return Inside(
-        found["name"], str(stored[_CLUSTER]), str(stored.get(_REGION)), tags, at(found.get("creationTimestamp"))
-    )
+    return Inside(raw["name"], str(stored[_CLUSTER]), str(stored.get(_REGION)), tags, at(raw.get("creationTimestamp")))
 
 
 def all_shared(gcp: Gcp, project: str = "") -> list[Inside]:

@@ -59,12 +59,12 @@ def _get_image(gcp: Gcp, image_name: str) -> Raw | None:
     return if_found(lambda: gcp.call(_GET, image=image_name, value=image_name))
 
 
-def _image_resource(gcp: Gcp, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
-    if our_tags(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
+def _image_resource(gcp: Gcp, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
+    if our_tags(raw).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
         message = f"The project has an image called {name} already, and it is not of this ledger."
         raise InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
-    made = image(gcp, found)
-    if found.get("status") != "FAILED":
+    made = image(gcp, raw)
+    if raw.get("status") != "FAILED":
         return made
     remove(gcp, made)
     message = f"The image {name} failed at Google and was removed."

@@ -91,69 +91,69 @@ def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], ProviderResourc
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
 
-def _exists(found: Raw) -> bool:
-    return TAG_LEDGER in our_tags(found) and found.get("status") != "DELETING"
+def _exists(raw: Raw) -> bool:
+    return TAG_LEDGER in our_tags(raw) and raw.get("status") != "DELETING"
 
 
-def disk(gcp: Gcp, found: Raw) -> ProviderResource:
+def disk(gcp: Gcp, raw: Raw) -> ProviderResource:
     """Return a disk: a data disk where it bears a name of the user's, else a machine's system disk."""
-    tags, zone = our_tags(found), ids.last(found.get("zone", ""))
+    tags, zone = our_tags(raw), ids.last(raw.get("zone", ""))
     return _leftover(
         gcp,
-        found,
-        id=joined(zone, DISKS, found["name"]),
+        raw,
+        id=joined(zone, DISKS, raw["name"]),
         kind=Kind.VOLUME if TAG_VOLUME in tags else Kind.DISK,
         region=ids.region_of(zone) or "",
         zone=zone,
         name=tags.get(TAG_VOLUME, ""),
-        size_gb=int(found.get("sizeGb", 0)),
-        stored_as=ids.last(found.get("type", "")) or "pd-standard",
-        ready=found.get("status", "READY") == "READY",
-        attached_to=machine_of(found.get("users", ())),
+        size_gb=int(raw.get("sizeGb", 0)),
+        stored_as=ids.last(raw.get("type", "")) or "pd-standard",
+        ready=raw.get("status", "READY") == "READY",
+        attached_to=machine_of(raw.get("users", ())),
     )
 
 
-def image(gcp: Gcp, found: Raw) -> ProviderResource:
+def image(gcp: Gcp, raw: Raw) -> ProviderResource:
     """Return an image; what is billed is its archive, at most the size of its disk."""
-    billed = -(-int(found.get("archiveSizeBytes", 0)) // _GIB)
-    size = billed or int(found.get("diskSizeGb", 0))
-    more = {"size_gb": size, "stored_as": STORED_AS_IMAGE, "region": lies_in(found)}
-    return _kept(gcp, found, IMAGES, Kind.IMAGE, **more)
+    billed = -(-int(raw.get("archiveSizeBytes", 0)) // _GIB)
+    size = billed or int(raw.get("diskSizeGb", 0))
+    more = {"size_gb": size, "stored_as": STORED_AS_IMAGE, "region": lies_in(raw)}
+    return _kept(gcp, raw, IMAGES, Kind.IMAGE, **more)
 
 
-def snapshot(gcp: Gcp, found: Raw) -> ProviderResource:
+def snapshot(gcp: Gcp, raw: Raw) -> ProviderResource:
     """Return a snapshot; what is billed is what it stores, at most the size of its disk."""
-    billed = -(-int(found.get("storageBytes", 0)) // _GIB)
-    size = billed or int(found.get("diskSizeGb", 0))
-    more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(found)}
-    return _kept(gcp, found, SNAPSHOTS, Kind.SNAPSHOT, **more)
+    billed = -(-int(raw.get("storageBytes", 0)) // _GIB)
+    size = billed or int(raw.get("diskSizeGb", 0))
+    more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(raw)}
+    return _kept(gcp, raw, SNAPSHOTS, Kind.SNAPSHOT, **more)
 
 
-def machine_image(gcp: Gcp, found: Raw) -> ProviderResource:
+def machine_image(gcp: Gcp, raw: Raw) -> ProviderResource:
     """Return an image of a whole machine: cloudgpu makes none, and sees those that bear its labels."""
-    size = -(-int(found.get("totalStorageBytes", 0)) // _GIB)
-    more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(found)}
-    return _kept(gcp, found, MACHINE_IMAGES, Kind.IMAGE, **more)
+    size = -(-int(raw.get("totalStorageBytes", 0)) // _GIB)
+    more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(raw)}
+    return _kept(gcp, raw, MACHINE_IMAGES, Kind.IMAGE, **more)
 
 
-def lies_in(found: Raw) -> str:
+def lies_in(raw: Raw) -> str:
     """Return the region in which an image or a snapshot counts as lying: where it is stored, else where its disk lay.
 
     It can be used everywhere. One that is stored in several regions (`us`) lies where its disk lay.
     """
-    stored = [region for region in found.get("storageLocations", ()) if ids.REGION.fullmatch(region)]
-    source = found.get("sourceDisk") or found.get("sourceInstance") or ""
+    stored = [region for region in raw.get("storageLocations", ()) if ids.REGION.fullmatch(region)]
+    source = raw.get("sourceDisk") or raw.get("sourceInstance") or ""
     zone = source.partition("/zones/")[2].partition("/")[0]
-    return next(iter(stored), None) or ids.region_of(zone) or next(iter(found.get("storageLocations", ())), GLOBAL)
+    return next(iter(stored), None) or ids.region_of(zone) or next(iter(raw.get("storageLocations", ())), GLOBAL)
 
 
-def _kept(gcp: Gcp, found: Raw, sort: str, kind: Kind, **facts: Any) -> ProviderResource:
-    named = {"id": joined(GLOBAL, sort, found["name"]), "kind": kind, "name": our_tags(found).get(TAG_IMAGE, "")}
-    return _leftover(gcp, found, **named, ready=found.get("status", "READY") == "READY", **facts)
+def _kept(gcp: Gcp, raw: Raw, sort: str, kind: Kind, **facts: Any) -> ProviderResource:
+    named = {"id": joined(GLOBAL, sort, raw["name"]), "kind": kind, "name": our_tags(raw).get(TAG_IMAGE, "")}
+    return _leftover(gcp, raw, **named, ready=raw.get("status", "READY") == "READY", **facts)
 
 
-def _leftover(gcp: Gcp, found: Raw, **facts: Any) -> ProviderResource:
-    usual = {"zone": "", "made_at": at(found.get("creationTimestamp")), "tags": our_tags(found), **facts}
+def _leftover(gcp: Gcp, raw: Raw, **facts: Any) -> ProviderResource:
+    usual = {"zone": "", "made_at": at(raw.get("creationTimestamp")), "tags": our_tags(raw), **facts}
     return ProviderResource(provider=KIND, account=gcp.account, **usual)
 
 
@@ -235,10 +235,10 @@ def _read_disk(gcp: Gcp, zone: str, name: str) -> Raw:
     return gcp.call("compute.disks.get", zone, value=name, zone=zone, disk=name)
 
 
-def _attach(gcp: Gcp, id: str, found: Raw, volume: Volume) -> None:  # noqa: A002
+def _attach(gcp: Gcp, id: str, raw: Raw, volume: Volume) -> None:  # noqa: A002
     """Attach it under the name by which the machine looks for it; it stays when the machine goes."""
     zone, name = ids.machine(id)
-    source = f"projects/{gcp.project}/zones/{zone}/disks/{found['name']}"
+    source = f"projects/{gcp.project}/zones/{zone}/disks/{raw['name']}"
     parameters = {
         "source": source,
         "deviceName": DEVICE,
@@ -250,6 +250,6 @@ def _attach(gcp: Gcp, id: str, found: Raw, volume: Volume) -> None:  # noqa: A00
     changed(gcp, "compute.instances.attachDisk", zone, value=volume.name, **where)
 
 
-def check_size(wanted: Volume) -> None:
+def check_size(volume: Volume) -> None:
     """Raise InvalidRequest for a size that Google would refuse only when the machine runs already."""
-    check_volume_size(wanted, SMALLEST_GB, LARGEST_GB, f"Google has {SMALLEST_GB} to {LARGEST_GB:,} GB")
+    check_volume_size(volume, SMALLEST_GB, LARGEST_GB, f"Google has {SMALLEST_GB} to {LARGEST_GB:,} GB")

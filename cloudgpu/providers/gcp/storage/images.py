@@ -102,13 +102,13 @@ def chosen(gcp: Gcp, item: Available, named: str | None, template: str) -> Choic
     return Choice(found, *installed(item, found.name, template))
 
 
-def _with_script(gcp: Gcp, item: Available, machine: str, gone: Sequence[PublicImage]) -> Choice:
+def _with_script(gcp: Gcp, item: Available, machine: str, images: Sequence[PublicImage]) -> Choice:
     """Return a plain image where Google has none of those with a driver any more: then cloud-init installs it."""
     plain = public_images(KIND, "plain", machine)
     found = _newest(gcp, plain)
     if found is None:
-        raise _none([*gone, *plain])
-    families = ", ".join(ids.last(one.parameter) for one in gone)
+        raise _none([*images, *plain])
+    families = ", ".join(ids.last(one.parameter) for one in images)
     message = (
         f"Google has none of the images with a driver that are known here ({families}): {found.name} is used, and "
         "cloud-init installs the driver and CUDA in the machine's first minutes"
@@ -116,14 +116,14 @@ def _with_script(gcp: Gcp, item: Available, machine: str, gone: Sequence[PublicI
     return Choice(found, {} if item.accelerators else None, (message,))
 
 
-def _newest(gcp: Gcp, wanted: Sequence[PublicImage]) -> Image | None:
+def _newest(gcp: Gcp, images: Sequence[PublicImage]) -> Image | None:
     """Return the newest image of the first of these families that there is."""
-    found = (_of_family(gcp, one.owner, ids.last(one.parameter)) for one in wanted)
+    found = (_of_family(gcp, one.owner, ids.last(one.parameter)) for one in images)
     return next((one for one in found if one is not None), None)
 
 
-def _none(wanted: Sequence[PublicImage]) -> InvalidRequest:
-    looked = " or ".join(one.parameter for one in wanted) or "any"
+def _none(images: Sequence[PublicImage]) -> InvalidRequest:
+    looked = " or ".join(one.parameter for one in images) or "any"
     message = f"No public image was found (looked for {looked})."
     remedy = "Name one: --image projects/PROJECT/global/images/family/FAMILY"
     return InvalidRequest(message, field="--image", value=None, next=remedy)
@@ -140,19 +140,19 @@ def _by_name(gcp: Gcp, project: str, name: str) -> Image | None:
     return _seen(if_found(lambda: gcp.call("compute.images.get", value=name, project=project, image=name)), project)
 
 
-def _seen(found: Mapping[str, Any] | None, project: str) -> Image | None:
-    if found is None:
+def _seen(raw: Mapping[str, Any] | None, project: str) -> Image | None:
+    if raw is None:
         return None
-    words = [found["name"], found.get("family", ""), *map(ids.last, found.get("licenses", ()))]
+    words = [raw["name"], raw.get("family", ""), *map(ids.last, raw.get("licenses", ()))]
     return Image(
-        id=f"projects/{project}/global/images/{found['name']}",
-        name=found["name"],
-        machine=_ARCHITECTURES.get(found.get("architecture", ""), ""),
-        size_gb=int(found.get("diskSizeGb") or 10),
-        status=found.get("status", "READY"),
+        id=f"projects/{project}/global/images/{raw['name']}",
+        name=raw["name"],
+        machine=_ARCHITECTURES.get(raw.get("architecture", ""), ""),
+        size_gb=int(raw.get("diskSizeGb") or 10),
+        status=raw.get("status", "READY"),
         words=" ".join(words).lower(),
-        shielded=any(one.get("type") == "UEFI_COMPATIBLE" for one in found.get("guestOsFeatures", ())),
-        tags=our_tags(found),
+        shielded=any(one.get("type") == "UEFI_COMPATIBLE" for one in raw.get("guestOsFeatures", ())),
+        tags=our_tags(raw),
     )
 
 

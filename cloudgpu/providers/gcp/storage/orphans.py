@@ -75,22 +75,22 @@ def _rules(gcp: Gcp) -> Part:
     return [*(_rule(gcp, one, there, unheard) for one in found), *of_clusters], silent
 
 
-def _rule(gcp: Gcp, found: Rule, there: set[str], unheard: set[str]) -> ProviderResource:
-    zone, _ = ids.machine(found.machine)
-    in_use = found.machine in there or zone in unheard
+def _rule(gcp: Gcp, rule: Rule, there: set[str], unheard: set[str]) -> ProviderResource:
+    zone, _ = ids.machine(rule.machine)
+    in_use = rule.machine in there or zone in unheard
     return ProviderResource(
         provider=KIND,
         account=gcp.account,
         region=ids.region_of(zone) or "",
         zone="",
-        id=joined(GLOBAL, FIREWALLS, found.name),
+        id=joined(GLOBAL, FIREWALLS, rule.name),
         kind=Kind.SECURITY_GROUP,
-        name=found.label,
+        name=rule.label,
         size_gb=0,
         stored_as="",
-        tags=found.tags,
-        made_at=found.made_at,
-        attached_to=found.machine if in_use else None,
+        tags=rule.tags,
+        made_at=rule.made_at,
+        attached_to=rule.machine if in_use else None,
     )
 
 
@@ -117,21 +117,21 @@ def _addresses(gcp: Gcp) -> Part:
     return [_address(gcp, one) for one in found if TAG_LEDGER in our_tags(one)], silent
 
 
-def _address(gcp: Gcp, found: Raw) -> ProviderResource:
-    region = ids.last(found.get("region", "")) or GLOBAL
+def _address(gcp: Gcp, raw: Raw) -> ProviderResource:
+    region = ids.last(raw.get("region", "")) or GLOBAL
     return ProviderResource(
         provider=KIND,
         account=gcp.account,
         region=region,
         zone="",
-        id=joined(region, ADDRESSES, found["name"]),
+        id=joined(region, ADDRESSES, raw["name"]),
         kind=Kind.ADDRESS,
-        name=found.get("address", ""),
+        name=raw.get("address", ""),
         size_gb=1,
         stored_as=STORED_AS,
-        tags=our_tags(found),
-        made_at=at(found.get("creationTimestamp")),
-        attached_to=_user(found.get("users", ())),
+        tags=our_tags(raw),
+        made_at=at(raw.get("creationTimestamp")),
+        attached_to=_user(raw.get("users", ())),
     )
 
 

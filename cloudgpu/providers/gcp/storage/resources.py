@@ -56,9 +56,9 @@ def scope_parameter(scope: str) -> dict[str, str]:
     return {"zone": scope} if ids.region_of(scope) else {"region": scope}
 
 
-def our_tags(found: Raw) -> dict[str, str]:
+def our_tags(raw: Raw) -> dict[str, str]:
     """Return the labels that are ours."""
-    return {key: value for key, value in found.get("labels", {}).items() if key.startswith(TAG_PREFIX)}
+    return {key: value for key, value in raw.get("labels", {}).items() if key.startswith(TAG_PREFIX)}
 
 
 def at(text: str | None) -> datetime | None:
