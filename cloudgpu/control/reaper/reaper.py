@@ -36,7 +36,8 @@ from cloudgpu.core.activity.report import Report
 from cloudgpu.core.budgets.enforcement import stops_of
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.events.annotations import not_before_last
-from cloudgpu.core.events.general_lines import reap_failed, reap_finished
+from cloudgpu.core.events.general_bodies import RunResult
+from cloudgpu.core.events.general_lines import reap_finished
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine
@@ -309,7 +310,7 @@ def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
     from cloudgpu.control.alerts.health import ping
 
     with suppress(CloudgpuError):
-        record_failure(session, why, cron=request.cron, sweep=request.sweep)
+        record_run(session, None, cron=request.cron, sweep=request.sweep, why=why)
     with suppress(CloudgpuError):
         ping(session, ok=False)
 
@@ -368,21 +369,15 @@ def _line(decision: Decision, now: datetime) -> Draft:
     )
 
 
-def record_run(session: Session, run: ReaperRun, *, cron: bool, sweep: bool) -> None:
-    """Write that the run has ended, and how."""
-    now, ok = session.clock(), run.is_complete_here
-    before = earlier(session, ok=ok, sweep=sweep, now=now, read=run.credits)
+def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bool, why: str = "") -> None:
+    """Write that the run has ended, and how; without a result, `why` it broke off before it could judge anything."""
+    result = RunResult(why=why) if run is None else _run_result(run)
+    now, ok = session.clock(), run is not None and run.is_complete_here
+    before = earlier(session, ok=ok, sweep=sweep, now=now, read=() if run is None else run.credits)
     line = reap_finished(
-        "reap",
+        result,
         now,
         ok=ok,
-        machines=len(run.decisions),
-        decided=run.decided,
-        stopped=len(run.ended),
-        warned=len(run.warned),
-        unproved=len(run.unconfirmed),
-        unanswered=[one.scope for one in run.unanswered],
-        took_s=round(run.duration.total_seconds(), 3),
         host=platform.node(),
         home=own_home(session),
         cron=cron,
@@ -395,21 +390,13 @@ def record_run(session: Session, run: ReaperRun, *, cron: bool, sweep: bool) -> 
     session.ledger.append([line])
 
 
-def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
-    """Write that a run has broken off before it could judge anything."""
-    now = session.clock()
-    before = earlier(session, ok=False, sweep=sweep, now=now)
-    line = reap_failed(
-        "reap",
-        why,
-        now,
-        host=platform.node(),
-        home=own_home(session),
-        cron=cron,
-        sweep=sweep,
-        ok_at=before.ok_at,
-        sweep_at=before.sweep_at,
-        runs=before.runs,
-        left=before.left,
-    )
-    session.ledger.append([line])
+def _run_result(run: ReaperRun) -> RunResult:
+    return {
+        "machines": len(run.decisions),
+        "decided": dict(run.decided),
+        "stopped": len(run.ended),
+        "warned": len(run.warned),
+        "unproved": len(run.unconfirmed),
+        "unanswered": [one.scope for one in run.unanswered],
+        "took_s": round(run.duration.total_seconds(), 3),
+    }

@@ -27,7 +27,20 @@ class AccountSynced(TypedDict):
     pinned: bool
 
 
-class ReapFinished(TypedDict):
+class RunResult(TypedDict, total=False):
+    """What a run of the reaper did; or only `why` it broke off."""
+
+    why: str
+    machines: int
+    decided: dict[str, int]
+    stopped: int
+    warned: int
+    unproved: int
+    unanswered: list[str]
+    took_s: float
+
+
+class ReapFinished(RunResult):
     """A run of the reaper: what it did, when one last was ok, each home's latest (`scheduled`); or only `why`."""
 
     verb: str
@@ -38,14 +51,6 @@ class ReapFinished(TypedDict):
     sweep: bool
     ok_at: Time | None
     sweep_at: Time | None
-    why: NotRequired[str]
-    machines: NotRequired[int]
-    decided: NotRequired[dict[str, int]]
-    stopped: NotRequired[int]
-    warned: NotRequired[int]
-    unproved: NotRequired[int]
-    unanswered: NotRequired[list[str]]
-    took_s: NotRequired[float]
     scheduled: NotRequired[list[ScheduledRunRecord]]
     credits: NotRequired[list[CreditRecord]]
 

@@ -6,7 +6,7 @@ line, so that what was undone can be done again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from cloudgpu.core.events import general_bodies as bodies
@@ -48,17 +48,10 @@ def account_synced(
 
 
 def reap_finished(
-    verb: str,
+    result: bodies.RunResult,
     now: datetime,
     *,
     ok: bool,
-    machines: int,
-    decided: Mapping[str, int],
-    stopped: int,
-    warned: int,
-    unproved: int,
-    unanswered: Iterable[str],
-    took_s: float,
     host: str,
     home: str,
     cron: bool,
@@ -70,19 +63,13 @@ def reap_finished(
 ) -> Draft:
     """Return the line that a run of the reaper has ended, and how; when one last was ok, and when one last swept.
 
-    `runs` are the latest scheduled runs of all homes, with this one where it was scheduled;
-    `left` what was left in prepaid accounts when a run last read it.
+    `result` is what it did, or why it broke off before it could judge anything. `runs` are the latest scheduled runs of
+    all homes, with this one where it was scheduled; `left` what was left in prepaid accounts when a run last read it.
     """
     body: bodies.ReapFinished = {
-        "verb": verb,
+        "verb": "reap",
         "ok": ok,
-        "machines": machines,
-        "decided": dict(decided),
-        "stopped": stopped,
-        "warned": warned,
-        "unproved": unproved,
-        "unanswered": list(unanswered),
-        "took_s": took_s,
+        **result,
         "host": host,
         "home": home,
         "cron": cron,
@@ -92,42 +79,7 @@ def reap_finished(
         "scheduled": list(runs),
         "credits": list(left),
     }
-    return _passed(body, now)
-
-
-def reap_failed(
-    verb: str,
-    why: str,
-    now: datetime,
-    *,
-    host: str,
-    home: str,
-    cron: bool,
-    sweep: bool,
-    ok_at: str | None,
-    sweep_at: str | None,
-    runs: Iterable[ScheduledRunRecord] = (),
-    left: Iterable[CreditRecord] = (),
-) -> Draft:
-    """Return the line that a run of the reaper has broken off before it could judge anything."""
-    body: bodies.ReapFinished = {
-        "verb": verb,
-        "ok": False,
-        "why": why,
-        "host": host,
-        "home": home,
-        "cron": cron,
-        "sweep": sweep,
-        "ok_at": ok_at,
-        "sweep_at": sweep_at,
-        "scheduled": list(runs),
-        "credits": list(left),
-    }
-    return _passed(body, now)
-
-
-def _passed(body: bodies.ReapFinished, now: datetime) -> Draft:
-    return Draft("reap_finished", "reaper", body, now, f"reap:{body['home']}:{iso(now)}")
+    return Draft("reap_finished", "reaper", body, now, f"reap:{home}:{iso(now)}")
 
 
 def account_renamed(
