@@ -22,7 +22,7 @@ from cloudgpu.control.lifecycle.start import (
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import Machine, billed_text, command_name
+from cloudgpu.core.model.machine import Machine, billed_text, command_name, stop_command
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.underway import changing
 
@@ -143,7 +143,7 @@ def _stop_started_and_raise(
     if worst is not None:
         billed = billed_text(machines[0], " and be billed")
         worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{before}"
-        worst.next = f"Run: cloudgpu stop {name}"
+        worst.next = f"Run: {stop_command(machines[0])}"
         raise worst
     first.message = f"{name} did not start: {first.message} The nodes that had started are stopped again.{before}"
     first.next = f"Try again later: cloudgpu start {name}"

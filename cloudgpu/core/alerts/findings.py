@@ -17,7 +17,7 @@ from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.clusters.completeness import PartlyStarted, by_cluster, lost_nodes, partly_started
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import ClusterNode, RefusedAction
-from cloudgpu.core.model.machine import Machine, command_name, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none, stop_command
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.values.money import Money
@@ -358,7 +358,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
     if cluster.on_node_loss == "stop":
         next_ = "The next run of reap ends them (--on-node-loss stop)."
     else:
-        next_ = f"Nothing ends them for that. To end them: cloudgpu stop {cluster.name}"
+        next_ = f"Nothing ends them for that. To end them: {stop_command((rest or lost)[0])}"
     return Finding(
         key=f"{LOST}:{cluster.id}:{at}",
         kind="node lost",
@@ -377,7 +377,7 @@ def _partly_started(cluster: ClusterNode, started: PartlyStarted) -> Finding:
         kind="start interrupted",
         title=f"{cluster.name} runs in part; that costs {hourly}",
         text=f"Its start was not completed: {names} did not start. To continue it: cloudgpu start {cluster.name}. "
-        f"To stop the rest: cloudgpu stop {cluster.name}",
+        f"To end the rest: {stop_command(started.running[0])}",
         facts=_cluster_facts(cluster, started.running) | {"price": hourly},
         urgent=True,
     )

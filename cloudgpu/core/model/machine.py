@@ -332,9 +332,9 @@ def may_run_text(machine: Machine) -> str:
     return "may still run" if is_owned(machine.provider) else "may still be billed"
 
 
-def unproved(what: str, name: str) -> str:
-    """Return what is said of a stop or an end that is not proved yet."""
-    return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
+def stop_command(machine: Machine) -> str:
+    """Return what a person runs to let a cluster cost no more: `stop`, or `down` where its nodes cannot be stopped."""
+    return f"cloudgpu {'down' if machine.stoppable is False else 'stop'} {command_name(machine)}"
 
 
 def launched_text(machine: Machine) -> str:

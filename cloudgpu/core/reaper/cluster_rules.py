@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cloudgpu.core.clusters.completeness import GRACE
-from cloudgpu.core.model.machine import command_name
+from cloudgpu.core.model.machine import command_name, stop_command
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, end_after_warning, notify_again, warn_only
@@ -41,7 +41,7 @@ def part_of_start(case: Case) -> RuleResult | None:
     if cluster is None or started is None or case.stage is not Stage.RUNNING or case.held is not None:
         return None
     name = cluster.name
-    why = f"{started.why}; cloudgpu start {name} continues it, cloudgpu stop {name} stops the rest"
+    why = f"{started.why}; cloudgpu start {name} continues it, {stop_command(case.view.machine)} ends the rest"
     if cluster.engine == "none" or started.ran_before or case.known.activity == ACTIVE:
         return notify_again(case, Rule.PART, why)
     end, given = guards.at_last(case.view.machine, case.policy), case.given(Rule.PART)
@@ -65,7 +65,7 @@ def node_loss(case: Case) -> RuleResult | None:
 
 def mended_by(case: Case) -> str:
     """Return what sets up a queue that does not answer, and what stops its cluster, as a clause; empty for no such."""
-    engine, name = case.view.engine, command_name(case.view.machine)
+    engine, machine = case.view.engine, case.view.machine
     if engine is None or engine.queue is not None or not engine.asked:
         return ""
-    return f"; cloudgpu start {name} sets its queue up, cloudgpu stop {name} stops it"
+    return f"; cloudgpu start {command_name(machine)} sets its queue up, {stop_command(machine)} ends it"

@@ -44,6 +44,11 @@ def test_a_lost_node_is_told_with_what_the_others_cost_and_what_becomes_of_them(
     assert "The next run of reap ends them" in other.text
 
 
+def test_of_a_cluster_that_cannot_be_stopped_the_end_is_named() -> None:
+    (one,) = lost_findings(rows(gone(), *[{"stoppable": False}] * 3), NOW)
+    assert one.text.endswith("To end them: cloudgpu down train")
+
+
 def test_a_second_loss_is_told_anew_and_a_price_that_is_missing_is_said() -> None:
     (one,) = lost_findings(rows(gone(), gone(90), {"price": None}), NOW)
     assert (one.key, one.facts["lost"]) == (f"lost:cg-1:{at(90)}", "train-0, train-1")

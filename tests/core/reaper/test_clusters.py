@@ -139,9 +139,15 @@ def test_people_hear_soon_that_a_queue_was_never_set_up_and_what_to_do() -> None
     (warning,) = made[60].warnings
     assert (warning.rule, warning.due) == (Rule.NONE, None)
     assert warning.why.endswith(
-        "its queue is not known: gone; cloudgpu start train sets its queue up, cloudgpu stop train stops it"
+        "its queue is not known: gone; cloudgpu start train sets its queue up, cloudgpu stop train ends it"
     )
     assert [one.rule for one in run(nodes, 80, NOBODY).lifted] == [Rule.NONE]
+
+
+def test_the_warning_of_a_queue_names_what_ends_a_cluster_that_cannot_be_stopped() -> None:
+    nodes = cluster(stoppable=False, market="spot")
+    made = {at: run(nodes, at, DEAD) for at in range(40, 80, 10)}
+    assert made[60].warnings[0].why.endswith("sets its queue up, cloudgpu down train ends it")
 
 
 def test_a_queue_that_was_not_asked_is_not_said_to_need_a_start() -> None:
