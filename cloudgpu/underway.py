@@ -27,6 +27,16 @@ def changing(left: str) -> Iterator[None]:
     _ended(mark)
 
 
+def unproved(what: str, name: str) -> str:
+    """Return what is said of a stop or an end that is not proved yet."""
+    return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
+
+
+def unfinished_end(name: str) -> str:
+    """Return what becomes of a machine or cluster whose end is recorded as requested, if nobody finishes it."""
+    return f"The next run of cloudgpu reap finishes the end of {name}; cloudgpu start {name} takes it back."
+
+
 def settled(message: str) -> None:
     """Have `left` return this sentence: whatever was interrupted was put right since."""
     _now.clear()

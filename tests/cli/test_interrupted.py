@@ -147,6 +147,7 @@ def test_a_launch_and_an_end_that_were_interrupted_are_finished_by_the_same_agai
     said = one.left("down", "--all", "--yes", at=Moment(end, 1, "before"))
     assert "Interrupted. The end of " in said
     assert "is not proved: it may still be billed. Run the same command again to finish it." in said
+    assert "The next run of cloudgpu reap finishes the end of " in said
     one.check_down_leaves_nothing()
 
 

@@ -75,6 +75,7 @@ def _text(
             *_absent(document["machines"]),
             *_rehearsed(document["machines"], now),
             *_mark_lines(document["machines"]),
+            *_unfinished(document["machines"]),
             *_billed_on(document["machines"]),
             *_unjudged(document["machines"]),
             *_gpus_now(document["machines"]),
@@ -132,6 +133,22 @@ def _mark_lines(machines: list[MachineDocument]) -> list[str]:
     meanings = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
     meanings["assumed"] = "usual figures, or the most it can draw (cloudgpu show NAME -v)"
     return [f"{mark} {basis}: {meanings[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
+
+
+def _unfinished(machines: list[MachineDocument]) -> list[str]:
+    """Return which machines or clusters are still there after a request to stop or end them, and what finishes it.
+
+    While a command is at it, that is so, too; what the cloud itself is at is `stopping`.
+    """
+    found = {}
+    for one in machines:
+        what, name = one["pending_action"], (one["cluster"] or one)["name"]
+        if what in ("stop", "terminate") and one["state"] != "stopping":
+            noun, verb = ("end", "down") if what == "terminate" else ("stop", "stop")
+            reap = " or the next run of cloudgpu reap" if what == "terminate" or one["cluster"] else ""
+            message = f"its {noun} was requested and is not done; cloudgpu {verb} {name}{reap} finishes it"
+            found[name] = paragraph(f"{name}: {message}.")
+    return list(found.values())
 
 
 def _billed_on(machines: list[MachineDocument]) -> list[str]:

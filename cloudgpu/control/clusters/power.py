@@ -26,7 +26,7 @@ from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
-from cloudgpu.underway import changing
+from cloudgpu.underway import changing, unfinished_end
 
 _NO_WAY_BACK = "clusters cannot be restored from images"
 
@@ -134,7 +134,7 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
             def end(own: Session, machine: Machine) -> Ended:
                 return end_locked(own, machine, why=why, is_requested=machine.id in requested)
 
-            with changing(_unfinished_end(machines[0])):
+            with changing(unfinished_end(command_name(machines[0]))):
                 act = with_or_without_ledger(end, lambda one: f"{one.machine.name} was ended and nothing of it is left")
                 ended = workers_first(session, machines, act)
         clean_up_local_files(session)
@@ -143,11 +143,6 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
     return all_without_ledger(
         session, machines, act, f"{command_name(machines[0])} was ended and nothing of it is left"
     )
-
-
-def _unfinished_end(machine: Machine) -> str:
-    name = command_name(machine)
-    return f"The next run of cloudgpu reap finishes the end of {name}; cloudgpu start {name} takes it back."
 
 
 def _check_may(session: Session, machines: Sequence[Machine], verb: str) -> None:

@@ -5,10 +5,9 @@ Where a credential is refused, it says what goes on: the machine, its bill, and 
 
 from __future__ import annotations
 
-import contextlib
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -38,7 +37,7 @@ from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_owned, not_none, unproved
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_owned, not_none
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.policies.guards import check_stop
 from cloudgpu.core.values.money import Money
@@ -49,7 +48,7 @@ from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, WritesAtHome
 from cloudgpu.providers.base import Provider
-from cloudgpu.underway import changing
+from cloudgpu.underway import changing, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
 
 # Where a person ends a machine without cloudgpu. REGION, ZONE and ID are the machine's.
@@ -265,7 +264,7 @@ def _end_with_resources(
 
 def _end_recorded(session: Session, machine: Machine, on_purpose: Sequence[ProviderResource]) -> Ended:
     clean_up_local_files(session)  # not under the lock: what is locked may still be made
-    with contextlib.suppress(LedgerUnavailable):  # the next sync writes it
+    with suppress(LedgerUnavailable):  # the next sync writes it
         record_resources(session, on_purpose)
     return Ended(machine, tuple(on_purpose), _remains(session, machine))
 
@@ -274,7 +273,7 @@ def _remains(session: Session, machine: Machine) -> Remains | None:
     """Return which files of its owner's were left where the machine was."""
     if not machine.provider_id:
         return None
-    with contextlib.suppress(CloudgpuError):
+    with suppress(CloudgpuError):
         provider = session.provider_of(machine)
         return provider.remains(machine.provider_id) if isinstance(provider, WritesAtHome) else None
     return None
@@ -284,8 +283,7 @@ def _resolve_and_end(session: Session, machine: Machine, why: str, request: Call
     if machine.launch_status == "open":
         machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
     if machine.terminated_at is None:
-        ended = _end(session, machine, request)
-        return delete_shared_resources(session, ended)
+        return delete_shared_resources(session, _end(session, machine, request))
     retention_records.discard_line(session, machine, why)
     if machine.provider_id:
         session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
@@ -339,9 +337,10 @@ def _end(session: Session, machine: Machine, request: Callable[..., Draft] | Non
         session.ledger.append([request(session, "terminate", machine)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
-        machine = request_until_confirmed(
-            session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
-        )
+        with changing(unfinished_end(command_name(machine))) if request else nullcontext():  # else of its whole cluster
+            machine = request_until_confirmed(
+                session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
+            )
     except EndRefused as refusal:
         raise stop_instead(session, machine, refusal) from refusal.__cause__
     pin_to_the_end(session, machine)
@@ -394,7 +393,7 @@ def resolve_launch(session: Session, machine: Machine) -> Machine:
     return machine
 
 
-def lock_machine(session: Session, machine: Machine) -> contextlib.AbstractContextManager[None]:
+def lock_machine(session: Session, machine: Machine) -> AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
     name = lock_name(machine.key or machine.id)
     if session.is_locked(name):

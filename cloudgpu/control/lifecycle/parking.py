@@ -12,10 +12,10 @@ from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.machine import Machine, command_name, not_none, unproved
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.abilities import Imageable
-from cloudgpu.underway import changing
+from cloudgpu.underway import changing, unproved
 
 
 def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -> Machine:

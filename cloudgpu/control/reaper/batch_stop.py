@@ -21,7 +21,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, not_none, unproved
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.reaper.evidence import did_not_start
 from cloudgpu.core.reaper.result import EndItem, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
@@ -30,7 +30,7 @@ from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.providers.patience import UnansweredRounds
 from cloudgpu.providers.shared.calls import Waiting
-from cloudgpu.underway import changing
+from cloudgpu.underway import changing, unproved
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 _NOT_YET = (State.UNKNOWN, State.PENDING)

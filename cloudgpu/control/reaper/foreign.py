@@ -19,7 +19,7 @@ from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made_for_lab
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
-from cloudgpu.core.model.machine import Ownership, unproved
+from cloudgpu.core.model.machine import Ownership
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.limits import PAYERS_WAIT
 from cloudgpu.core.policies.policy import Do, Rule
@@ -30,7 +30,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Led
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.patience import UnansweredRounds
-from cloudgpu.underway import changing
+from cloudgpu.underway import changing, unproved
 
 LONGEST_PAUSE_S = 5.0
 

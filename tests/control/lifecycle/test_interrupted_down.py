@@ -7,12 +7,15 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.cli.machines.listing import _text
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle import lease
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused
+from cloudgpu.underway import left
 
 
 class Killed(BaseException):
@@ -49,6 +52,11 @@ def cut_off(lab, monkeypatch):
     assert (lab.rows()[0].pending_action, len(lab.machines())) == ("terminate", 1)
 
 
+def table(lab):
+    """Return the text of `ls`, its lines joined."""
+    return " ".join(_text(list_machines(lab.session, refresh=False, ended=False), lab.clock(), lambda: True).split())
+
+
 def run(lab):
     lab.later(minutes=1)
     return reap(lab.session, ReapOptions())
@@ -80,6 +88,37 @@ def test_an_end_of_a_stopped_machine_that_was_killed_is_finished(lab, monkeypatc
     stop(lab.session, lab.rows()[0], why="asked")
     assert killed_at(lab, monkeypatch, 2)
     assert (len(run(lab).ended), lab.rows()) == (1, [])
+
+
+def test_ls_says_that_an_end_was_requested_until_it_is_done_or_taken_back(lab, monkeypatch):
+    cut_off(lab, monkeypatch)
+    says = "fox: its end was requested and is not done; cloudgpu down fox or the next run of cloudgpu reap finishes it."
+    assert says in table(lab)
+    hold(lab, lab.rows()[0])
+    assert "requested" not in table(lab)
+
+
+def test_ls_says_that_a_stop_was_requested_and_which_command_finishes_it(lab, monkeypatch):
+    lab.up(name="fox")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lab.cloud), "stop", killed)
+        with suppress(Killed):
+            stop(lab.session, lab.rows()[0], why="asked")
+    assert "fox: its stop was requested and is not done; cloudgpu stop fox finishes it." in table(lab)
+
+
+def killed(*_args):
+    raise Killed
+
+
+def test_who_interrupts_an_end_hears_that_the_reaper_finishes_it(lab, monkeypatch):
+    lab.up(name="fox")
+    heard = []
+    end_of_cloud = type(lab.cloud).terminate
+    monkeypatch.setattr(type(lab.cloud), "terminate", lambda *args: heard.append(left()) or end_of_cloud(*args))
+    end(lab.session, lab.rows()[0], why="asked")
+    assert "may still be billed. Run the same command again to finish it." in heard[0]
+    assert "The next run of cloudgpu reap finishes the end of fox; cloudgpu start fox takes it back." in heard[0]
 
 
 def up(lab, row):
