@@ -13,7 +13,8 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.price_history import ask, counting, price_again, to_ask
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json
@@ -93,6 +94,24 @@ def test_what_settings_say_of_a_price_counts_from_the_home_of_the_launch_alone(t
     assert pinned(lab, machine) == pinned(lab, theirs) == []
     prices = {row.name: row.price.basis for row in lab.rows()}
     assert (prices["fox"], prices["owl"] != "setting") == ("setting", True)
+
+
+def test_after_a_home_has_moved_its_settings_price_the_next_run_and_not_this_one(tmp_path, monkeypatch):
+    agreed = '[[discounts]]\nprovider = "fake"\naccount = "lab"\npercent = {}\n'
+    lab = Lab(tmp_path, monkeypatch, agreed.format(20))
+    nanos = lab.up(name="fox").machine.price.nanos_per_hour
+    moved = lab.home.rename(lab.home.parent / "moved")
+    text = (moved / "config.toml").read_text().replace("percent = 20", "percent = 60")
+    (moved / "config.toml").write_text(text)
+    session = open_session({"CLOUDGPU_HOME": str(moved), "USER": "ada"}, clock=lab.clock, tell=lambda _: None)
+    lab.later(hours=1)
+    sync_all(session)
+    (fox,) = session.ledger.machines()
+    assert fox.price.nanos_per_hour == nanos
+    stop(session, fox, why="asked by the user")
+    lab.later(hours=1)
+    assert start(session, fox, new_lease(session, fox, None)).price.nanos_per_hour == nanos // 2
+    session.ledger.close()
 
 
 def test_a_price_that_no_settings_make_counts_from_every_home(lab):
