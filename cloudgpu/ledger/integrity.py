@@ -82,12 +82,9 @@ def id_if_intact(connection: Connection, location: str, record: Record, end: lin
 def verification(connection: Connection, location: str, record: Record, missing_guards: list[str]) -> Verification:
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
     from cloudgpu.ledger.log.base import Verification
-    from cloudgpu.ledger.log.projections import (
-        differences,  # `cloudgpu ls` judges a ledger, too, and recomputes nothing
-    )
-    from cloudgpu.ledger.log.verify import walk
+    from cloudgpu.ledger.log.projections import differences  # `ls` does without
 
-    count, last, broken = walk(lines.stored_lines(connection))
+    count, last, broken = lines.check_chain(lines.stored_lines(connection))
     differing = [] if broken else differences(connection)
     broken += [f"The guard {name} was taken off or changed." for name in missing_guards]
     problem = check_head(connection, location, record)

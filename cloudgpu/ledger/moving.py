@@ -21,7 +21,6 @@ from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines, marks
 from cloudgpu.ledger.log.head import Head
 from cloudgpu.ledger.log.projections import rebuild, refresh
-from cloudgpu.ledger.log.verify import walk
 from cloudgpu.ledger.sqlite.backup import INSERT, pour
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ def _poured(here: Connection, there: Connection, location: str) -> None:
     """Write the missing lines to the new place, and check the hash of every line there."""
     pour(here, there, after=lines.end_of(there)[0])
     rebuild(there)
-    _, last, faults = walk(lines.stored_lines(there))
+    _, last, faults = lines.check_chain(lines.stored_lines(there))
     if not faults and last != lines.end_of(here)[1]:
         faults = ["the copy ends otherwise."]
     if faults:

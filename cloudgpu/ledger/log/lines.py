@@ -1,15 +1,19 @@
-"""The ledger's lines, read as events or as what a fold needs of them."""
+"""The ledger's lines: read as events or as what a fold needs of them, and chained by their hashes.
+
+A hash covers every field of a line and the hash of the line before it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.core.events.log import Event, EventSummary
+
 if TYPE_CHECKING:
-    from cloudgpu.core.events.log import Event, EventSummary
     from cloudgpu.ledger.log.sql import Connection
 
 End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
@@ -26,8 +30,6 @@ _LAST = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1
 
 def events_of(found: Sequence[tuple[Any, ...]]) -> list[Event]:
     """Return stored lines, each its ten columns, as events."""
-    from cloudgpu.core.events.log import Event
-
     bodies = json.loads(f"[{','.join(values[9] for values in found)}]")  # one call takes half the time of many
     return [Event(*values[:9], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
 
@@ -79,8 +81,6 @@ def page_of(connection: Connection, subject: str | None, after: int) -> list[Eve
 
 def every_line(connection: Connection, but: Collection[str]) -> Iterator[EventSummary]:
     """Yield what every line says by seq, but for those of the kinds `but`; its `dedupe` is left empty."""
-    from cloudgpu.core.events.log import EventSummary
-
     marks = ", ".join("?" * len(but))
     query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_FOLD_PAGE}"
     after = 0
@@ -92,8 +92,6 @@ def every_line(connection: Connection, but: Collection[str]) -> Iterator[EventSu
 
 def of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummary]:
     """Return what every line of these kinds says, by seq; its `dedupe` is left empty."""
-    from cloudgpu.core.events.log import EventSummary
-
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
     rows, lines = iter(connection.execute(query, tuple(kinds))), list[EventSummary]()
     while found := list(islice(rows, _FOLD_PAGE)):  # not all at once: their texts are gone when the next are read
@@ -110,3 +108,67 @@ def stored_lines(connection: Connection, *, after: int | None = None) -> Iterato
     while found := connection.execute(query, (after,)).fetchall():
         yield from found
         after = found[-1][0]
+
+
+_write = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+def canonical(body: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Return the one JSON text of a body: sorted keys, no spaces, ASCII. Raises TypeError or ValueError."""
+    return _write(body)
+
+
+def line_hash(line: Event, body: str) -> str:
+    """Return the SHA-256 of a line, 64 hexadecimal digits; `body` is the text as it is stored.
+
+    The fields are hashed as one JSON list, so that it is clear where each ends and the next begins.
+    """
+    import hashlib  # `ls` does without
+
+    fields = (
+        line.seq,
+        line.occurred_at,
+        line.clock,
+        line.recorded_at,
+        line.actor,
+        line.kind,
+        line.subject,
+        line.dedupe,
+        line.prev_hash,
+        body,
+    )
+    return hashlib.sha256(_write(fields).encode()).hexdigest()
+
+
+_ENOUGH = 20  # sentences: after that, another one helps nobody
+
+
+def check_chain(stored: Iterable[tuple[Any, ...]]) -> tuple[int, str, list[str]]:
+    """Return (lines, last hash, faults) of the stored lines by seq: the event's ten columns, then the hash."""
+    count, last, faults = 0, "", _Sentences()
+    for values in stored:
+        count += 1
+        text, digest = values[-2:]
+        line = Event(*values[:9], {})  # type: ignore[call-arg]  # the columns are the fields
+        faults.add(line.seq != count, f"Line {count} is missing: line {line.seq} is in its place.")
+        faults.add(line.prev_hash != last, f"Line {line.seq} does not follow from the line before it.")
+        faults.add(line_hash(line, text) != digest, f"Line {line.seq} was changed: its hash does not fit.")
+        faults.add(not _is_canonical(text), f"Line {line.seq} has a body that is not as it was written.")
+        count, last = line.seq, digest
+    return count, last, faults.taken
+
+
+class _Sentences:
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    def add(self, wrong: bool, sentence: str) -> None:  # noqa: FBT001
+        if wrong and len(self.taken) < _ENOUGH:
+            self.taken.append(sentence)
+
+
+def _is_canonical(text: str) -> bool:
+    try:
+        return canonical(json.loads(text)) == text
+    except ValueError:
+        return False

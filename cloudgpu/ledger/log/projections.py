@@ -17,9 +17,8 @@ from cloudgpu.core.events.projection import Folded, State, apply_event, folded, 
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
+from cloudgpu.ledger.log.lines import COLUMNS, End, canonical, every_line, line_hash, lines_of
 from cloudgpu.ledger.log.sql import Connection
-from cloudgpu.ledger.log.verify import canonical, line_hash
 
 _StateTexts = tuple[str | None, ...]
 _UsageTexts = tuple[str, str | None, str]

@@ -17,8 +17,8 @@ from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log.lines import canonical
 from cloudgpu.ledger.log.machines import select_present
-from cloudgpu.ledger.log.verify import canonical
 
 if TYPE_CHECKING:
     import sqlite3

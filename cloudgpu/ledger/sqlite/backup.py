@@ -19,7 +19,6 @@ from cloudgpu.ledger.log.base import Copy, Ledger
 from cloudgpu.ledger.log.files import make_empty_file, sync
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.storage_errors import other_format, translated
-from cloudgpu.ledger.log.verify import walk
 from cloudgpu.ledger.sqlite import migrations
 
 INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -140,7 +139,7 @@ def _held(source: sqlite3.Connection, path: Path) -> Copy:
     other = other_format(source, f"The backup {path}", "restore a backup that this cloudgpu made.")
     if other is not None:
         raise _refused(other[0], path, other[1])
-    count, last, faults = walk(lines.stored_lines(source))
+    count, last, faults = lines.check_chain(lines.stored_lines(source))
     if faults or not count:
         raise _no_copy(path, faults[0] if faults else "it has no lines")
     return Copy(path, lines.id_of(source), count, last, lines.end_of(source)[2])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.ledger.log.verify import canonical, line_hash
+from cloudgpu.ledger.log.lines import canonical, line_hash
 from cloudgpu.ledger.open import SqliteLedger, open_ledger
 from cloudgpu.ledger.sqlite.migrations import GUARDS
 from tests.ledger.lines import Clock, intended, note, seen

@@ -16,8 +16,8 @@ from cloudgpu.core.events.log import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.core.team.rights import PAYER_KINDS, Role
 from cloudgpu.errors import InvalidRequest, LedgerDenied, RoleNeeded
 from cloudgpu.ledger.log.base import Ledger
+from cloudgpu.ledger.log.lines import canonical, line_hash
 from cloudgpu.ledger.log.teams import TeamRequest
-from cloudgpu.ledger.log.verify import canonical, line_hash
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.postgresql.rights import RIGHTS, role_name
 from cloudgpu.ledger.postgresql.schema import TABLES
