@@ -22,7 +22,7 @@ _WRITERS = [
     "psycopg",
     "tests.ledger.writer",
     "cloudgpu.ledger.log.projections",
-    "cloudgpu.ledger.integrity",
+    "cloudgpu.ledger.log.head",
     "tests.providers.local.crash",
 ]
 _FORKS.set_forkserver_preload([*_SERVERS, *_WRITERS])

@@ -11,6 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.ledger.log import lines, storage_errors as faults
+from cloudgpu.ledger.log.head import (
+    LockedHead,
+    Mark,
+    Record,
+    check_head,
+    end_and_mark,
+    id_if_intact,
+    mark_of,
+    wrong_clock,
+)
 from cloudgpu.ledger.reader import Reader, note
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
@@ -19,8 +29,6 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     from cloudgpu.core.events.log import Draft, Event
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.ledger.log.base import Copy, View
-    from cloudgpu.ledger.log.head import LockedHead, Record
-    from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.store import Store
     from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
@@ -59,8 +67,6 @@ class Book(Reader):
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
-        from cloudgpu.ledger.integrity import id_if_intact
-
         with self._writing() as (connection, held, record, start):
             self._check_clock()
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
@@ -80,8 +86,6 @@ class Book(Reader):
         there = self._store.began_at
         if self.tell is None or there is None:
             return
-        from cloudgpu.ledger.integrity import wrong_clock
-
         found = wrong_clock(self._clock(), there)
         if found is not None:
             self.tell(f"{found} Set it right: the times that this computer writes are wrong, and so may bills be.")
@@ -122,11 +126,10 @@ class Book(Reader):
         Raises LedgerMoved where the ledger has moved away: it is not brought back to life under those who left.
         """
         from cloudgpu.core.events import general_lines
-        from cloudgpu.ledger.log import marks
 
         def checked(present: Connection | None) -> None:
-            mark = None if present is None else marks.end_and_mark(present)[1]
-            self._refuse(mark or marks.mark_of(record))
+            mark = None if present is None else end_and_mark(present)[1]
+            self._refuse(mark or mark_of(record))
             check(present)
 
         with self._own:
@@ -205,19 +208,17 @@ class Book(Reader):
         returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
         """
         from cloudgpu.core.events import general_lines
-        from cloudgpu.ledger import integrity
-        from cloudgpu.ledger.log import marks
 
         with self._writing(marked=True) as (connection, held, record, start):
             end = start
-            mark = marks.end_and_mark(connection)[1]
+            mark = end_and_mark(connection)[1]
             came_from = check(connection, start, mark)
             with self._store.translated():
                 if mark is not None:
                     draft = general_lines.ledger_arrived(came_from, self._clock(), end[0])
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
-                if marks.mark_of(record) or integrity.check_head(connection, self.location, record) is None:
+                if mark_of(record) or check_head(connection, self.location, record) is None:
                     held.replace(lines.id_of(connection), *end)
 
     def retire(self, ledger: str, mark: Mark) -> None:
@@ -261,8 +262,6 @@ class Book(Reader):
 
         Raises LedgerMoved for a ledger that is not in use at this place, unless it may be `marked`.
         """
-        from cloudgpu.ledger.log import marks
-
         with self._own:
             if self._store.is_writing or self._is_looking:
                 raise faults.nested_append_error(self.location)
@@ -272,11 +271,11 @@ class Book(Reader):
             try:
                 with self._store.translated():
                     record = held.read()
-                    known = None if marked else marks.mark_of(record)
+                    known = None if marked else mark_of(record)
                     if known is not None and self._store.reader() is None:
                         self._refuse(known)
                     connection = self._begun(record, anew=anew)
-                    end, mark = marks.end_and_mark(connection)
+                    end, mark = end_and_mark(connection)
                 if not marked:
                     self._refuse(mark or (known and replace(known, since="")))
                 yield connection, held, record, end

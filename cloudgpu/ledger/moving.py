@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.events.general_lines import ledger_moving
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger.log import lines, marks
+from cloudgpu.ledger.log import head, lines
 from cloudgpu.ledger.log.head import Head
 from cloudgpu.ledger.log.projections import rebuild, refresh
 from cloudgpu.ledger.sqlite.backup import INSERT, pour
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.book import Book
+    from cloudgpu.ledger.log.head import Mark
     from cloudgpu.ledger.log.lines import End
-    from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.sql import Connection
 
 _HASH = "SELECT hash FROM line WHERE seq = ?"
@@ -66,7 +66,7 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
         def poured(there: Connection, unmark: Callable[[], None]) -> Draft:
             with source.read_connection() as here:
                 _check_same(here, there, target.location)
-                if marks.end_and_mark(there)[1] is not None:
+                if head.end_and_mark(there)[1] is not None:
                     unmark()
                 _poured(here, there, source.location)
             here, leave = alone.enter_context(source.leaving())
@@ -127,12 +127,12 @@ def _proved(there: Connection, record: Head, places: Places) -> Mark:
     is_same = lines.id_of(there) == record.ledger and there.execute(_HASH, last[:1]).fetchone() == (last[1],)
     if not is_same or begun is None or (goes_on and begun[1] != goes_on):
         raise _not_there(places.source.location, places.target.location)
-    end, found = marks.end_and_mark(there)
+    end, found = head.end_and_mark(there)
     if found is not None and not (goes_on and end[:2] == tuple(begun[:2])):
-        raise marks.refusal(found, places.target.location)
+        raise head.refusal(found, places.target.location)
     _check_no_copy(there, places)
     before = there.execute(_HASH, (begun[0] - 1,)).fetchone()
-    return marks.Mark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), goes_on=begun[1])
+    return head.Mark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), goes_on=begun[1])
 
 
 def _check_no_copy(there: Connection, places: Places) -> None:
@@ -150,7 +150,7 @@ def _check_no_copy(there: Connection, places: Places) -> None:
 
 def _check_same(here: Connection, there: Connection, location: str) -> None:
     """Raise InvalidRequest unless what stands there is nothing, or a part of this ledger and a mark of a move."""
-    end, mark = marks.end_and_mark(there)
+    end, mark = head.end_and_mark(there)
     if not end[0]:
         return
     if lines.id_of(there) != lines.id_of(here):

@@ -14,6 +14,24 @@ from typing import TYPE_CHECKING, TypeVar
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import lines, machines as projection, storage_errors as faults
+from cloudgpu.ledger.log.head import (
+    Head,
+    LockedHead,
+    Mark,
+    Record,
+    check_clock,
+    check_head,
+    check_missing,
+    end_and_mark,
+    hold_head,
+    left,
+    mark_of,
+    read_head,
+    refusal,
+    verification,
+    wrong_clock,
+)
+from cloudgpu.ledger.log.lines import Verification
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     from cloudgpu.core.billing.rate_timeline import RateInterval
@@ -21,9 +39,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     from cloudgpu.core.events.log import Event, EventSummary
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.log.base import Verification, View
-    from cloudgpu.ledger.log.head import LockedHead, Record
-    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.base import View
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.store import Store
@@ -87,9 +103,6 @@ class Reader:
 
     def is_of(self, outbox: Outbox) -> bool:
         """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
-        from cloudgpu.ledger.integrity import check_head
-        from cloudgpu.ledger.log.head import Head, read_head
-
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
         if not isinstance(record, Head):
             return False
@@ -181,8 +194,6 @@ class Reader:
 
     def integrity_problem(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None."""
-        from cloudgpu.ledger.integrity import check_clock, check_head, check_missing
-
         record = self._told_record()  # before the lines: those that are written meanwhile contradict nothing
 
         def judged(connection: Connection | None) -> str | None:
@@ -196,8 +207,6 @@ class Reader:
 
     def clock_problem(self) -> str | None:
         """Return how this computer's clock contradicts that of the ledger's database, or None."""
-        from cloudgpu.ledger.integrity import wrong_clock
-
         return self._read(lambda _: wrong_clock(self._clock(), self._store.time()), missing_ok=True)
 
     def moved(self) -> Mark | None:
@@ -205,9 +214,7 @@ class Reader:
 
         A client that has once heard that the ledger moved knows it without the old place.
         """
-        from cloudgpu.ledger.log import marks
-
-        known = marks.mark_of(self.remembered())
+        known = mark_of(self.remembered())
         if known is not None:
             return known
         found = self.marked()
@@ -218,25 +225,21 @@ class Reader:
 
     def marked(self) -> Mark | None:
         """Return what the last line here says of a move, whatever this client remembers; None for nothing."""
-        from cloudgpu.ledger.log import marks
-
-        return self._read(lambda found: None if found is None else marks.end_and_mark(found)[1], missing_ok=True)
+        return self._read(lambda found: None if found is None else end_and_mark(found)[1], missing_ok=True)
 
     def learn(self, *, despite_problem: bool = False) -> None:
         """Have this client's head record say what the last line here says of a move away.
 
         A head record that contradicts the lines is left, unless `despite_problem`.
         """
-        from cloudgpu.ledger import integrity
-        from cloudgpu.ledger.log import marks
 
         def learned(connection: Connection | None) -> None:
-            mark = None if connection is None else marks.end_and_mark(connection)[1]
+            mark = None if connection is None else end_and_mark(connection)[1]
             if connection is None or mark is None or mark.came_from or not mark.to:
                 return
             held = self._hold_head()
             try:
-                if despite_problem or integrity.check_head(connection, self.location, held.read()) is None:
+                if despite_problem or check_head(connection, self.location, held.read()) is None:
                     note(held, lines.id_of(connection), mark)
             finally:
                 held.let_go()
@@ -253,17 +256,14 @@ class Reader:
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        from cloudgpu.ledger import integrity
-        from cloudgpu.ledger.log.base import Verification
-
         record = self._told_record()
 
         def judged(connection: Connection | None) -> Verification:
             if connection is None:
-                missing = integrity.check_missing(self.location, record)
+                missing = check_missing(self.location, record)
                 return Verification(0, "", (missing,) if missing else ())
             with self._store.snapshot():
-                return integrity.verification(connection, self.location, record, self._store.missing_guards())
+                return verification(connection, self.location, record, self._store.missing_guards())
 
         return self._read(judged, missing_ok=True)
 
@@ -318,8 +318,6 @@ class Reader:
 
     def _known_left(self, error: LedgerUnavailable) -> LedgerUnavailable:
         """Return that the ledger has moved where this client knows that, else the fault itself."""
-        from cloudgpu.ledger.log.marks import left, mark_of
-
         mark = None
         with suppress(LedgerUnavailable):
             mark = mark_of(self.remembered())
@@ -349,13 +347,9 @@ class Reader:
 
     def _refuse(self, mark: Mark | None) -> None:
         if mark is not None:
-            from cloudgpu.ledger.log.marks import refusal
-
             raise refusal(mark, self.location)
 
     def _hold_head(self) -> LockedHead:
-        from cloudgpu.ledger.log.head import hold_head
-
         return hold_head(self._head_path, self._patience)
 
     def _told_record(self) -> Record:
@@ -363,14 +357,9 @@ class Reader:
             return self._record()
 
     def _record(self) -> Record:
-        from cloudgpu.ledger.log.head import read_head
-
         return read_head(self._head_path, self._patience)
 
     def _miss(self, record: Record) -> None:
-        from cloudgpu.ledger.integrity import check_missing
-        from cloudgpu.ledger.log.marks import left, mark_of
-
         mark = mark_of(record)
         if mark is not None:
             raise left(mark, self.location)

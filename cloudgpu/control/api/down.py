@@ -16,7 +16,7 @@ from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
-from cloudgpu.ledger.log.marks import FOLLOW
+from cloudgpu.ledger.log.head import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.parallel import Pool
 from cloudgpu.views.machines import machine_value, queried_accounts_value

@@ -21,7 +21,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.ledger.log.marks import FOLLOW
+from cloudgpu.ledger.log.head import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.providers.abilities import HasResources
 from cloudgpu.providers.base import Provider

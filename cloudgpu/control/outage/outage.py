@@ -10,7 +10,7 @@ from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.log.marks import FOLLOW
+from cloudgpu.ledger.log.head import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.ledger.outage.offering import Offered, offer
 from cloudgpu.ledger.outage.stand_in import StandInLedger

@@ -16,7 +16,7 @@ from cloudgpu.control.scheduler.jobs import LOCK
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.log import locks, marks
+from cloudgpu.ledger.log import head, locks
 from cloudgpu.ledger.log.head import ELSEWHERE
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.ledger.moving import Places, follow, move
@@ -26,7 +26,7 @@ from cloudgpu.ledger.outage.offering import offer
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.ledger.book import Book
-    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.head import Mark
     from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument
 
 MOVE = "ledger-move"  # whoever moves a ledger holds it
@@ -70,7 +70,7 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMo
         if not (follow and url is not None):
             raise _not_known(error) from error
     if mark is not None and mark.came_from:
-        raise marks.refusal(mark, source.location)
+        raise head.refusal(mark, source.location)
     if url is None:
         if mark is None:
             raise InvalidRequest(

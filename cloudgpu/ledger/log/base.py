@@ -18,25 +18,13 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.head import Mark
+    from cloudgpu.ledger.log.lines import Verification
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.teams import Sharing, TeamRequest
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The result of `verify`: the number of lines, the last hash, and a sentence per fault.
-
-    `rebuildable`: the lines are correct, but the projections are not; `rebuild` makes these again.
-    """
-
-    lines: int
-    head_hash: str
-    faults: tuple[str, ...]
-    rebuildable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The head record: a witness outside the ledger's file of how far it has come, and the lock of its writers.
+"""The head record: a witness outside the ledger's file of how far it has come, and whether the lines agree.
 
 It is one record of fixed length, overwritten in place: that is a single write inside one sector, which neither a
 killed process nor a lost power supply leaves half done. It is not synced by itself: it is written after the line's
@@ -15,13 +15,20 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from cloudgpu.ledger.log import locks as waits
+from cloudgpu.core.events.log import LEDGER_MOVED, LEDGER_MOVING
+from cloudgpu.core.values.times import duration_text, iso
+from cloudgpu.errors import LedgerMoved
+from cloudgpu.ledger.log import lines, locks as waits
 from cloudgpu.ledger.log.files import PRIVATE_FILE, make_private_directory
-from cloudgpu.ledger.log.storage_errors import locked
+from cloudgpu.ledger.log.lines import End, Verification
+from cloudgpu.ledger.log.sql import Connection
+from cloudgpu.ledger.log.storage_errors import LedgerLeft, locked
 
 _LENGTH = 512  # bytes: one sector of a disk
 _CHECK = ', "check": "'
@@ -173,3 +180,157 @@ def _lock(handle: int, how: int, path: Path, patience: float) -> None:
         else:
             waits.acquired(str(path))
             return
+
+
+_LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"
+FOLLOW = "cloudgpu ledger move --follow"
+_BEFORE = "SELECT seq, hash, recorded_at FROM line WHERE seq < ? ORDER BY seq DESC LIMIT 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Why a ledger is not in use at its place.
+
+    `to` is where it stands, or will stand, without a password; `came_from` is where a ledger that is being moved in
+    comes from, empty for one that has moved away. `since` is when, empty for an old copy at a place that the ledger has
+    left. `last` is the line before the mark, and `goes_on` the hash of the line behind that one at the new place.
+    """
+
+    to: str
+    came_from: str = ""
+    since: str = ""
+    last: End = (0, "", "")
+    goes_on: str = ""
+
+
+def end_and_mark(connection: Connection) -> tuple[End, Mark | None]:
+    """Return the last line's seq, hash and time, and what it says of a move."""
+    found = connection.execute(_LAST).fetchone()
+    if found is None:
+        return (0, "", ""), None
+    *end, kind, body = found
+    mark = None
+    if kind in (LEDGER_MOVED, LEDGER_MOVING):
+        stored = json.loads(body)
+        last = connection.execute(_BEFORE, end[:1]).fetchone() or (0, "", "")
+        to, came_from, goes_on = (str(stored.get(name, "")) for name in ("to", "from", "goes_on"))
+        mark = Mark(to, came_from, str(end[2]), last, goes_on)
+    return (end[0], end[1], end[2]), mark
+
+
+def mark_of(record: Record) -> Mark | None:
+    """Return what this client's head record says of a move; None for nothing."""
+    if not isinstance(record, Head) or not record.moved:
+        return None
+    last = (record.seq, record.hash, "")
+    return Mark(record.moved, since=record.recorded_at, last=last, goes_on=record.goes_on)
+
+
+def refusal(mark: Mark, location: str) -> LedgerMoved:
+    """Return the error for whoever would write into a ledger that is not in use."""
+    if mark.came_from:
+        return LedgerMoved(
+            f"{location} is not the ledger yet: a move from {mark.came_from} has begun and not ended.",
+            field="ledger",
+            value=location,
+            next=f"Finish it where it was begun: cloudgpu ledger move '{mark.to}'",
+        )
+    return LedgerMoved(
+        f"{moved_text(mark, location)} Nothing is written here any more.",
+        field="ledger",
+        value=location,
+        next=f"To work there: {FOLLOW}",
+    )
+
+
+def left(mark: Mark, location: str) -> LedgerLeft:
+    """Return the error for whoever would read a ledger that has moved where nothing can be read any more."""
+    return LedgerLeft(
+        f"{moved_text(mark, location)} The old place cannot be read.",
+        field="ledger",
+        value=location,
+        next=f"To work there: {FOLLOW}",
+    )
+
+
+def moved_text(mark: Mark, location: str) -> str:
+    """Return that a ledger has moved, where to, and since when."""
+    when = f" on {mark.since[:10]} at {mark.since[11:16]} UTC" if mark.since else ", and this is an old copy of it"
+    return f"The ledger at {location} moved to {mark.to}{when}."
+
+
+MAX_CLOCK_SKEW = timedelta(minutes=5)  # how far two honest clocks may differ
+
+_LINES_IN_THE_FUTURE = """
+SELECT max(recorded_at) FROM line WHERE recorded_at > ?
+AND seq >= coalesce((SELECT max(seq) FROM line WHERE subject = 'ledger' AND kind = 'ledger_settled'), 0)"""
+
+
+def check_missing(location: str, record: Record) -> str | None:
+    """Return a sentence where there is a head record and no ledger; None without a head record."""
+    if record is None:
+        return None
+    had = f"says that it had {record.seq} lines" if isinstance(record, Head) else "is damaged"
+    return f"The ledger {location} is missing or empty, and its head record {had}."
+
+
+def check_head(connection: Connection, location: str, record: Record) -> str | None:
+    """Return how the lines contradict the head record, or None; a record that lags behind is normal after a crash."""
+    if record is None:
+        return None
+    if isinstance(record, Unreadable):
+        return f"The head record {record.path} of the ledger is damaged."
+    if record.ledger != lines.id_of(connection):
+        return f"The ledger {location} is not the ledger {record.ledger} that was used here before."
+    found = connection.execute("SELECT hash FROM line WHERE seq = ?", (record.seq,)).fetchone()
+    if found is None:
+        seq = lines.end_of(connection)[0]
+        return f"The ledger {location} ends at line {seq}, and its head record knew line {record.seq}."
+    if found[0] != record.hash:
+        return f"The ledger {location} has another line {record.seq} than the one its head record knew."
+    return None
+
+
+def check_clock(connection: Connection, now: datetime, database_time: Callable[[], datetime | None]) -> str | None:
+    """Return how the clock contradicts the lines since the last `settle`, or None.
+
+    Where the database's own clock agrees with this one, whoever wrote those lines had the wrong one.
+    """
+    (latest,) = connection.execute(_LINES_IN_THE_FUTURE, (iso(now + MAX_CLOCK_SKEW),)).fetchone()
+    if not latest:
+        return None
+    there = database_time()
+    if there is not None and abs(now - there) <= MAX_CLOCK_SKEW:
+        return None
+    (actor,) = connection.execute("SELECT actor FROM line WHERE recorded_at = ?", (latest,)).fetchone()
+    return (
+        f"This machine's clock says {iso(now)}, and the ledger has a line that {actor} recorded at {latest}. "
+        "One of the two clocks is, or was, wrong."
+    )
+
+
+def wrong_clock(now: datetime, there: datetime | None) -> str | None:
+    """Return how this computer's clock contradicts that of the ledger's database; None where they agree."""
+    if there is None or abs(now - there) <= MAX_CLOCK_SKEW:
+        return None
+    apart = duration_text(round(abs(now - there).total_seconds()))
+    return f"This computer's clock is {apart} {'ahead of' if now > there else 'behind'} that of the ledger's database."
+
+
+def id_if_intact(connection: Connection, location: str, record: Record, end: End) -> str | None:
+    """Return the ledger's id for its next head record; None while lines and head record disagree."""
+    if isinstance(record, Head) and (record.seq, record.hash) == end[:2]:
+        return record.ledger  # the chain begins with the id: what ends with this hash is this ledger
+    return lines.id_of(connection) if check_head(connection, location, record) is None else None
+
+
+def verification(connection: Connection, location: str, record: Record, missing_guards: list[str]) -> Verification:
+    """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
+    from cloudgpu.ledger.log.projections import differences  # `ls` does without
+
+    count, last, broken = lines.check_chain(lines.stored_lines(connection))
+    differing = [] if broken else differences(connection)
+    broken += [f"The guard {name} was taken off or changed." for name in missing_guards]
+    problem = check_head(connection, location, record)
+    problems = (*differing, *broken, *((problem,) if problem else ()))
+    return Verification(count, last, problems, rebuildable=bool(differing) and len(differing) == len(problems))

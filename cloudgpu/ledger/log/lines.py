@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,19 @@ def line_hash(line: Event, body: str) -> str:
         body,
     )
     return hashlib.sha256(_write(fields).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of `verify`: the number of lines, the last hash, and a sentence per fault.
+
+    `rebuildable`: the lines are correct, but the projections are not; `rebuild` makes these again.
+    """
+
+    lines: int
+    head_hash: str
+    faults: tuple[str, ...]
+    rebuildable: bool = False
 
 
 _ENOUGH = 20  # sentences: after that, another one helps nobody

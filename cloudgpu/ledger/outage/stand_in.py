@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
-    from cloudgpu.ledger.log.base import Copy, Ledger, Verification, View
-    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.base import Copy, Ledger, View
+    from cloudgpu.ledger.log.head import Mark
+    from cloudgpu.ledger.log.lines import Verification
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.teams import Sharing, TeamRequest

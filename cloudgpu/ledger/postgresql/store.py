@@ -168,7 +168,7 @@ class PostgresStore:
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
         """Move the tables into a schema of their own and fill new ones from `source`, in one transaction."""
-        from cloudgpu.ledger.log.marks import end_and_mark
+        from cloudgpu.ledger.log.head import end_and_mark
         from cloudgpu.ledger.log.projections import rebuild
         from cloudgpu.ledger.sqlite.backup import pour
 

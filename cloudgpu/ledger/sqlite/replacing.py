@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
-from cloudgpu.ledger.log.marks import end_and_mark
+from cloudgpu.ledger.log.head import end_and_mark
 from cloudgpu.ledger.sqlite.backup import write_copy
 from cloudgpu.ledger.sqlite.migrations import delete_move_mark
 
