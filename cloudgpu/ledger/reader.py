@@ -268,7 +268,7 @@ class Reader:
         return self._read(judged, missing_ok=True)
 
     def lock(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
-        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.log.locks.lock` here."""
+        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.log.files.lock` here."""
         return self._store.lock(name, wait)
 
     def is_locked(self, name: str) -> bool:

@@ -18,7 +18,7 @@ from cloudgpu.control.scheduler.redaction import CARRIED, SECRETS
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log import files
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -84,7 +84,7 @@ def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -
     """Do it, and return the answer of `cron install` and `cron remove`."""
     # A table of this computer, wherever the ledger stands. A home that is gone is not made again for a lock in it.
     is_there = session.home.root.is_dir() or change.after is not None
-    with locks.lock(session.home.locks, "cron", wait=10) if is_there else nullcontext():
+    with files.lock(session.home.locks, "cron", wait=10) if is_there else nullcontext():
         if change.after is None:
             change.table.remove(change.job.home)
         elif not change.is_none:

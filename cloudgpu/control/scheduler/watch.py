@@ -33,7 +33,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log import files
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def announced(session: Session, *, every: timedelta, metrics: str | None) -> Ite
     """Let others see that this process watches, as long as it lives: a lock says so, and no file alone is believed."""
     one = Running(os.getpid(), iso(session.clock()), every.total_seconds(), metrics)
     directory = session.home.root / "watch"
-    with locks.lock(session.home.locks, _lock(one.pid), wait=5):
+    with files.lock(session.home.locks, _lock(one.pid), wait=5):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = directory / f"{one.pid}.json"
         file.write_text(json.dumps(asdict(one)), encoding="utf-8")
@@ -304,7 +304,7 @@ def running(session: Session) -> list[Running]:
     for file in _files(session.home.root / "watch"):
         with suppress(OSError, ValueError, TypeError):
             one = Running(**json.loads(file.read_text(encoding="utf-8")))
-            if locks.is_locked(session.home.locks, _lock(one.pid)):
+            if files.is_locked(session.home.locks, _lock(one.pid)):
                 found.append(one)
             else:
                 file.unlink(missing_ok=True)

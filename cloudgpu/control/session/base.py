@@ -14,7 +14,7 @@ from cloudgpu.config.settings import CLOUDS, Account, Settings
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import tag_value, unknown_word
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log import files
 
 if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
@@ -199,7 +199,7 @@ class SessionBase:
         self.ledger.check_in_use()  # before anything is sent: what is done could not be written down
         with ExitStack() as both:
             try:
-                both.enter_context(locks.lock(self.home.locks, name, wait=wait))
+                both.enter_context(files.lock(self.home.locks, name, wait=wait))
             except LedgerUnavailable:
                 if not self.ledger_away:  # else a full disk may refuse a lock: `AsideLedger.hold` takes one elsewhere
                     raise
@@ -209,13 +209,13 @@ class SessionBase:
     def is_locked(self, name: str) -> bool:
         """Say whether a living process holds the lock `name`, this one too, here or at another client."""
         with suppress(*[LedgerUnavailable] if self.ledger_away else []):
-            return locks.is_locked(self.home.locks, name) or self.ledger.is_locked(name)
+            return files.is_locked(self.home.locks, name) or self.ledger.is_locked(name)
         return False
 
     def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where the lock `name`, which this process held by `lock`, is lost unawares."""
         if not self.ledger_away:  # else a full disk may have refused the file of the lock
-            locks.check(self.home.locks, name)
+            files.check_lock(self.home.locks, name)
         self.ledger.check_lock(name)
 
 

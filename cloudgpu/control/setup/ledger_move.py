@@ -16,7 +16,7 @@ from cloudgpu.control.scheduler.jobs import LOCK
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.log import head, locks
+from cloudgpu.ledger.log import files, head
 from cloudgpu.ledger.log.head import ELSEWHERE
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.ledger.moving import Places, follow, move
@@ -195,7 +195,7 @@ def own_url(to: str, mine: str | None) -> str:
 
 def _alone(session: Session, name: str, wait: float) -> AbstractContextManager[None]:
     """Hold a lock of this home."""
-    return locks.lock(session.home.locks, name, wait=wait)
+    return files.lock(session.home.locks, name, wait=wait)
 
 
 def _check_whole(session: Session) -> None:
@@ -213,7 +213,7 @@ def _check_quiet(session: Session, ledger: Book) -> None:
     """Raise ProviderUnavailable while a command is at work on a machine: it could not write down how that went."""
     for machine in ledger.machines():
         name = lock_name(machine.key or machine.id)
-        if machine.terminated_at is None and (locks.is_locked(session.home.locks, name) or ledger.is_locked(name)):
+        if machine.terminated_at is None and (files.is_locked(session.home.locks, name) or ledger.is_locked(name)):
             raise ProviderUnavailable(
                 f"The ledger was not moved: a command is at work on {machine.name}.",
                 field="name",

@@ -16,7 +16,6 @@ import json
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,8 +23,8 @@ from pathlib import Path
 from cloudgpu.core.events.log import LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.errors import LedgerMoved
-from cloudgpu.ledger.log import lines, locks as waits
-from cloudgpu.ledger.log.files import PRIVATE_FILE, make_private_directory
+from cloudgpu.ledger.log import files, lines
+from cloudgpu.ledger.log.files import PRIVATE_FILE, close_locked, make_private_directory
 from cloudgpu.ledger.log.lines import End, Verification
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.storage_errors import LedgerLeft, locked
@@ -79,7 +78,7 @@ def read_head(path: Path, patience: float) -> Record:
         _lock(handle, fcntl.LOCK_SH, path, patience)
         return _record(path, handle)
     finally:
-        _close(handle)
+        close_locked(handle)
 
 
 def hold_head(path: Path, patience: float) -> LockedHead:
@@ -132,7 +131,7 @@ class LockedHead:
 
     def let_go(self) -> None:
         """Unlock and close the file. Raises OSError."""
-        _close(self._handle)
+        close_locked(self._handle)
 
 
 def _checked(record: dict[str, object]) -> str:
@@ -159,26 +158,20 @@ def _record(path: Path, handle: int) -> Record:
         return Unreadable(path)
 
 
-def _close(handle: int) -> None:
-    with suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
-    os.close(handle)
-
-
 def _lock(handle: int, how: int, path: Path, patience: float) -> None:
-    seconds = waits.seconds(str(path), patience)
+    seconds = files.lock_patience(str(path), patience)
     until, pause = time.monotonic() + seconds, 0.0005
     while True:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= until:
-                waits.timed_out(str(path))
+                files.lock_timed_out(str(path))
                 raise locked(path, seconds) from None
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
         else:
-            waits.acquired(str(path))
+            files.lock_acquired(str(path))
             return
 
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.ledger.log.files import make_private_directory, open_to_write, sync
-from cloudgpu.ledger.log.locks import is_same_file
+from cloudgpu.ledger.log.files import is_same_file, make_private_directory, open_to_write, sync
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft

@@ -16,7 +16,7 @@ from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
-from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log import files
 from cloudgpu.ledger.log.lines import canonical
 from cloudgpu.ledger.log.machines import select_present
 
@@ -244,11 +244,11 @@ class StandInLedger:
         A ledger that cannot be written can mostly still be asked for a lock. Where it cannot, its clients on other
         computers are not kept apart: what ends a bill does not wait for that.
         """
-        directory = locks.of_this_computer()
+        directory = files.lock_directory()
         with ExitStack() as held:
             with suppress(LedgerUnavailable):
                 if directory is not None:
-                    held.enter_context(locks.lock(directory, name, wait=wait, ledger=self._ledger))
+                    held.enter_context(files.lock(directory, name, wait=wait, ledger=self._ledger))
             with suppress(LedgerUnavailable):
                 if self.is_readable:
                     held.enter_context(self._real.lock(name, wait=wait))
@@ -256,9 +256,9 @@ class StandInLedger:
 
     def is_locked(self, name: str) -> bool:
         """Say whether a living process is known to hold the lock."""
-        directory = locks.of_this_computer()
+        directory = files.lock_directory()
         with suppress(LedgerUnavailable):
-            if directory is not None and locks.is_locked(directory, name, ledger=self._ledger):
+            if directory is not None and files.is_locked(directory, name, ledger=self._ledger):
                 return True
         with suppress(LedgerUnavailable):
             return self.is_readable and self._real.is_locked(name)

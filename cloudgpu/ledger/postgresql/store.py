@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.log import locks as waits, storage_errors as faults
+from cloudgpu.ledger.log import files, storage_errors as faults
 from cloudgpu.ledger.log.lines import End
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
@@ -302,17 +302,17 @@ class PostgresStore:
         """
         key = locks.key_of(self._schema, "") & 0x7FFFFFFF
         lock = f"{self.location}/{self._schema}"
-        patience = max(1, int(waits.seconds(lock, self._patience) * 1000))
+        patience = max(1, int(files.lock_patience(lock, self._patience) * 1000))
         try:
             cursor = self._connection().execute(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
                 f"SET LOCAL lock_timeout = {patience}; SELECT pg_advisory_xact_lock({_CLASS}, {key}); {ask}"
             )
         except psycopg.errors.LockNotAvailable:
-            waits.timed_out(lock)
+            files.lock_timed_out(lock)
             self.undo()
             raise
-        waits.acquired(lock)
+        files.lock_acquired(lock)
         while cursor.nextset():
             pass
         return cursor.fetchone()

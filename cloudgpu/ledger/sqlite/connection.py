@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger.log import locks as waits, storage_errors as faults
+from cloudgpu.ledger.log import files, storage_errors as faults
 from cloudgpu.ledger.sqlite import migrations
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class _Patient(sqlite3.Connection):
 
     def begin(self, location: str, usual: float) -> None:
         """Begin a transaction that may write; wait for others `usual` seconds, unless that was in vain just now."""
-        self.patience = waits.seconds(location, usual)
+        self.patience = files.lock_patience(location, usual)
         try:
             self.execute("BEGIN IMMEDIATE")
-            waits.acquired(location)
+            files.lock_acquired(location)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode in _BUSY:
-                waits.timed_out(location)
+                files.lock_timed_out(location)
             raise
         finally:
             self.patience = usual
@@ -182,11 +182,9 @@ class SqliteFile:
 
     def create(self, fill: Callable[[sqlite3.Connection], object]) -> None:
         """Make the file with its schema and what `fill` writes, in one transaction, unless another process just did."""
-        from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
-
         self._check_directory()
-        make_private_directory(self.path.parent)
-        make_empty_file(self.path)
+        files.make_private_directory(self.path.parent)
+        files.make_empty_file(self.path)
         connection = self._open_for_writing()
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -255,15 +253,15 @@ class SqliteFile:
 
     def lock(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
         """Hold the lock beside the file: homes that share a file have no other lock in common."""
-        return waits.lock(self.path.parent, name, wait=wait, ledger=self.path.name)
+        return files.lock(self.path.parent, name, wait=wait, ledger=self.path.name)
 
     def is_locked(self, name: str) -> bool:
         """Say whether a living process of any home that uses this file holds the lock."""
-        return waits.is_locked(self.path.parent, name, ledger=self.path.name)
+        return files.is_locked(self.path.parent, name, ledger=self.path.name)
 
     def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this process held the lock and has lost it unawares."""
-        waits.check(self.path.parent, name, ledger=self.path.name)
+        files.check_lock(self.path.parent, name, ledger=self.path.name)
 
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
@@ -273,9 +271,7 @@ class SqliteFile:
 
     def _check_directory(self) -> None:
         if not self._directory_is_good:
-            from cloudgpu.ledger.log.files import refuse_network
-
-            refuse_network(self.path)
+            files.refuse_network(self.path)
             self._directory_is_good = True
 
     def _open(self) -> sqlite3.Connection:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log import files
 from tests.control.agents import Agents, patient
 from tests.control.conftest import Fleet
 
@@ -129,7 +129,7 @@ def test_a_stop_that_is_refused_is_exit_code_9_and_named(fleet, reap):
 
 
 def test_another_pass_at_work_is_left_to_it_without_a_word(fleet, reap):
-    with locks.lock(fleet.session.home.locks, "reaper", wait=False):
+    with files.lock(fleet.session.home.locks, "reaper", wait=False):
         assert reap() == (0, "", "")
         assert "at work on 'reaper'" in reap("-v")[1]
         code, out, _ = reap("-o", "json")

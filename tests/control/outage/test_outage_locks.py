@@ -18,7 +18,7 @@ from cloudgpu.control.outage.discovery import to_stop
 from cloudgpu.control.outage.outage import continue_without_ledger
 from cloudgpu.control.session.session import Session
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.log import head, locks as patience
+from cloudgpu.ledger.log import files, head
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from tests.control.inventory.test_shared_ledger import Laptop
 from tests.postgres import Server
@@ -48,7 +48,7 @@ def suspended(path: Path) -> Iterator[None]:
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How many seconds were waited in vain for the head record, each time."""
     found: list[float] = []
-    monkeypatch.setattr(patience, "AGAIN_S", 0.01)
+    monkeypatch.setattr(files, "AGAIN_S", 0.01)
     monkeypatch.setattr(head, "locked", _counted(head.locked, found))
     return found
 

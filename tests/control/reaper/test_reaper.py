@@ -13,7 +13,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log import files
 from cloudgpu.testing.helpers import START
 
 
@@ -173,7 +173,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
     agents.says(fleet.clock())
     from cloudgpu.core.reaper.result import lock_of
 
-    with locks.lock(fleet.session.home.locks, lock_of(fleet.machine()), wait=False):
+    with files.lock(fleet.session.home.locks, lock_of(fleet.machine()), wait=False):
         found = fleet.pass_()
     assert [(one.name, one.why) for one in found.skipped] == [
         ("fox", "another command is working on it; the next run checks again")
@@ -183,7 +183,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
 
 def test_of_two_passes_at_once_the_second_does_nothing(fleet):
     fleet.up(name="fox")
-    with locks.lock(fleet.session.home.locks, "reaper", wait=False):
+    with files.lock(fleet.session.home.locks, "reaper", wait=False):
         found = fleet.pass_()
     assert "at work on 'reaper'" in found.busy
     assert (found.exit_code, found.is_quiet, list(fleet.session.ledger.events("reaper"))) == (0, True, [])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger.log import locks as patience
+from cloudgpu.ledger.log import files
 from cloudgpu.ledger.log.head import Head, Unreadable, hold_head, read_head
 from cloudgpu.ledger.open import SqliteLedger
 from tests.ledger.lines import Clock, intended, note
@@ -62,7 +62,7 @@ def test_half_of_a_record_is_none_until_its_writer_is_done(path: Path) -> None:
 def test_a_lock_that_was_waited_for_in_vain_is_not_waited_for_as_long_again(
     ledger: SqliteLedger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "AGAIN_S", 0.01)
+    monkeypatch.setattr(files, "AGAIN_S", 0.01)
     held = hold_head(path, PATIENCE)
     for waited in (r"waited 0\.1 s", r"waited 0\.01 s", r"waited 0\.01 s"):
         with pytest.raises(LedgerUnavailable, match=waited):

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.log.locks import is_locked, lock
+from cloudgpu.ledger.log.files import is_locked, lock
 
 ROOT = Path(__file__).parents[3]
 HOLD = """
 import sys; sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from cloudgpu.ledger.log.locks import lock
+from cloudgpu.ledger.log.files import lock
 with lock(Path(sys.argv[1]), sys.argv[2], wait=30):
     print("held", flush=True)
     sys.stdin.read()
@@ -32,7 +32,7 @@ print("released", flush=True)
 COUNT = """
 import sys; sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from cloudgpu.ledger.log.locks import lock
+from cloudgpu.ledger.log.files import lock
 counter = Path(sys.argv[2])
 for _ in range(50):
     with lock(Path(sys.argv[1]), "count", wait=60):
