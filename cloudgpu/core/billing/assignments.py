@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
-from cloudgpu.core.billing.granularity import MICRO
+from cloudgpu.core.billing.rules import MICRO
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.values.times import from_iso
 

@@ -8,22 +8,23 @@ from datetime import datetime
 from fractions import Fraction
 from typing import NamedTuple
 
-from cloudgpu.core.billing.granularity import (
+from cloudgpu.core.billing.rules import (
     EPOCH,
     MICRO,
     PER_NANO,
     PER_NANO_HOUR,
     BilledSpan,
     PeriodBounds,
+    Rule,
     intervals_of,
     is_guessed,
     parse_us,
     price_pieces,
+    rule_for,
     scaled_duration,
     span_of,
     to_us,
 )
-from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import ZERO, Money

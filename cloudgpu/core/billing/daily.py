@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import PER_NANO, CostTimeline, cost_timeline, to_us
 from cloudgpu.core.billing.cost_groups import By, with_full_names
-from cloudgpu.core.billing.granularity import CLOCKS_DIFFER, EPOCH, MICRO
-from cloudgpu.core.billing.rate_timeline import RateInterval, in_months, rule_of
-from cloudgpu.core.billing.rules import Rule
+from cloudgpu.core.billing.rate_timeline import RateInterval
+from cloudgpu.core.billing.rules import CLOCKS_DIFFER, EPOCH, MICRO, Rule, in_months, rule_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import HOUR

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from cloudgpu.core.billing.charges import Billed, billed_span, charge, money, period_charges
 from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
-from cloudgpu.core.billing.granularity import PER_NANO, PER_NANO_HOUR, parse_us, price_pieces, to_us
+from cloudgpu.core.billing.rules import PER_NANO, PER_NANO_HOUR, parse_us, price_pieces, to_us
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money

@@ -6,28 +6,15 @@ them. The maximal cost of usages, by the rules of their providers, is the sum of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from functools import cache
+from collections.abc import Iterable
+from datetime import datetime
 
-from cloudgpu.core.billing.charges import PER_NANO, max_cost_intervals, max_cost_to_the_end, parse_us
-from cloudgpu.core.billing.granularity import month_of
-from cloudgpu.core.billing.rules import Rule, rule_for
-from cloudgpu.core.model.usage import Per, Resource, Usage
-from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.billing.charges import max_cost_intervals, max_cost_to_the_end
+from cloudgpu.core.billing.rules import EPOCH, MICRO, PER_NANO_HOUR, Rule, in_months, parse_us, rule_of
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.times import iso
 
 RateInterval = tuple[int, int, int]
-PER_NANO_HOUR = PER_NANO // HOUR
-_DAY = 24 * HOUR
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@cache
-def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rule:
-    """Return by which rule a resource is billed."""
-    at = "1970-01-01T00:00:00Z"
-    return rule_for(Usage(Resource(resource), "", "", provider, market, "", 1, Per.HOUR, at, None, (), licence=licence))
 
 
 def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
@@ -136,19 +123,4 @@ def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, b
 
 def moment_of(micros: int) -> datetime:
     """Return whole microseconds since 1970 as aware UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
-
-
-def in_months(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Cut an interval at the months of UTC, each with its hours."""
-    while begin < end:
-        last, hours = _month_of(begin // _DAY)
-        yield begin, min(end, last), hours
-        begin = last
-
-
-@cache
-def _month_of(day: int) -> tuple[int, int]:
-    """Return when the month of a day ends, and how many hours it has; days are counted from 1970 on, in UTC."""
-    moment = moment_of(day * _DAY)
-    return month_of(moment.year, moment.month)
+    return EPOCH + micros * MICRO

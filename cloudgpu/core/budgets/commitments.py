@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import parse_us
-from cloudgpu.core.billing.rate_timeline import RateInterval, rate_intervals, rule_of
-from cloudgpu.core.billing.rules import Rule
+from cloudgpu.core.billing.rate_timeline import RateInterval, rate_intervals
+from cloudgpu.core.billing.rules import Rule, rule_of
 from cloudgpu.core.model.facts import AttachedCost, Retained
 from cloudgpu.core.model.machine import Budgeted, account_key, not_none
 from cloudgpu.core.policies.guards import guards_of

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.granularity import parse_us, price_pieces
-from cloudgpu.core.billing.rate_timeline import PER_NANO_HOUR, RateInterval, in_months, moment_of, one_price, rule_of
-from cloudgpu.core.billing.rules import Rule
+from cloudgpu.core.billing.rate_timeline import RateInterval, moment_of, one_price
+from cloudgpu.core.billing.rules import PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine
 from cloudgpu.core.model.usage import Usage

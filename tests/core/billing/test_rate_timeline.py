@@ -12,9 +12,9 @@ from cloudgpu.core.billing.rate_timeline import (
     intervals_cost,
     moment_of,
     rate_intervals,
-    rule_of,
     worst_window,
 )
+from cloudgpu.core.billing.rules import rule_of
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import iso
 
