@@ -23,7 +23,7 @@ from typing import Any
 
 from cloudgpu.access.jupyter.notebook import run_cell
 from cloudgpu.access.jupyter.remote_lab import OPTIONS
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 
 BIN = Path(sys.executable).parent
 CLOUDGPU = [str(BIN / "cloudgpu")] if (BIN / "cloudgpu").exists() else [sys.executable, "-m", "cloudgpu"]

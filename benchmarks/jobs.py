@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec  # noqa: E402  (run as a file, without an install)
+from cloudgpu.access.ssh.client_files import SshHost, client, write  # noqa: E402
 from cloudgpu.access.ssh.connection import connect  # noqa: E402
-from cloudgpu.access.ssh.ssh_config import SshHost, client, write  # noqa: E402
 from cloudgpu.access.ssh.target import Target  # noqa: E402
 from tests.access.sshserver import Server  # noqa: E402
 
@@ -118,7 +118,7 @@ def _desk(environ: dict[str, str]) -> tuple[str, str, Any]:
 
 
 def _key(home: Path) -> Path:
-    from cloudgpu.access.keys import client_key
+    from cloudgpu.access.ssh.client_files import client_key
     from cloudgpu.config.files.paths import Home
 
     return client_key(Home(home).keys).path

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from cloudgpu.access.ssh.ssh_config import SshHost, client, write  # noqa: E402  (run as a file, without an install)
+from cloudgpu.access.ssh.client_files import SshHost, client, write  # noqa: E402  (run as a file, without an install)
 from cloudgpu.access.tunnel.tunnel import Tunnel  # noqa: E402
 from tests.access.remote import listening, web  # noqa: E402
 from tests.access.sshserver import Server, wait_for  # noqa: E402

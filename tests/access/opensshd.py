@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh import client_files
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 
@@ -69,7 +69,7 @@ def opensshd(root: Path, config: str = CONFIG) -> Iterator[OpenSshd]:
     (root / "host").chmod(0o600)
     (root / "authorized").write_text(client_key(root / "keys").public_line + "\n")
     (root / "config").write_text(config.format(root=root))
-    known_hosts.pin(root / "known_hosts", "cg-open", key.public_line)
+    client_files.pin(root / "known_hosts", "cg-open", key.public_line)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_serve, args=(listener, root), daemon=True).start()
         yield OpenSshd(root, listener.getsockname()[1])

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import HostKey, client_key, new_host_key
+from cloudgpu.access.ssh import client_files
+from cloudgpu.access.ssh.client_files import HostKey, client_key, new_host_key
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from tests.forked import Forked, until_closed
@@ -52,7 +52,7 @@ class Server:
         return self
 
     def pin(self) -> Server:
-        known_hosts.pin(self.root / "known_hosts", "cg-test", self.host_key.public_line)
+        client_files.pin(self.root / "known_hosts", "cg-test", self.host_key.public_line)
         return self
 
     def kill(self) -> None:

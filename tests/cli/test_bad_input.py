@@ -369,7 +369,7 @@ def test_an_emoji_and_letters_of_any_script_may_name_a_project(many, tmp_path):
 
 @pytest.mark.soak
 def test_a_private_key_that_others_may_read_is_refused(many, tmp_path):
-    from cloudgpu.access.keys import client_key
+    from cloudgpu.access.ssh.client_files import client_key
 
     client_key(tmp_path / "home" / "keys")
     (tmp_path / "home" / "keys" / "id_ed25519").chmod(0o644)

@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.control.activity.agents import probe
 from tests.forked import Forked, until_closed
 

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import cloudgpu
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.control.setup.team_ledger import document
 from cloudgpu.core.team.rights import Role

@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from tests.cli.program import Done
 from tests.faults.said import check_document, check_said
 from tests.soak.crash import processes_of

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.keys import COMMENT
-from cloudgpu.access.known_hosts import is_public_key
+from cloudgpu.access.ssh.client_files import KEY_COMMENT, is_public_key
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def read_guest_key(path: Path) -> GuestKey:
         way_out = "Ask for the line of ~/.ssh/id_ed25519.pub: ssh-ed25519 AAAA..."
         raise _refused(path, "holds no OpenSSH public key", way_out)
     key = guest_key(lines[0])
-    says_who = key.comment not in ("", COMMENT) or path.stem.startswith("id_")
+    says_who = key.comment not in ("", KEY_COMMENT) or path.stem.startswith("id_")
     return key if says_who else replace(key, comment=path.stem)
 
 

@@ -12,7 +12,7 @@ from io import BytesIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.access.known_hosts import pinned
+from cloudgpu.access.ssh.client_files import pinned
 from cloudgpu.access.ssh.target import LoginRefused, Target, reason
 from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
 

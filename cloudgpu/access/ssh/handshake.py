@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from cloudgpu.access.keys import check_private
 from cloudgpu.access.ssh import jump
+from cloudgpu.access.ssh.client_files import check_private
 from cloudgpu.access.ssh.jump import dial, no_answer
 from cloudgpu.access.ssh.target import LoginRefused, Target, reason
 from cloudgpu.access.ssh.transport import (

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import IO
 
-from cloudgpu.access.ssh.ssh_config import client
+from cloudgpu.access.ssh.client_files import ssh_client
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused, Target, reason
 from cloudgpu.errors import Unreachable, WrongHostKey
 
@@ -75,7 +75,7 @@ def open_through(target: Target) -> ProxySocket:
         message = "there is no jump host"
         raise AssertionError(message)
     host, port = target.address.host, target.address.port
-    argv = [client(), "-W", f"[{host}]:{port}", *target.jump.options()]
+    argv = [ssh_client(), "-W", f"[{host}]:{port}", *target.jump.options()]
     ours, theirs = socket.socketpair()
     messages = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the connection)
     end = theirs.fileno()

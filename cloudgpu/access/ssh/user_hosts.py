@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.known_hosts import is_public_key
+from cloudgpu.access.ssh.client_files import is_public_key
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.target import LoginRefused, Target
 from cloudgpu.errors import InvalidRequest

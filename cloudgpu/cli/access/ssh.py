@@ -27,7 +27,7 @@ def command(
 
     To use plain ssh, add this line to ~/.ssh/config: Include CLOUDGPU_HOME/ssh_config
     """
-    from cloudgpu.access.ssh.ssh_config import ssh_command
+    from cloudgpu.access.ssh.client_files import ssh_command
     from cloudgpu.control.access.reach import reachable_address
     from cloudgpu.control.inventory.local_files import clean_up_local_files
 

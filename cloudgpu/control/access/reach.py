@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib import import_module
 
-from cloudgpu.access.keys import ClientKey, client_key as make_client_key
+from cloudgpu.access.ssh.client_files import ClientKey, client_key as make_client_key
 from cloudgpu.access.ssh.connection import Connection, connect, retryable
 from cloudgpu.access.ssh.jump import knock
 from cloudgpu.control.inventory.sync import refresh

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.access import known_hosts
+from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import GuestKey, let_in, let_out
 from cloudgpu.control.access.allowlist import lock_rules
 from cloudgpu.control.access.reach import reached
@@ -64,7 +64,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
             changed |= before.get(label_of(machine, key)) != network
             with explain_terminated(session, machine), lock_rules(session, machine):
                 keeper.allow(not_none(machine.provider_id), label_of(machine, key), network)
-        host_key = known_hosts.pinned(session.home.known_hosts, target.id)
+        host_key = client_files.pinned(session.home.known_hosts, target.id)
         _hand_over(session, machine, key, {"label": key.comment, "from": network, "host_key": host_key})
     return {
         "name": machine.name,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.ssh import ssh_config
+from cloudgpu.access.ssh import client_files
 from cloudgpu.access.tunnel import background
 from cloudgpu.control.network.authorized_keys import pin_shared
 from cloudgpu.control.session.session import Session, living_machines
@@ -34,7 +33,7 @@ def clean_up(session: Session) -> None:
     """
     # Files before rows: what a launch writes just now is then surely among the rows.
     calls = sorted(set(saved.unresolved(session.home.attempts)))
-    pinned = known_hosts.machines(session.home.known_hosts)
+    pinned = client_files.pinned_machines(session.home.known_hosts)
     tunnelled = background.machine_ids(session.home.tunnels)
     machines = session.ledger.machines()
     alive = living_machines(machines)
@@ -45,15 +44,15 @@ def clean_up(session: Session) -> None:
     gone = {one for one in {*pinned, *tunnelled} - living if not _is_between_attempts(session, known.get(one))}
     for machine in pinned:
         if machine in gone:
-            known_hosts.unpin(session.home.known_hosts, machine)
+            client_files.unpin(session.home.known_hosts, machine)
     for machine in tunnelled:
         if machine in gone:
             background.stop(session.home.tunnels, machine)
     for row in alive:
         if row.shared:  # the system's own ssh can verify it then, too
             pin_shared(session, row)
-    hosts = ssh_config.hosts_of(alive)
-    ssh_config.write(
+    hosts = client_files.hosts_of(alive)
+    client_files.write_config(
         session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
     )
 

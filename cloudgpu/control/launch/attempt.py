@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from cloudgpu.access.keys import HostKey
+    from cloudgpu.access.ssh.client_files import HostKey
     from cloudgpu.config.templates.find import Template
     from cloudgpu.control.launch.candidates import Candidate
     from cloudgpu.control.launch.plan import Prepared
@@ -176,7 +176,7 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
 
     An empty one where the image takes none: it is read through the API before the first connection.
     """
-    from cloudgpu.access.keys import HostKey, new_host_key
+    from cloudgpu.access.ssh.client_files import HostKey, new_host_key
 
     if makes_its_own(resolved.call):
         return HostKey("", "")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import client_key
+from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
+from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of
@@ -51,13 +51,13 @@ def pin_shared(session: Session, machine: Machine) -> bool:
 
     A machine that was brought back has another host key: whoever shares it anew hands that over.
     """
-    pinned = known_hosts.pinned(session.home.known_hosts, machine.id)
+    pinned = client_files.pinned(session.home.known_hosts, machine.id)
     allowed_key = let_in(session, machine)
     if allowed_key is None or not allowed_key.host_key or allowed_key.host_key == pinned:
         return pinned is not None
     keys = _handed_over(session, machine)
     if keys and (pinned is None or pinned in keys[:-1]):
-        known_hosts.pin(session.home.known_hosts, machine.id, keys[-1])
+        client_files.pin(session.home.known_hosts, machine.id, keys[-1])
         return True
     return pinned is not None
 

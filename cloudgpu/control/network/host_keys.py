@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from cloudgpu.access import known_hosts
+from cloudgpu.access.ssh import client_files
 from cloudgpu.control.network.authorized_keys import is_launched_here, not_let_in, pin_shared
 from cloudgpu.control.pricing.price_history import available
 from cloudgpu.control.session.identity import names_of
@@ -39,9 +39,9 @@ def pin_given(session: Session, attempt: Attempt) -> None:
     """Pin the key that the launch gives its machine; where it gives none, forget what an earlier machine showed."""
     file, key = session.home.known_hosts, attempt.boot.host_public_key
     if key:
-        known_hosts.pin(file, attempt.machine, key)
+        client_files.pin(file, attempt.machine, key)
     else:
-        known_hosts.unpin(file, attempt.machine)
+        client_files.unpin(file, attempt.machine)
 
 
 def pin_known_key(session: Session, machine: Machine) -> None:
@@ -62,7 +62,7 @@ def pin_known_key(session: Session, machine: Machine) -> None:
         if is_launched_here(session, machine):
             raise
         raise not_let_in(session, machine) from error
-    if known_hosts.pinned(session.home.known_hosts, machine.id) is None and not is_launched_here(session, machine):
+    if client_files.pinned(session.home.known_hosts, machine.id) is None and not is_launched_here(session, machine):
         raise not_let_in(session, machine)
 
 
@@ -73,7 +73,7 @@ def pin_confirmed(session: Session, machine: Machine) -> bool:
     and be the computer of the launch by its own word: no key is taken because somebody shows it.
     """
     file, identity = session.home.known_hosts, machine.identity
-    before = known_hosts.pinned(file, machine.id)
+    before = client_files.pinned(file, machine.id)
     if before is None or identity is None or identity.kind != BY_REGION:
         return False
     confirmed = [_confirmed(session, name, machine) for name in names_of(session, machine)]
@@ -87,7 +87,7 @@ def pin_confirmed(session: Session, machine: Machine) -> bool:
         return False
     if key is None or key == before:
         return False
-    known_hosts.pin(file, machine.id, key)
+    client_files.pin(file, machine.id, key)
     session.report(f"{machine.name}: its host has another key than at the launch, which you have confirmed; pinned it")
     return True
 
@@ -99,7 +99,7 @@ def _confirmed(session: Session, account: str, machine: Machine) -> str | None:
         key = provider.host_key(available(machine)) if isinstance(provider, KnowsHostKeys) else None
     except InvalidRequest:
         return None
-    return None if key is None else known_hosts.public_key(key)
+    return None if key is None else client_files.public_key(key)
 
 
 def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None:
@@ -122,7 +122,7 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
 
 def is_known(session: Session, machine: Machine) -> bool:
     """Say whether a key is pinned, or nobody could tell one: who connects then says so."""
-    if known_hosts.pinned(session.home.known_hosts, machine.id) is not None:
+    if client_files.pinned(session.home.known_hosts, machine.id) is not None:
         return True
     return not isinstance(session.provider_of(machine), ReadsHostKeys)
 
@@ -142,11 +142,11 @@ def _reported_keys(session: Session, machine: Machine) -> Sequence[str]:
 
 def _pinned(session: Session, machine: Machine, lines: Sequence[str], before: Sequence[str]) -> bool:
     """Pin the best of the keys that were told, and say whether there was one to pin."""
-    keys = [line for line in lines if known_hosts.is_public_key(line) and _kind(line) in KINDS]
+    keys = [line for line in lines if client_files.is_public_key(line) and _kind(line) in KINDS]
     good = [line for line in keys if line in before or _kind(line) == KINDS[0]]
     if not good:
         return False
-    known_hosts.pin(session.home.known_hosts, machine.id, min(good, key=lambda line: KINDS.index(_kind(line))))
+    client_files.pin(session.home.known_hosts, machine.id, min(good, key=lambda line: KINDS.index(_kind(line))))
     return True
 
 

@@ -183,7 +183,7 @@ def _left_over(session: Session) -> Check | None:
 
 
 def _key(session: Session) -> Check:
-    from cloudgpu.access.keys import client_key
+    from cloudgpu.access.ssh.client_files import client_key
 
     if not session.client_key_file.exists():
         return Check("ssh key", Verdict.OK, "made at the first launch")

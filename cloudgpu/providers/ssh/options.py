@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.access.known_hosts import is_public_key, public_key
+from cloudgpu.access.ssh.client_files import is_public_key, public_key
 from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.access import known_hosts
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec
+from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.agent import source
@@ -32,7 +32,7 @@ def begin(cloud):  # noqa: F811
     public, private = new_host_key()
     launched = cloud.provider.launch(cloud.attempt(host_key=(public, private), agent_source=source()), deadline=now())
     machine = cloud.wait(launched.id, State.RUNNING)
-    known_hosts.pin(cloud.client_files()[1], machine.id, public)
+    client_files.pin(cloud.client_files()[1], machine.id, public)
     return machine
 
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh import client_files
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.access.ssh.target import LoginRefused, Target
@@ -69,13 +69,13 @@ def test_another_host_key_is_refused_at_once_however_long_one_would_wait(server)
 
 def test_a_host_key_of_another_kind_is_refused(server, tmp_path):
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", tmp_path / "other"], check=True)
-    known_hosts.pin(server.target.known_hosts, "cg-test", (tmp_path / "other.pub").read_text())
+    client_files.pin(server.target.known_hosts, "cg-test", (tmp_path / "other.pub").read_text())
     with pytest.raises(WrongHostKey, match="of another kind"):
         connect(server.target, timeout=10, wait=60)
 
 
 def test_without_a_pinned_key_nobody_is_contacted(server):
-    known_hosts.unpin(server.target.known_hosts, "cg-test")
+    client_files.unpin(server.target.known_hosts, "cg-test")
     with pytest.raises(WrongHostKey, match="No host key is pinned"):
         connect(server.target, timeout=10, wait=60)
     assert server.connections == 0
@@ -232,8 +232,8 @@ def test_a_failed_handshake_prints_nothing(server):
 
 def test_the_modules_that_every_command_imports_do_not_import_paramiko():
     script = (
-        "import sys, cloudgpu.access.ssh.connection, cloudgpu.access.known_hosts, cloudgpu.access.ssh.ssh_config\n"
-        "import cloudgpu.access.keys, cloudgpu.access.tunnel.tunnel\n"
+        "import sys, cloudgpu.access.ssh.connection, cloudgpu.access.ssh.client_files\n"
+        "import cloudgpu.access.tunnel.tunnel\n"
         "import cloudgpu.access.copy.copy, cloudgpu.access.ssh.execute\n"
         "assert not {'paramiko', 'cryptography'} & set(sys.modules)"
     )

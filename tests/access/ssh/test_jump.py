@@ -14,11 +14,10 @@ import psutil
 import pytest
 
 from cloudgpu.access.copy.copy import copy
-from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.ssh import jump as jump_module
+from cloudgpu.access.ssh.client_files import SshHost, client_key, new_host_key, ssh_command, write_config
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.execute import run
-from cloudgpu.access.ssh.ssh_config import SshHost, ssh_command, write
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.access.tunnel.tunnel import Happening, Tunnel
 from cloudgpu.core.values.network import Jump
@@ -183,7 +182,7 @@ def test_a_ctrl_c_is_not_for_the_ssh_in_between(way):
 def test_the_systems_client_and_its_config_take_the_same_way(way, tmp_path):
     target, file = way.target, tmp_path / "ssh_config"
     host = SshHost("box", target.id, target.address, target.jump)
-    write(file, [host], key_file=target.key_file, known_hosts=target.known_hosts)
+    write_config(file, [host], key_file=target.key_file, known_hosts=target.known_hosts)
     real = shutil.which("ssh", path=os.environ["PATH"].partition(os.pathsep)[2])
     command = [real, *ssh_command(file, "box", ["echo", "hello"])[1:]]
     said = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)

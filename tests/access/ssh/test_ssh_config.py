@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
-from cloudgpu.access.ssh.ssh_config import SshHost, client, ssh_command, write
+from cloudgpu.access.ssh.client_files import SshHost, new_host_key, ssh_client, ssh_command, write_config
 from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import Server, wait_for
@@ -26,7 +25,9 @@ def spaced(tmp_path):
 
 def publish(server, file):
     target = server.target
-    write(file, [SshHost("box", target.id, target.address)], key_file=target.key_file, known_hosts=target.known_hosts)
+    write_config(
+        file, [SshHost("box", target.id, target.address)], key_file=target.key_file, known_hosts=target.known_hosts
+    )
 
 
 def say_hello(file):
@@ -71,9 +72,9 @@ def test_the_systems_client_refuses_another_host_key(spaced):
 def test_without_machines_there_is_no_config(spaced):
     server, file = spaced
     publish(server, file)
-    write(file, [], key_file=server.target.key_file, known_hosts=server.target.known_hosts)
+    write_config(file, [], key_file=server.target.key_file, known_hosts=server.target.known_hosts)
     assert not file.exists()
-    write(file, [], key_file=server.target.key_file, known_hosts=server.target.known_hosts)
+    write_config(file, [], key_file=server.target.key_file, known_hosts=server.target.known_hosts)
 
 
 def test_an_unchanged_config_is_not_written_again(spaced):
@@ -89,12 +90,12 @@ def test_an_unchanged_config_is_not_written_again(spaced):
 def test_what_could_be_read_as_another_option_is_refused(tmp_path, user):
     host = SshHost("box", "cg-1", Address("127.0.0.1", 22, user))
     with pytest.raises(InvalidRequest):
-        write(tmp_path / "config", [host], key_file=tmp_path / "key", known_hosts=tmp_path / "known_hosts")
+        write_config(tmp_path / "config", [host], key_file=tmp_path / "key", known_hosts=tmp_path / "known_hosts")
     assert not (tmp_path / "config").exists()
 
 
 def test_a_computer_without_a_client_is_told_how_to_get_one(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InvalidRequest) as caught:
-        client()
+        ssh_client()
     assert "openssh-client" in caught.value.next

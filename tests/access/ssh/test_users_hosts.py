@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.access.ssh.user_hosts import confirmed_key
 from cloudgpu.errors import InvalidRequest
 

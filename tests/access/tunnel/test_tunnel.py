@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.target import LoginRefused
 from cloudgpu.access.tunnel.listener import listen
 from cloudgpu.access.tunnel.tunnel import Happening, Tunnel

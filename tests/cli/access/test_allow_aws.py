@@ -14,7 +14,7 @@ from functools import partial
 import boto3
 import pytest
 
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.cli.app import run
 from tests.access.sshserver import USER, Server
 from tests.address_service import AddressService

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from tests.address_service import AddressService
 from tests.cli.gcp_line import CONFIG, Line
 from tests.clouds.gcp.fixtures import gcp, gcp_process

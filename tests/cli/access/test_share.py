@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from tests.cli.many import QuickProgram
 
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="the system's ssh is not installed")

@@ -12,7 +12,7 @@ import tomllib
 
 import pytest
 
-from cloudgpu.access.keys import client_key
+from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.access.ssh.target import fingerprint
 from cloudgpu.control.setup.init import CLOUDS
 from tests.access.sshserver import Server

@@ -17,7 +17,7 @@ import boto3
 import pytest
 from botocore.exceptions import UnknownServiceError
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.cli.app import run
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control.inputs.launch_request import parse_request

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh import client_files
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
@@ -42,7 +42,7 @@ def user_data(tmp_path, host_key):
 
 
 def target(tmp_path, address, port, host_key):
-    known_hosts.pin(tmp_path / "known_hosts", "box", host_key.public_line)
+    client_files.pin(tmp_path / "known_hosts", "box", host_key.public_line)
     return Target("box", "box", Address(address, port, "cloudgpu"), client_key(tmp_path).path, tmp_path / "known_hosts")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh import client_files
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.control.access.reach import reachable_address, reached, refresh, wait_until_ready
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.core.model.instances import Address
@@ -40,10 +40,10 @@ class Own(Lab):
 
     @property
     def key(self):
-        return known_hosts.public_key(self.server.host_key.public_line)
+        return client_files.public_key(self.server.host_key.public_line)
 
     def pinned(self, row):
-        return known_hosts.pinned(self.session.home.known_hosts, row.id)
+        return client_files.pinned(self.session.home.known_hosts, row.id)
 
     def connected(self, row):
         with reached(self.session, row) as connection:

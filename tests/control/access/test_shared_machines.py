@@ -9,9 +9,9 @@ import weakref
 
 import pytest
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.reach import reachable_address, reached
 from cloudgpu.control.access.share import share, unshare
@@ -58,7 +58,7 @@ def bob(two):
 def launched(two, **more):
     """A machine of Ada's, whose host key her home has pinned."""
     row = two.machine(name="amber-fox", **more)
-    assert known_hosts.pinned(two.session.home.known_hosts, row.id) is not None
+    assert client_files.pinned(two.session.home.known_hosts, row.id) is not None
     return row
 
 
@@ -91,9 +91,9 @@ def test_a_share_hands_the_host_key_over_and_no_private_one(two, bob):
     assert line.body["key"] == own_key(bob).fingerprint
     assert line.body["host_key"] == value["host_key"]
     assert "PRIVATE" not in str(line.body)
-    assert known_hosts.pinned(bob.home.known_hosts, row.id) is None
+    assert client_files.pinned(bob.home.known_hosts, row.id) is None
     assert said_in(bob, bob.find("amber-fox"), "echo hi") == b"hi\n"
-    assert known_hosts.pinned(bob.home.known_hosts, row.id) == value["host_key"]
+    assert client_files.pinned(bob.home.known_hosts, row.id) == value["host_key"]
     assert reachable_address(bob, bob.find("amber-fox")).id == row.id
     assert share(two.session, bob.find("amber-fox"), key_of(bob), from_=ADAS)["changed"] is False
     assert len([one for one in bob.ledger.events(row.id) if one.kind == "machine_shared"]) == 1
@@ -103,7 +103,7 @@ def test_the_systems_ssh_can_verify_what_was_shared_before_it_first_connects(two
     row = launched(two)
     share(two.session, row, key_of(bob), from_=ADAS)
     clean_up(bob)
-    assert known_hosts.pinned(bob.home.known_hosts, row.id) is not None
+    assert client_files.pinned(bob.home.known_hosts, row.id) is not None
 
 
 def test_another_host_key_than_the_one_that_was_shared_is_refused(two, bob):
@@ -126,7 +126,7 @@ def test_a_share_after_a_comeback_hands_the_new_host_key_over(two, bob):
     two.server.host_key = new_host_key()
     two.clock.advance(60)
     two.server.start(authorized=client_key(two.session.home.keys).public_line)
-    known_hosts.pin(two.session.home.known_hosts, row.id, two.server.host_key.public_line)
+    client_files.pin(two.session.home.known_hosts, row.id, two.server.host_key.public_line)
     share(two.session, two.session.find("amber-fox"), key_of(bob), from_=ADAS)
     assert said_in(bob, bob.find("amber-fox"), "echo hi") == b"hi\n"
 
@@ -138,9 +138,9 @@ def test_a_line_in_the_ledger_replaces_no_host_key_that_a_home_has_pinned(two, b
     bob.ledger.append([Draft("machine_shared", row.id, forged, two.clock(), "forged")])
     clean_up(two.session)
     assert said_in(two.session, two.session.find("amber-fox"), "echo hi") == b"hi\n"
-    known_hosts.unpin(two.session.home.known_hosts, row.id)
+    client_files.unpin(two.session.home.known_hosts, row.id)
     clean_up(two.session)
-    assert known_hosts.pinned(two.session.home.known_hosts, row.id) is None, "launched here: nobody hands it over"
+    assert client_files.pinned(two.session.home.known_hosts, row.id) is None, "launched here: nobody hands it over"
 
 
 def test_what_is_taken_back_is_closed_and_said_so(two, bob):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.access import known_hosts
+from cloudgpu.access.ssh import client_files
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.reaper.explain import why
@@ -22,7 +22,7 @@ class Silent(Fleet):
 
     def up(self, **more):
         launched = super().up(setup=SETUP, **more)
-        known_hosts.pin(self.session.home.known_hosts, launched.machine.id, self.agents.host_key.public_line)
+        client_files.pin(self.session.home.known_hosts, launched.machine.id, self.agents.host_key.public_line)
         return launched
 
     def works(self, name, ago=0):

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh import client_files
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.control.activity.agents import AT_MOST, probe
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.observe import gather
@@ -158,8 +158,8 @@ def test_an_agent_that_hangs_costs_the_timeout_and_no_more(machine):
 
 def test_a_frozen_machine_and_one_that_is_gone_cost_the_others_nothing(machine, tmp_path):
     frozen = Machine(tmp_path / "frozen")
-    known_hosts.pin(machine.session.home.known_hosts, "cg-frozen", frozen.server.host_key.public_line)
-    known_hosts.pin(machine.session.home.known_hosts, "cg-gone", frozen.server.host_key.public_line)
+    client_files.pin(machine.session.home.known_hosts, "cg-frozen", frozen.server.host_key.public_line)
+    client_files.pin(machine.session.home.known_hosts, "cg-gone", frozen.server.host_key.public_line)
     frozen.server.freeze()
     try:
         rows = [
@@ -180,7 +180,7 @@ def test_a_frozen_machine_and_one_that_is_gone_cost_the_others_nothing(machine, 
 
 
 def test_a_machine_with_another_host_key_is_said_and_told_nothing(machine):
-    known_hosts.pin(machine.session.home.known_hosts, "cg-test", new_host_key().public_line)
+    client_files.pin(machine.session.home.known_hosts, "cg-test", new_host_key().public_line)
     report = machine.report
     assert "another host key" in report.fault
     assert not (machine.home / "asked").exists()
@@ -192,7 +192,7 @@ def test_many_are_asked_side_by_side(machine):
     machine.runs(f"cd ~/.cloudgpu; touch here.$$; {wait}; cat answer")
     rows = [machine.machine(id=f"cg-{n}", name=f"box{n}") for n in range(6)]
     for row in rows:
-        known_hosts.pin(machine.session.home.known_hosts, row.id, machine.server.host_key.public_line)
+        client_files.pin(machine.session.home.known_hosts, row.id, machine.server.host_key.public_line)
     reports = machine.probe(*rows, at_once=6, timeout=60)
     assert [one.fault for one in reports.values()] == [""] * 6
 

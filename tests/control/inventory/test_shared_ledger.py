@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cloudgpu.access import known_hosts
+from cloudgpu.access.ssh import client_files
 from cloudgpu.control.inventory.settle import settle_others
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
@@ -120,7 +120,7 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
     laptop: Callable[[str], Laptop], monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     ada = laptop("ada")
-    pin = known_hosts.pin
+    pin = client_files.pin
 
     def cut_off(*facts: str) -> None:
         with psycopg.connect(url, autocommit=True) as raw:
@@ -128,7 +128,7 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
         pin(*facts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(known_hosts, "pin", cut_off)
+        patch.setattr(client_files, "pin", cut_off)
         with pytest.raises(LedgerUnavailable, match="nothing was sent"):
             ada.up(name="shared")
     assert ada.machines() == []

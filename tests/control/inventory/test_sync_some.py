@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.cli.app import run
 from cloudgpu.control.access.reach import reachable_address
 from cloudgpu.control.api.client import Cloudgpu

@@ -18,7 +18,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import digest

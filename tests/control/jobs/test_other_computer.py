@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.authorized_keys import guest_key
+from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.control.access.share import share
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.core.events.job_lines import job_placed

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.access.tunnel.tunnel import Happening, TunnelEvent
 from cloudgpu.control.access import reach

@@ -12,7 +12,7 @@ from math import ceil, log2
 
 import pytest
 
-from cloudgpu.access import known_hosts
+from cloudgpu.access.ssh import client_files
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -130,7 +130,7 @@ def by_last_active(account, aws, own_home, tmp_path, running):
     agents = Agents(tmp_path / "agents", own_home / "keys", user="cloudgpu", hosts=hosts, port=aws.ssh_port)
     aws.advance(2 * 3600)
     for one in quiet:
-        known_hosts.pin(account.session.home.known_hosts, one, agents.host_key.public_line)
+        client_files.pin(account.session.home.known_hosts, one, agents.host_key.public_line)
         account.tag(one, last_active=account.later(minutes=-70))
     try:
         in_use(account, agents, running - quiet)

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import GuestKey
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.share import share, unshare
 from cloudgpu.control.api.down import end_machines, machines_to_end
@@ -355,7 +355,7 @@ def test_a_home_pins_no_host_key_from_a_share_of_a_member_whose_machine_it_is_no
         return key
 
     def pinned():
-        return known_hosts.pinned(pia.session.home.known_hosts, id)
+        return client_files.pinned(pia.session.home.known_hosts, id)
 
     shared(bo)
     assert pinned() is None

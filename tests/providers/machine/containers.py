@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from cloudgpu.access import known_hosts
-from cloudgpu.access.keys import ClientKey, client_key
+from cloudgpu.access.ssh import client_files
+from cloudgpu.access.ssh.client_files import ClientKey, client_key
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Attempt
@@ -105,7 +105,7 @@ class Container:
         return self
 
     def pin(self) -> Container:
-        known_hosts.pin(self.root / "known_hosts", "cg-rented", self.host_keys[0])
+        client_files.pin(self.root / "known_hosts", "cg-rented", self.host_keys[0])
         return self
 
     def processes(self, machine: str) -> list[psutil.Process]:

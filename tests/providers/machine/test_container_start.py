@@ -14,9 +14,9 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from cloudgpu.access import known_hosts
 from cloudgpu.access.jupyter import client as jupyter
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh import client_files
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent import source
 from cloudgpu.core.model.launch import Part
@@ -89,7 +89,7 @@ def test_no_secret_of_the_container_is_in_the_environment_of_who_logs_in(running
 def test_another_server_in_its_place_is_refused(running, tmp_path):
     container, _ = running
     other = tmp_path / "known_hosts"
-    known_hosts.pin(other, "cg-rented", new_host_key().public_line)
+    client_files.pin(other, "cg-rented", new_host_key().public_line)
     target = container.target
     with pytest.raises(WrongHostKey):
         connect(type(target)(target.id, target.name, target.address, target.key_file, other), timeout=20)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.errors import WrongHostKey
 from cloudgpu.providers.runpod import request
 from tests.access.sshserver import wait_for

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from cloudgpu.access.keys import HostKey, client_key, new_host_key
+from cloudgpu.access.ssh.client_files import HostKey, client_key, new_host_key
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.ssh.provider import make

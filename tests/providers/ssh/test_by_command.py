@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from cloudgpu.access.jupyter.notebook import run_cell
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.testing import write_plugin
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import until

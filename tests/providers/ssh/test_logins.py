@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from cloudgpu.access.copy.copy import copy
-from cloudgpu.access.keys import client_key
-from cloudgpu.access.ssh import execute, ssh_config
+from cloudgpu.access.ssh import client_files, execute
 from cloudgpu.access.ssh.authorized_keys import guest_key, let_in, let_out
+from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent import source
 from cloudgpu.core.model.instances import Address
@@ -94,12 +94,12 @@ def is_marked(process, mark):
 def ssh(box, tmp_path):
     """The system's client with the config that cloudgpu writes."""
     address = Address("127.0.0.1", box.server.port, box.server.user)
-    host = ssh_config.SshHost("box", box.ours.id, address)
+    host = client_files.SshHost("box", box.ours.id, address)
     file = tmp_path / "ssh_config"
-    ssh_config.write(file, [host], key_file=box.ours.key_file, known_hosts=box.ours.known_hosts)
+    client_files.write_config(file, [host], key_file=box.ours.key_file, known_hosts=box.ours.known_hosts)
 
     def run(*words, options=(), given=""):
-        argv = [ssh_config.client(), "-F", str(file), *options, "box", *words]
+        argv = [client_files.ssh_client(), "-F", str(file), *options, "box", *words]
         return subprocess.run(argv, input=given, capture_output=True, text=True, timeout=20, check=False)
 
     return run

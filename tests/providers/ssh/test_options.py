@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.core.model.offers import Basis, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings

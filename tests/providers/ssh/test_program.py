@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.providers.ssh import client
 from tests.providers.ssh.cards import Cards
 

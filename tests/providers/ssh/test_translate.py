@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.access.ssh.connection import Completed
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Requirements

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from cloudgpu.access.keys import new_host_key
-from cloudgpu.access.known_hosts import machines, pin, pinned, unpin
+from cloudgpu.access.ssh.client_files import new_host_key, pin, pinned, pinned_machines, unpin
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import ROOT
 
@@ -24,7 +23,7 @@ def test_what_is_pinned_is_found_and_what_is_unpinned_is_gone_with_the_file(file
     pin(file, "cg-1", KEY)
     pin(file, "cg-2", new_host_key().public_line)
     assert pinned(file, "cg-1") == BARE
-    assert machines(file) == ("cg-1", "cg-2")
+    assert pinned_machines(file) == ("cg-1", "cg-2")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     unpin(file, "cg-1")
     assert pinned(file, "cg-1") is None
@@ -39,7 +38,7 @@ def test_a_new_pin_replaces_the_old_one(file):
 
 
 def test_nothing_is_pinned_in_a_file_that_is_not_there(file):
-    assert (pinned(file, "cg-1"), machines(file)) == (None, ())
+    assert (pinned(file, "cg-1"), pinned_machines(file)) == (None, ())
     unpin(file, "cg-1")
     assert not file.parent.exists()
 
@@ -52,7 +51,8 @@ def test_openssh_finds_the_pinned_key(file):
 
 def test_processes_that_pin_at_once_lose_nothing(file):
     script = (
-        "import sys, pathlib; from cloudgpu.access.known_hosts import pin, unpin; file = pathlib.Path(sys.argv[1])\n"
+        "import sys, pathlib; from cloudgpu.access.ssh.client_files import pin, unpin\n"
+        "file = pathlib.Path(sys.argv[1])\n"
         "for n in range(10): pin(file, f'cg-{sys.argv[2]}-{n}', sys.argv[3])\n"
         "for n in range(5): unpin(file, f'cg-{sys.argv[2]}-{n}')"
     )
@@ -61,7 +61,7 @@ def test_processes_that_pin_at_once_lose_nothing(file):
         for turn in range(4)
     ]
     assert [one.wait(60) for one in started] == [0] * 4
-    assert set(machines(file)) == {f"cg-{turn}-{number}" for turn in range(4) for number in range(5, 10)}
+    assert set(pinned_machines(file)) == {f"cg-{turn}-{number}" for turn in range(4) for number in range(5, 10)}
 
 
 @pytest.mark.parametrize(

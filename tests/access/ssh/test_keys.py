@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import ROOT
 
@@ -27,7 +27,7 @@ def test_openssh_reads_the_key_and_agrees_on_the_public_line(tmp_path):
 
 def test_several_processes_at_once_make_one_key(tmp_path):
     script = (
-        "import sys, pathlib; from cloudgpu.access.keys import client_key\n"
+        "import sys, pathlib; from cloudgpu.access.ssh.client_files import client_key\n"
         "print(client_key(pathlib.Path(sys.argv[1])).public_line)"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "keys")]

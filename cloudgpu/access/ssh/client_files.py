@@ -1,0 +1,374 @@
+"""The files of SSH on this computer: the key that logs in, pinned host keys, and a config for the system's client.
+
+Pinned keys are in OpenSSH's known_hosts format, one line per machine under its cloudgpu-id. The id is the alias
+(`HostKeyAlias`): a machine keeps its key when its address changes. Users may `Include` the config.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.files import explain_os_errors, lock_of, locked, remove, remove_part_files, write_whole
+from cloudgpu.core.model.instances import Address
+from cloudgpu.core.model.machine import Machine, jump_of
+from cloudgpu.core.values.network import Jump
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+KEY_FILE = "id_ed25519"
+KEY_COMMENT = "cloudgpu"
+OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKey:
+    """The key that logs in: where its private half lies, and the line for `authorized_keys`."""
+
+    path: Path
+    public_line: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """A machine's host key, made before the launch so that the first connection can be verified.
+
+    `private_pem` is in OpenSSH's format, as cloud-init's `ssh_keys` and every SSH server take it.
+    """
+
+    public_line: str
+    private_pem: str = field(repr=False)
+
+
+def client_key(directory: Path) -> ClientKey:
+    """Return the key in `directory`, made there on first use (ed25519, mode 0600); safe with several processes.
+
+    Raises InvalidRequest when the private key can be read by others, is damaged, or cannot be written.
+    """
+    path = directory / KEY_FILE
+    if not path.exists() or lock_of(path).exists():  # its maker is at work, or was killed and left the lock
+        with locked(path):
+            if not path.exists():
+                write_whole(path, _private_pem(_generate()).encode())
+    check_private(path)
+    public_line = _public_line(_read(path))
+    _write_public(path, public_line)
+    return ClientKey(path, public_line)
+
+
+def new_host_key() -> HostKey:
+    """Return a fresh ed25519 host key. Nothing is written anywhere."""
+    key = _generate()
+    return HostKey(_public_line(key), _private_pem(key))
+
+
+def check_private(path: Path) -> None:
+    """Raise InvalidRequest when others than the owner can read or write the private key."""
+    with explain_os_errors(path):
+        mode = path.stat().st_mode
+    if mode & OPEN_TO_OTHERS:
+        raise InvalidRequest(
+            f"The private key {path} can be read by others (mode {stat.S_IMODE(mode):04o}).",
+            field="keys",
+            value=str(path),
+            next=f"Run: chmod 600 '{path}' (and if others may have copied it: remove it and launch new machines).",
+        )
+
+
+def _generate() -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.generate()
+
+
+def _private_pem(key: Ed25519PrivateKey) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode("ascii")
+
+
+def _public_line(key: Ed25519PrivateKey) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode("ascii") + f" {KEY_COMMENT}"
+
+
+def _read(path: Path) -> Ed25519PrivateKey:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    with explain_os_errors(path):
+        text = path.read_bytes()
+    try:
+        key = load_ssh_private_key(text, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _unusable(path, "is not an OpenSSH private key without a passphrase") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _unusable(path, "is not an ed25519 key")
+    return key
+
+
+def _unusable(path: Path, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The private key {path} {why}.",
+        field="keys",
+        value=str(path),
+        next="Restore it from a backup; or move it away, and a new one is made (it logs in to new machines only).",
+    )
+
+
+def _write_public(private: Path, line: str) -> None:
+    """Keep the public half beside the private one, for people and for other tools."""
+    path, wanted = private.with_name(f"{KEY_FILE}.pub"), f"{line}\n".encode()
+    if not path.exists() or path.read_bytes() != wanted:
+        with locked(private), explain_os_errors(path):
+            remove_part_files(path)
+            write_whole(path, wanted)
+            os.chmod(path, 0o644)  # noqa: PTH101  (public)
+
+
+_KEY = re.compile(r"(ssh-[a-z0-9-]+|ecdsa-sha2-[a-z0-9-]+|sk-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
+_ALIAS = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def pin(file: Path, id: str, public_line: str) -> None:  # noqa: A002
+    """Write down the one key that machine `id` may show; an older pin is replaced.
+
+    Raises InvalidRequest when `public_line` is no OpenSSH public key, or the file is damaged or cannot be written.
+    """
+    line = f"{id} {_key(public_line)}"
+    if not _ALIAS.fullmatch(id):
+        raise InvalidRequest(f"{id!r} cannot name a line of known_hosts.", field="id", value=id, next="Report this.")
+    if pinned(file, id) == _key(public_line):
+        return
+    with locked(file):
+        others = [old for old in _pins(file) if _alias(old) != id]
+        _write_pins(file, [*others, line])
+
+
+def unpin(file: Path, id: str) -> None:  # noqa: A002
+    """Forget the key of machine `id`; the file goes with its last line. No error when there is none."""
+    if not file.exists():
+        return
+    with locked(file):
+        _write_pins(file, [line for line in _pins(file) if _alias(line) != id])
+
+
+def pinned(file: Path, id: str) -> str | None:  # noqa: A002
+    """Return the pinned key of machine `id` as `ssh-ed25519 AAAA...`, or None. Raises InvalidRequest for bad lines."""
+    for line in _pins(file):
+        if _alias(line) == id:
+            return line.split(" ", 1)[1]
+    return None
+
+
+def pinned_machines(file: Path) -> tuple[str, ...]:
+    """Return the id of every machine that has a pinned key. Raises InvalidRequest for bad lines."""
+    return tuple(_alias(line) for line in _pins(file))
+
+
+def public_key(line: str) -> str:
+    """Return an OpenSSH public line without its comment; raise InvalidRequest for anything else."""
+    return _key(line)
+
+
+def is_public_key(line: str) -> bool:
+    """Say whether this is an OpenSSH public line."""
+    found = _KEY.fullmatch(line.strip())
+    return bool(found and _algorithm(found[2]) == found[1])
+
+
+def _pins(file: Path) -> list[str]:
+    with explain_os_errors(file):
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError:
+            return []
+    return [_checked(file, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+
+
+def _checked(file: Path, number: int, line: bytes) -> str:
+    try:
+        alias, key = line.decode("utf-8").strip().split(" ", 1)
+        return f"{alias} {_key(key)}"
+    except (ValueError, InvalidRequest) as error:
+        raise InvalidRequest(
+            f"Line {number} of {file} is not a pinned host key.",
+            field=f"known_hosts:{number}",
+            value=line[:60].decode("utf-8", "replace"),
+            next="Correct or remove that line (the machine it belonged to can then no longer be verified).",
+        ) from error
+
+
+def _key(public_line: str) -> str:
+    """Return algorithm and key without the comment; raise InvalidRequest when they do not belong together."""
+    if is_public_key(public_line):
+        return " ".join(public_line.split()[:2])
+    raise InvalidRequest(
+        "This is not an OpenSSH public key.",
+        field="host_key",
+        value=public_line[:60],
+        next="Copy the line from the machine's ssh_host_*_key.pub file.",
+    )
+
+
+def _algorithm(blob: str) -> str | None:
+    """Return the name that the key itself carries (RFC 4253, 6.6: a length and a name lead the blob)."""
+    try:
+        raw = base64.b64decode(blob, validate=True)
+    except binascii.Error:
+        return None
+    return raw[4 : 4 + int.from_bytes(raw[:4], "big")].decode("ascii", "replace")
+
+
+def _alias(line: str) -> str:
+    return line.split(" ", 1)[0]
+
+
+def _write_pins(file: Path, lines: list[str]) -> None:
+    if lines:
+        write_whole(file, "".join(f"{line}\n" for line in lines).encode())
+    else:
+        remove(file)
+
+
+CONFIG_HEAD = (
+    "# Written by cloudgpu; changes are lost. To use it, put this line first in ~/.ssh/config:\n#   Include {file}\n"
+)
+ALIVE_EVERY_S = 15  # OpenSSH gives up after three of these without an answer
+
+
+@dataclass(frozen=True, slots=True)
+class SshHost:
+    """A machine as `ssh NAME` should find it; `id` is the alias of its host key, `jump` the host in between."""
+
+    name: str
+    id: str
+    address: Address
+    jump: Jump | None = None
+
+
+def hosts_of(machines: Iterable[Machine]) -> list[SshHost]:
+    """Return those of these machines that have an address."""
+    return [SshHost(one.name, one.id, Address(*one.address), jump_of(one)) for one in machines if one.address]
+
+
+def write_config(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> None:
+    """Write the config for these machines, whole and mode 0600; remove it when there are none.
+
+    An unchanged config is not written again. Raises InvalidRequest when it cannot be written.
+    """
+    if not hosts:
+        remove(file)
+        return
+    text = config_text(file, hosts, key_file=key_file, known_hosts=known_hosts).encode()
+    if _read_config(file) != text:
+        with locked(file):
+            write_whole(file, text)
+
+
+def config_text(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> str:
+    """Return the whole config as text, sorted by name."""
+    common = _lines(_common_options(key_file, known_hosts))
+    blocks = [_block(host) + common for host in sorted(hosts, key=lambda host: host.name)]
+    return CONFIG_HEAD.format(file=_quoted(file)) + "".join(blocks)
+
+
+def ssh_command(file: Path, name: str, arguments: Sequence[str] = ()) -> list[str]:
+    """Return the argument list that opens `name` with the system's client; raise InvalidRequest where it has none.
+
+    `arguments` follow the name, as a command to run there; options go before it through the user's own `ssh -F`.
+    """
+    return [ssh_client(), "-F", str(file), name, *arguments]
+
+
+def ssh_client() -> str:
+    """Return the path of the system's `ssh`; raise InvalidRequest when there is none."""
+    import shutil
+
+    found = shutil.which("ssh")
+    if found is None:
+        raise InvalidRequest(
+            "This machine has no ssh client.",
+            field="PATH",
+            value="ssh",
+            next="Install it (Debian, Ubuntu, WSL: apt-get install openssh-client), or use: cloudgpu exec NAME -- CMD",
+        )
+    return found
+
+
+def _block(host: SshHost) -> str:
+    """Return the lines that are of this machine alone."""
+    address, user = host.address, _quoted_text(host.address.user)
+    text = (
+        f"\nHost {host.name}\n  HostName {address.host}\n  Port {address.port}\n  User {user}\n"
+        f"  HostKeyAlias {host.id}\n"
+    )
+    if host.jump:
+        # Not ProxyJump: started with `-F`, that would read this file for the jump host, too, and not the user's own.
+        text += f"  ProxyCommand ssh -W '[%h]:%p' {' '.join(host.jump.options())}\n"
+    return text
+
+
+def _common_options(key_file: Path, known_hosts: Path) -> dict[str, str]:
+    """Return the options that are the same for every machine."""
+    return {
+        "IdentityFile": _quoted(key_file),
+        "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "UserKnownHostsFile": _quoted(known_hosts),
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",
+        "CheckHostIP": "no",
+        "ServerAliveInterval": str(ALIVE_EVERY_S),
+    }
+
+
+def _lines(options: dict[str, str]) -> str:
+    return "".join(f"  {name} {value}\n" for name, value in options.items())
+
+
+def _quoted(path: Path) -> str:
+    # OpenSSH expands %-tokens and ${VAR} in these paths: a percent sign is doubled, a variable cannot be escaped.
+    if "${" in str(path):
+        raise InvalidRequest(
+            f"The path {path} cannot be used in an SSH config: OpenSSH would read ${{ as a variable.",
+            field="CLOUDGPU_HOME",
+            value=str(path),
+            next="Set CLOUDGPU_HOME to a path without ${.",
+        )
+    return _quoted_text(str(path).replace("%", "%%"))
+
+
+@lru_cache(maxsize=64)  # machines have the same few users
+def _quoted_text(text: str) -> str:
+    if any(sign in text for sign in '"\n\r\\'):
+        raise InvalidRequest(
+            f"{text!r} cannot be used in an SSH config.",
+            field="CLOUDGPU_HOME",
+            value=text,
+            next="Use paths and user names without quotes, backslashes and line ends.",
+        )
+    return f'"{text}"' if any(sign in text for sign in " \t#'") else text
+
+
+def _read_config(file: Path) -> bytes | None:
+    with explain_os_errors(file):
+        try:
+            return file.read_bytes()
+        except FileNotFoundError:
+            return None
