@@ -41,9 +41,9 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "03b12f28ec31fc6e2a1d4048c24ef9bb4fba2218d826c2e09c1294f7010fecd5",
-    "agent, as Python 3.11 writes it": "4e0c4187b0e44f6eb126778787d58660ba5b92271ce44345e93b1984de2c985c",
-    "agent's own.py": "9ddaee068f87da7a7624e49f054c892f2058212322767aeb5272df06b44cdd76",
+    "agent, as what it means": "6875f02f195b6bb4463c76130e6b947e39964caa73fc5c3f15854293e3b2367e",
+    "agent, as Python 3.11 writes it": "6eff217c7f05aabb18068861b8fb24956316750371f66a0819ddbe04e0cc4bee",
+    "agent's own.py": "cb832f1921dca1e215b2591c2e4788e9c9f8c211d7add9348c39e0c3b6942beb",
     "program on a host (ssh)": "7517e2584047d8843e50abf3c6dfc739f5f5c198563f5bc61935e6a86038de98",
     "program that runs JupyterLab": "ea83fce1840a916520e7a3ba5b2add7d7d4d708d64ca05f985f97b4a119fb81c",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",

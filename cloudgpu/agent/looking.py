@@ -20,6 +20,7 @@ from cloudgpu.agent.jupyter import kernels
 from cloudgpu.agent.meters import PROC, glance
 
 MINUTE = 60.0
+MEANS = ("power", "gpus")  # of whole samples: their sums count, which one that was cut short would make less
 RING = 1440  # samples: a day of minutes
 SMI = "timeout -s KILL 20 nvidia-smi -q -d UTILIZATION".split()
 # A GPU's use of a moment (`Gpu` in older drivers), and the mean of the 14 seconds that the driver keeps; less than ten
@@ -72,7 +73,7 @@ class Looker:
         took, one = mono - start, self.sample
         one.update(t=mono, s=min(max(took, 1.0), 2 * MINUTE), fault="", jup=None)
         for key, value in counted.items():
-            known = None not in (value, before[key])
+            known = None not in (value, before[key]) and (took >= MINUTE or key not in MEANS)
             one[key] = round(max(0, value - before[key]) / max(took, MINUTE), 3) if known else None
         try:
             self.kernels(one, now, mono)

@@ -154,6 +154,7 @@ def count_of(rows: list[bytes]) -> int | None:
     return None
 
 
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the computer sleeps, as samples do
 ENERGY = Energy()  # of this agent's life: meters begin anew with each
 
 
@@ -208,7 +209,7 @@ def machine(names: Iterable[str]) -> tuple[Any, dict[str, Any], list[str], bool]
     up = min((one.start for one in found.values()), default=None)
     ticks, wrote, moved = (sum(one[index] for one in found.values()) for index in range(3))
     uses = any(map(_uses_gpu, found))
-    power = ENERGY.step(time.monotonic(), uses=uses, marks=list(names))
+    power = ENERGY.step(time.clock_gettime(CLOCK), uses=uses, marks=list(names))
     meters = Meters(cpu=ticks / TICK, net=wrote, disk=moved, **power)
     return up and up / TICK, meters, terminals(found.values()), uses
 

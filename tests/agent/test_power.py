@@ -237,6 +237,28 @@ def test_a_sample_has_the_mean_power_from_the_first_whole_minute_on(machine, car
     ]
 
 
+def test_a_minute_that_the_agents_end_cut_short_is_not_measured(machine, card, smi):
+    """Its mean would be a part of what was drawn, and count as that."""
+    smi("echo 250.0, 90")
+    child = card(code=WAIT)
+    wait_for(lambda: own.processes([f"HOME={machine.home}"]).get(child.pid) and own._uses_gpu(child.pid))
+    *_, whole, cut = looks(Looker(machine.dir), 0, 10, 60, 120, 150)
+    assert (whole["s"], whole["power"] is None, cut["s"]) == (60, False, 30)
+    assert (cut["power"], cut["gpus"]) == (None, None)
+
+
+def test_a_computer_that_slept_has_not_measured_meanwhile(machine, card, smi, monkeypatch):
+    smi("echo 250.0")
+    child = card(code=WAIT)
+    wait_for(lambda: own.processes([f"HOME={machine.home}"]).get(child.pid) and own._uses_gpu(child.pid))
+    found = []
+    for since_boot in (100, 110, 120, 30_000, 30_010):
+        monkeypatch.setattr(time, "clock_gettime", lambda _clock, now=since_boot: now)
+        found.append(own.machine([f"HOME={machine.home}"])[1].get("power"))
+        wait_for(lambda: own.ENERGY.smi is None or own.ENERGY.smi.poll() is not None)
+    assert found == [None, None, 5000.0, None, None]
+
+
 def test_without_a_gpu_a_sample_has_no_power(machine, card, smi):
     smi("echo 250.0")
     card(home="/another", code=WAIT)
