@@ -22,7 +22,7 @@ _BATCH = 20  # rows parsed at once: what they are in between fits a processor's 
 _NOTHING: End = (0, "", "")
 _Order = dict[str, str]  # subjects as they are sorted, each with the time by which they are
 _HASH = "SELECT hash FROM line WHERE seq = ?"
-_ROWS = "SELECT id, row FROM machine ORDER BY since, id"
+_ROWS = "SELECT id, row FROM machine"  # sorted here: SQLite would copy every row's text to sort it
 _LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
 _EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
 _BILLED = "SELECT subject, intervals FROM ended_usage WHERE ended >= ? AND intervals IS NOT NULL"
@@ -112,7 +112,7 @@ class MachineCache:
             parsed = json.loads(f"[{','.join([text for _, text in changed_texts])}]")
             for (one, text), row in zip(changed_texts, map(Machine.of, parsed), strict=True):
                 known[one] = hash(text), row
-        return {one: known[one][1].intended_at for one in subjects}
+        return {one: since for since, one in sorted((known[one][1].intended_at, one) for one in subjects)}
 
 
 def present_machines(connection: Connection) -> list[Machine]:
