@@ -34,8 +34,7 @@ from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
-from cloudgpu.core.values.periods import midnight, period, periods
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import iso, midnight, period, periods
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_sentences import desktop_value
 from cloudgpu.views.budgets import credits_value

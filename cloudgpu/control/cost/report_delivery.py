@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.values.periods import Period
+    from cloudgpu.core.values.times import Period
     from cloudgpu.views.documents.money.report import ReportDocument, SentReportDocument
 
 LOCK = "reports"

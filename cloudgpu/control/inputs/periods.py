@@ -17,8 +17,7 @@ from cloudgpu.config.settings import Settings
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import By, CostQuery
 from cloudgpu.core.values.currency import Currency
-from cloudgpu.core.values.periods import KINDS, Period, midnight, period
-from cloudgpu.core.values.times import from_iso, iso, parse_duration
+from cloudgpu.core.values.times import KINDS, Period, from_iso, iso, midnight, parse_duration, period
 from cloudgpu.core.values.typed import check_keywords, parse_member
 from cloudgpu.errors import InvalidRequest
 

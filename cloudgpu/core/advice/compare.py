@@ -33,7 +33,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.catalog.gpus import SpeedRatio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.core.values.periods import midnight
+from cloudgpu.core.values.times import midnight
 from cloudgpu.core.values.units import Energy, hours
 
 LOCAL = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought

@@ -22,8 +22,7 @@ from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
-from cloudgpu.core.values.periods import Period, period
-from cloudgpu.core.values.times import duration_text, from_iso, iso, minute
+from cloudgpu.core.values.times import Period, duration_text, from_iso, iso, minute, period
 
 ENDED, LOST, PART, JOB, JOB_WAITS, GUARD = "ended", "lost", "part", "job", "job-waits", "guard"
 TOPICS = (

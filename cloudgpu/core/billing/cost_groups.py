@@ -19,8 +19,7 @@ from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.values.naming import tag_value
-from cloudgpu.core.values.periods import periods
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso, iso, periods
 
 NO_TIME = timedelta(0)
 _BILLED_US_INDEX = 4  # in `Machine.usage_totals`

@@ -17,7 +17,7 @@ from cloudgpu.core.billing.rules import CLOCKS_DIFFER, EPOCH, MICRO, Rule, in_mo
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import HOUR
-from cloudgpu.core.values.periods import periods
+from cloudgpu.core.values.times import periods
 
 Ended = tuple[str, Usage]
 PER_NANO_HOUR = PER_NANO // HOUR

@@ -14,8 +14,7 @@ from cloudgpu.core.billing.rules import PER_NANO, PER_NANO_HOUR, parse_us, price
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.periods import periods
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso, iso, periods
 
 Ended = Callable[[datetime | None], Iterable[tuple[str, Usage]]]
 _TIERS = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price

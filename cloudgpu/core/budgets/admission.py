@@ -16,7 +16,7 @@ from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals
 from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.values.money import HOUR, Money
-from cloudgpu.core.values.periods import Period, period, periods
+from cloudgpu.core.values.times import Period, period, periods
 
 Billed = Iterable[tuple[str, Usage | list[RateInterval]]]
 Ended = Callable[[datetime | None], Billed]

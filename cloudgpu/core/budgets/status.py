@@ -12,7 +12,7 @@ from cloudgpu.core.billing.rate_timeline import time_until_full
 from cloudgpu.core.budgets.admission import BudgetSums, current_period, shares
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money
-from cloudgpu.core.values.periods import Period
+from cloudgpu.core.values.times import Period
 
 TOPIC = "budget"
 _EVER = 2**62

@@ -14,7 +14,7 @@ from cloudgpu.core.billing.discounts import Credit
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.core.values.periods import periods
+from cloudgpu.core.values.times import periods
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 from tests.examples import some
 

@@ -19,8 +19,7 @@ from cloudgpu.core.model.facts import MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage, usage_of_record
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.periods import periods
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import iso, periods
 from tests.core.machines import attached, hourly, machine, retained
 from tests.examples import some
 

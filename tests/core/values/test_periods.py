@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.values.periods import KINDS, period, periods
+from cloudgpu.core.values.times import KINDS, period, periods
 
 ZONES = [
     "UTC", "Asia/Seoul", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/St_Johns",
