@@ -12,7 +12,7 @@ from typing import Unpack
 from cloudgpu.control.advice.desktop_choice import FIGURES, command_text, is_chosen, rates_for, requested_desktop
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.advice.desktop import Desktop, years
+from cloudgpu.core.advice.desktop import NO_TERMS, Desktop, Terms, years
 from cloudgpu.core.advice.numbers import (
     MAX_PRICE,
     Number,
@@ -23,7 +23,6 @@ from cloudgpu.core.advice.numbers import (
     parse_utilization,
     parse_yearly_change,
 )
-from cloudgpu.core.advice.present_value import NO_TERMS, Terms
 from cloudgpu.core.advice.rent_or_buy import Utilization
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.currency import Currency

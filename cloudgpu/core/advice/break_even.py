@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.advice.desktop import YEAR, Desktop, desktops_needed, ownership_cost
-from cloudgpu.core.advice.present_value import annuity_factor, discount_growth
+from cloudgpu.core.advice.desktop import YEAR, Desktop, annuity_factor, desktops_needed, discount_growth, ownership_cost
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import hours
 

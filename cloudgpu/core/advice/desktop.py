@@ -1,7 +1,7 @@
-"""The cost of owning a desktop, and discounts of one- and three-year commitments.
+"""The cost of owning a desktop in today's money, and discounts of one- and three-year commitments.
 
 Owning costs what is paid for the desktop, less what it is still worth. Little is known of committed prices, and none is
-guessed.
+guessed. A rate is a share a year: 0.05 is 5%. At a rate of zero every factor is exactly one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,71 @@ from decimal import Context, Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.advice.present_value import A_YEAR, annuity_factor, discount, discount_growth
 from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
+
+YEAR = timedelta(days=365)
+_MICRO = timedelta(microseconds=1)
+_EXACT = Context(prec=40)
+NOTHING = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What money does over time: the `interest` and the `drift` of cloud prices a year, and `vat` on what is bought."""
+
+    interest: Fraction = NOTHING
+    drift: Fraction = NOTHING
+    vat: Fraction = NOTHING
+
+    @property
+    def growth(self) -> Fraction:
+        """By what share a cloud's price grows a year in today's money: (1 + drift) / (1 + interest) - 1."""
+        return (1 + self.drift) / (1 + self.interest) - 1
+
+
+NO_TERMS = Terms()
+
+
+def years_of(elapsed: timedelta) -> Decimal:
+    """Return a span in years of 365 days."""
+    return _EXACT.divide(Decimal(elapsed // _MICRO), Decimal(YEAR // _MICRO))
+
+
+def discount(interest: Fraction, elapsed: timedelta) -> Fraction:
+    """Return what a dollar that is paid after this time is worth today: 1 / (1 + interest) ** years.
+
+    The textbook formula of present value (Brealey, Myers and Allen, Principles of Corporate Finance, chapter 2).
+    """
+    if not interest or not elapsed:
+        return Fraction(1)
+    return Fraction(_EXACT.power(_decimal(1 + interest), -years_of(elapsed)))
+
+
+def annuity_factor(growth: Fraction, elapsed: timedelta) -> Fraction:
+    """Return how many times its present pace a steady payment comes to, on average over this time.
+
+    A payment that grows by g a year adds up to ((1 + g) ** t - 1) / ln(1 + g) years of its first pace after t years:
+    the integral of (1 + g) ** s from 0 to t, the growing annuity that is paid without pause (the same book). This is
+    that sum divided by t. For running costs g is 1 / (1 + interest) - 1.
+    """
+    if not growth or not elapsed:
+        return Fraction(1)
+    rate, span = _decimal(1 + growth), years_of(elapsed)
+    log = _EXACT.ln(rate)
+    grown = _EXACT.subtract(_EXACT.power(rate, span), Decimal(1))
+    return Fraction(_EXACT.divide(grown, _EXACT.multiply(log, span)))
+
+
+def discount_growth(interest: Fraction) -> Fraction:
+    """Return the yearly growth that running costs have in today's money, their price staying as it is."""
+    return 1 / (1 + interest) - 1
+
+
+def _decimal(share: Fraction) -> Decimal:
+    return _EXACT.divide(Decimal(share.numerator), Decimal(share.denominator))
+
 
 SOURCE = "Cyclenerd google-cloud-pricing-cost-calculator pricing.yml, as of 2025-03-06"
 
@@ -52,11 +113,6 @@ def percent_off(committed: Committed, offer: CatalogOffer) -> Fraction | None:
         return committed.percent
     shape = offer.type
     return _KNOWN.get((shape.provider, shape.name, offer.listed.region), {}).get(committed.term)
-
-
-YEAR = A_YEAR
-_MICRO = timedelta(microseconds=1)
-_POWERS = Context(prec=40)
 
 
 class Depreciation(StrEnum):
@@ -152,9 +208,8 @@ class Desktop:
 
 def _remaining_share(yearly_loss: Fraction, age: timedelta) -> Fraction:
     """Return what part is left at this age of what loses the same part of itself each year."""
-    years = _POWERS.divide(Decimal(age // _MICRO), Decimal(YEAR // _MICRO))
-    keeps = _POWERS.divide(*map(Decimal, (1 - yearly_loss).as_integer_ratio()))
-    return Fraction(_POWERS.power(keeps, years)) if keeps or years else Fraction(1)
+    years, keeps = years_of(age), _decimal(1 - yearly_loss)
+    return Fraction(_EXACT.power(keeps, years)) if keeps or years else Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)

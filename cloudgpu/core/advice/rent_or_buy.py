@@ -19,8 +19,16 @@ from cloudgpu.core.advice.break_even import (
     break_even_utilization,
     costlier_again,
 )
-from cloudgpu.core.advice.desktop import YEAR, Desktop, OwnershipCost, ownership_cost, sold_by_age
-from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor
+from cloudgpu.core.advice.desktop import (
+    NO_TERMS,
+    YEAR,
+    Desktop,
+    OwnershipCost,
+    Terms,
+    annuity_factor,
+    ownership_cost,
+    sold_by_age,
+)
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import SpeedRatio, Work
 from cloudgpu.core.values.money import Money

@@ -12,17 +12,21 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu import catalog
 from cloudgpu.core.advice.desktop import (
+    NO_TERMS,
     USED_LOSS,
     USED_SHARE,
     YEAR,
     Depreciation,
+    Terms,
+    annuity_factor,
+    discount,
+    discount_growth,
     multiply_desktop,
     ownership_cost,
     sold_by_age,
     with_depreciation,
     with_terms,
 )
-from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor, discount, discount_growth
 from cloudgpu.core.advice.rent_or_buy import RentOrBuyCase, costs_after, evaluate_case, lifetime_costs
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE, desktops, usd
