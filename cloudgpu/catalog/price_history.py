@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from cloudgpu.catalog.read import catalogue, earliest_time
 from cloudgpu.catalog.refreshed import index, stored
-from cloudgpu.catalog.rules import earliest_day
 from cloudgpu.core.catalog.catalog import PastPrice, is_old
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -95,7 +94,7 @@ def _past(row: dict[str, Any]) -> PastPrice:
         unit=row["unit"],
         price=Money.usd(row["usd"]),
         source=row["source"],
-        as_of=datetime.fromisoformat(earliest_day(row["as_of"]) or "").replace(tzinfo=UTC),
+        as_of=earliest_time(row["as_of"]),
         dated=row["as_of"],
         basis=Basis(row["basis"]),
         check=row["check"],

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.location import catalogue
 from cloudgpu.catalog.refreshed import Index, index
-from cloudgpu.catalog.rules import BY_REGION, LISTED, earliest_day, quota_families
+from cloudgpu.catalog.rules import BY_REGION, LISTED, quota_families
 from cloudgpu.core.catalog.catalog import (
     CardPrices,
     CatalogOffer,
@@ -29,6 +29,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Accelerator, Basis, Market, Price, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
+from cloudgpu.core.values.times import first_moment
 from cloudgpu.errors import InvalidRequest
 
 __all__ = ["catalogue"]  # beside what is defined here
@@ -260,8 +261,8 @@ def embedded(provider: str, name: str) -> tuple[ListedPrice, ...]:
 
 @cache
 def earliest_time(dated: str) -> datetime:
-    """Return the earliest day that a date of the facts can mean, as aware UTC."""
-    return datetime.fromisoformat(earliest_day(dated) or "").replace(tzinfo=UTC)
+    """Return the first moment that a date of the facts can mean; `checks` has seen that each is a date."""
+    return first_moment(dated) or datetime.fromisoformat(dated)
 
 
 def _spec(name: str, row: dict[str, Any]) -> GpuSpec:

@@ -16,7 +16,6 @@ LISTED = (*PROVIDERS, *MARKETPLACES)
 BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
 PARTLY = ("runpod",)  # whose lists lack much of what it sells: GPUs, and how many of them
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
-_DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
 # The day on which the facts were compiled: retirements announced for earlier have happened.
 COMPILED = date(2026, 11, 20)
 
@@ -127,12 +126,6 @@ def is_supported(row: CsvRow) -> bool:
 def plain_source(text: str) -> str:
     """Return a source in words that mean something elsewhere: without the ids of one search of one day."""
     return re.sub(r"\b[a-z]+_[a-z]+ (?=excerpts)", "", re.sub(r" \([a-z]+_[a-z]+ (?:id \d+|hits)\)", "", text))
-
-
-def earliest_day(text: str) -> str | None:
-    """Return the earliest day that a date of the facts can mean: `~2024 (undated)` is 2024-01-01; None for none."""
-    match = _DATE.search(text)
-    return None if match is None else f"{match[1]}-{match[2] or '01'}-{match[3] or '01'}"
 
 
 def legacy_reason(row: CsvRow) -> str:

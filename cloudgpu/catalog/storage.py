@@ -9,13 +9,14 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
-from cloudgpu.catalog.read import catalogue, earliest_time, providers_of, unknown
+from cloudgpu.catalog.read import catalogue, providers_of, unknown
 from cloudgpu.catalog.refreshed import Index, index
-from cloudgpu.catalog.rules import PROVIDERS, earliest_day
+from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.catalog.pricelist import PriceRow
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import first_moment
 
 _CLASS = re.compile(r"([A-Z])\d+ (\d+) GiB")  # a disk is billed as one of its size class: `P10 128 GiB`
 MARGIN = Fraction(3, 2)  # on the most expensive known, for a price that nobody knows
@@ -168,7 +169,7 @@ def _embedded(provider: str, kind: str, unit: str, region: str, row: list[Any]) 
         price=Money.usd(usd),
         upper_bound=False,
         source=catalogue()["sources"][source],
-        as_of=earliest_time(as_of) if earliest_day(as_of) else None,
+        as_of=first_moment(as_of),
         basis=Basis(basis),
         note=catalogue()["notes"][note],
         low=Money.usd(low) if low else None,

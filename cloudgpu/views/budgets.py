@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.budgets.credit import hourly_now, lasts_for, left_at
-from cloudgpu.core.values.money import Money, usd
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Sequence
+    from datetime import timedelta
 
     from cloudgpu.core.budgets.budget import Budget
-    from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.core.budgets.status import BudgetState
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.views.documents.money.budgets import Budget as BudgetValue, BudgetStatus, BudgetStop, CreditDocument
+    from cloudgpu.views.documents.money.budgets import Budget as BudgetValue, BudgetStatus, BudgetStop
 
 _VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
 
@@ -41,29 +38,6 @@ def budget_value(budget: Budget) -> BudgetValue:
         "allow_override": budget.allow_override,
         "file": budget.file or None,
     }
-
-
-def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocument:
-    """Return what was left in an account that is paid in advance, and when that ends at so much an hour now.
-
-    What was spent since it was read is counted at the higher of that rate and the rate of then.
-    """
-    left, credit = left_at(known.credit, max(known.hourly, hourly), now), known.credit
-    lasts = lasts_for(left, hourly)
-    return {
-        "account": known.account,
-        "provider": known.provider,
-        "left_usd": usd(credit.left),
-        "usd_per_hour": usd(hourly),
-        "as_of": iso(credit.as_of),
-        "ends_at": None if lasts is None else iso(now + lasts),
-        "page": credit.page,
-    }
-
-
-def credits_value(read: Iterable[KnownCredit], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
-    """Return what was left in each account when it was read, and how long that lasts with what runs there now."""
-    return [credit_value(credit, hourly_now(credit, machines), now) for credit in read]
 
 
 def status_value(state: BudgetState, every: timedelta) -> BudgetStatus:

@@ -1,13 +1,13 @@
 """Gives the answer of `cost` as plain values and as CSV, with exact amounts and quantities as decimal text.
 
-Groups add up to the total. Ranges and what is still to come are told too. Other programs read the decimal text in
-files.
+Groups add up to the total. Ranges, what is still to come and what is left of prepaid accounts are told too. Other
+programs read the decimal text in files.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from io import StringIO
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.billing.charges import PER_NANO, money, shares, shown_bound
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
 from cloudgpu.core.billing.forecast import Part
+from cloudgpu.core.budgets.credit import KnownCredit, hourly_now, lasts_for, left_at
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import NANO, Money, hours_text, usd
 from cloudgpu.core.values.times import from_iso, iso
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import CostQuery, CostTotals
     from cloudgpu.core.billing.forecast import Burn, RemainingCost
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.money.budgets import CreditDocument
     from cloudgpu.views.documents.money.cost import (
         BurnRate,
         CostDocument,
@@ -188,3 +190,26 @@ def decimal(value: Fraction | Money | int) -> str:
 def second(moment: datetime) -> str:
     """Return a time as `YYYY-MM-DDTHH:mm:ssZ`, as FOCUS writes it; what is less than a second is left out."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if moment.year > 999 else moment.isoformat()  # noqa: PLR2004
+
+
+def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocument:
+    """Return what was left in an account that is paid in advance, and when that ends at so much an hour now.
+
+    What was spent since it was read is counted at the higher of that rate and the rate of then.
+    """
+    left, credit = left_at(known.credit, max(known.hourly, hourly), now), known.credit
+    lasts = lasts_for(left, hourly)
+    return {
+        "account": known.account,
+        "provider": known.provider,
+        "left_usd": usd(credit.left),
+        "usd_per_hour": usd(hourly),
+        "as_of": iso(credit.as_of),
+        "ends_at": None if lasts is None else iso(now + lasts),
+        "page": credit.page,
+    }
+
+
+def credits_value(read: Iterable[KnownCredit], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
+    """Return what was left in each account when it was read, and how long that lasts with what runs there now."""
+    return [credit_value(credit, hourly_now(credit, machines), now) for credit in read]

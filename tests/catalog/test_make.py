@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.catalog import make
 from cloudgpu.catalog.checks import catalogue_errors
-from cloudgpu.catalog.rules import earliest_day, legacy_reason, plain_source
+from cloudgpu.catalog.rules import legacy_reason, plain_source
 
 HERE = Path(make.__file__).parent
 
@@ -136,21 +136,6 @@ def test_a_price_without_a_type_is_a_fault():
     faults = list(catalogue_errors(made))
     assert faults[-1] == "aws g4dn.xlarge has a price and no type"
     assert set(faults[:-1]) == {"aws g4dn.xlarge has a network or spot interruptions and no type"}
-
-
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [
-        ("2026-07-20", "2026-07-20"),
-        ("~2024 (undated)", "2024-01-01"),
-        ("2026-08/09", "2026-08-01"),
-        ("2024-07 (golden)", "2024-07-01"),
-        ("none", None),
-        ("", None),
-    ],
-)
-def test_a_vague_date_counts_as_its_first_day(text, first):
-    assert earliest_day(text) == first
 
 
 def test_a_retirement_that_is_still_to_come_is_no_retirement():

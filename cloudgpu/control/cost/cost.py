@@ -37,9 +37,9 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso, midnight, period, periods
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_sentences import desktop_value
-from cloudgpu.views.budgets import credits_value
 from cloudgpu.views.cost import (
     burn_value,
+    credits_value,
     group_names,
     groups_value,
     lost_value,

@@ -31,8 +31,7 @@ from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.budgets import credits_value
-from cloudgpu.views.cost import total_value
+from cloudgpu.views.cost import credits_value, total_value
 from cloudgpu.views.report import document as values
 from cloudgpu.views.report.summary import summary
 

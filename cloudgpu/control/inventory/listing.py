@@ -111,7 +111,7 @@ def list_machines(
 def _credits(last: LastRun, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
     if not last.credits:
         return []
-    from cloudgpu.views.budgets import credits_value
+    from cloudgpu.views.cost import credits_value
 
     return credits_value(last.credits, machines, now)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, lru_cache
 from typing import TypedDict
 
@@ -14,7 +13,7 @@ from cloudgpu.core.billing.rules import RULES
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import PriceInterval, Resource
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import first_moment, from_iso, iso
 
 _FREE = "never"  # how the rule of a cloud begins that charges for no traffic
 CHARGING = frozenset(  # reads no catalogue
@@ -23,7 +22,6 @@ CHARGING = frozenset(  # reads no catalogue
 DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
 _MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
 _ORDER = DERIVED + RECALLED + ASSUMED + OLD
-_DATE = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?")
 _MAX_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
 
 
@@ -72,17 +70,8 @@ def _age_mark(as_of: str, day: str) -> str:
     """Return the mark of a price with this date on this day, or nothing."""
     from cloudgpu.core.catalog.catalog import is_old  # `ls` does without
 
-    dated = _parse_date(as_of)
+    dated = first_moment(as_of)
     return OLD if dated is not None and is_old(dated, from_iso(f"{day}T00:00:00Z")) else ""
-
-
-def _parse_date(text: str) -> datetime | None:
-    """Return the first moment that a date may mean: `2026-11`, `2026 (undated)`; None where there is none."""
-    match = _DATE.match(text)
-    try:
-        return match and datetime(int(match[1]), int(match[2] or 1), int(match[3] or 1), tzinfo=UTC)
-    except ValueError:  # a month 13
-        return None
 
 
 class GapRecord(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from cloudgpu.core.catalog.catalog import same_gpu
 from cloudgpu.core.model.offers import Available, Market, Offer, Price, Requirements
 from cloudgpu.core.values.money import Money
 
@@ -61,22 +62,6 @@ def fits(item: Available, needs: Requirements) -> bool:
 def markets(needs: Requirements) -> tuple[Market, ...]:
     """Return the markets on which to buy, the wanted one first."""
     return (needs.market, Market.ON_DEMAND) if needs.or_on_demand else (needs.market,)
-
-
-def same_gpu(listed: str, requested: str) -> bool:
-    """Say whether a listed GPU is the one asked for: `v100` means every V100, `a100-80gb` only that one.
-
-    Makers and series are no part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
-    """
-    words = _words(listed)
-    return all(word in words for word in _words(requested))
-
-
-def _words(name: str) -> set[str]:
-    return {word for word in name.lower().replace("_", "-").replace(" ", "-").split("-") if word not in _MAKERS}
-
-
-_MAKERS = {"nvidia", "tesla", "geforce", ""}
 
 
 def _place(item: Available) -> tuple[str, str, str, str]:

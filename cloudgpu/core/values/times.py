@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import cache
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhdw])+")
+_DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
 _PIECE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
@@ -35,6 +37,16 @@ def from_iso(text: str) -> datetime:
     except OverflowError as error:
         message = f"{text!r} is outside the years 1 to 9999"
         raise ValueError(message) from error
+
+
+@cache
+def first_moment(text: str) -> datetime | None:
+    """Return the first moment that a written date can mean: `2026-11`, `~2024 (undated)`; None for no date."""
+    match = _DATE.search(text)
+    try:
+        return match and datetime(int(match[1]), int(match[2] or 1), int(match[3] or 1), tzinfo=UTC)
+    except ValueError:  # a month 13
+        return None
 
 
 def minute(text: str) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.catalog import driver_for, instance_type, public_images
-from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.catalog import InstanceType, same_gpu
 from cloudgpu.core.catalog.gpus import PublicImage
-from cloudgpu.core.catalog.matching import same_gpu
 from cloudgpu.core.model.launch import LaunchRequest, Network
 from cloudgpu.core.model.offers import Accelerator, Available, Requirements
 from cloudgpu.core.values.network import WIDEST

@@ -15,7 +15,8 @@ from threading import Event, Lock
 from typing import Any, TypeVar
 
 from cloudgpu.access.ssh.target import LoginRefused
-from cloudgpu.core.catalog.matching import fits, same_gpu
+from cloudgpu.core.catalog.catalog import same_gpu
+from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import Instance, Listing, Process
 from cloudgpu.core.model.launch import Attempt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.catalog.catalog import same_gpu
 from cloudgpu.core.model.offers import Accelerator
 
 MIB_PER_GIB = 1024

@@ -20,7 +20,7 @@ from cloudgpu.core.budgets.credit import (
 )
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.values.money import Money
-from cloudgpu.views.budgets import credit_value
+from cloudgpu.views.cost import credit_value
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PAGE = "https://fake.example/billing"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.values.times import duration_text, epoch, from_epoch, from_iso, iso, parse_duration
+from cloudgpu.core.values.times import duration_text, epoch, first_moment, from_epoch, from_iso, iso, parse_duration
 
 zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=zones)  # noqa: DTZ001  (bounds are naive)
@@ -121,3 +121,20 @@ def test_a_shown_duration_is_near(seconds: int) -> None:
 @given(st.integers(1, 86400 * 3000))
 def test_a_negative_duration_is_shown_with_its_sign(seconds: int) -> None:
     assert duration_text(timedelta(seconds=-seconds)) == "-" + duration_text(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("2026-07-20", "2026-07-20"),
+        ("~2024 (undated)", "2024-01-01"),
+        ("2026-08/09", "2026-08-01"),
+        ("2024-07 (golden)", "2024-07-01"),
+        ("2026-13", None),
+        ("none", None),
+        ("", None),
+    ],
+)
+def test_a_vague_date_counts_as_its_first_day(text, first):
+    found = first_moment(text)
+    assert (found and f"{found:%Y-%m-%d}") == first

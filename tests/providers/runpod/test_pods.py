@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.catalog.catalog import same_gpu
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Accelerator, Requirements
