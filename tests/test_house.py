@@ -78,7 +78,6 @@ LARGE = {
 }
 SMALL = {  # what `ls` loads: merged with its neighbours it would bring their imports
     "catalog/location.py",
-    "config/files/zones.py",
     "config/policies/choices.py",
 }
 LONG_INITS = {"__init__.py": 100, "testing/__init__.py": 100}  # faces for users and authors of providers

@@ -8,9 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.text import shown, zone_of
 from cloudgpu.config.files.yaml import Table, read_yaml
-from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import typed_rate
 from cloudgpu.core.budgets import parsing
 from cloudgpu.core.budgets.budget import Budget, PaidIn, Scope

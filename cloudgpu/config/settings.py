@@ -254,7 +254,7 @@ def _trust(key: str, value: object) -> str:
 
 
 def _zone(key: str, value: object) -> str:
-    from cloudgpu.config.files.zones import zone_of
+    from cloudgpu.config.files.text import zone_of
 
     text = _text(key, value)
     zone_of(text, field=f"config.toml: {key}")

@@ -1,9 +1,10 @@
-"""Reads a small text file that a person wrote, and shows a wrong value of it in an error."""
+"""Reads a small text file that a person wrote and the values in it, and shows a wrong one in an error."""
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Collection
+from datetime import UTC, tzinfo
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,31 @@ def shown(value: object) -> str | None:
     if not text.isprintable():
         text = text.encode("unicode_escape").decode()
     return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
+
+
+def zone_of(name: str, *, field: str = "--tz") -> tzinfo:
+    """Return the time zone of an IANA name such as `Asia/Seoul`; raise InvalidRequest with the near one for no such."""
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        if name.lower() not in ("localtime", "local", ""):  # the first is a file of the host
+            return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a directory, like `Asia`
+        pass
+    raise _unknown_zone(name, field)
+
+
+def _unknown_zone(name: str, field: str) -> InvalidRequest:
+    from zoneinfo import available_timezones
+
+    known = {one.casefold(): one for one in available_timezones() - {"Factory"}}  # it stands for none set
+    by_city = {one.rpartition("/")[2].casefold(): one for one in sorted(known.values())}
+    meant = known.get(name.casefold()) or by_city.get(name.casefold()) or near(name, known.values())
+    return InvalidRequest(
+        f"{shown(name)!r} is not a time zone" + did_you_mean(meant, "."),
+        field=field,
+        value=shown(name),
+        next="Write the IANA name, like UTC, Asia/Seoul or Europe/Berlin.",
+    )

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.text import zone_of
 from cloudgpu.config.files.yaml import read_yaml
-from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.policies.file import policy_from
 from cloudgpu.config.policies.find import Found
 from cloudgpu.control.inputs.launch_request import duration
