@@ -22,13 +22,13 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     """
     from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import still_running
-    from cloudgpu.control.outage.discovery import to_stop
+    from cloudgpu.control.outage.outage import find_to_stop
     from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.policies.guards import check_stop
     from cloudgpu.views.machines import machine_value
 
     session = open_session()
-    machine, *others = to_stop(session, name)
+    machine, *others = find_to_stop(session, name)
     if machine.gang:
         from cloudgpu.cli.clusters.acting import stop as stop_cluster
 

@@ -113,7 +113,7 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
 
     Nobody can say who has which role now: whoever names a machine ends it, where the cloud lets them.
     """
-    from cloudgpu.control.outage.discovery import mine, named, tagged
+    from cloudgpu.control.outage.outage import mine, named, tagged
     from cloudgpu.control.team.roles import last_role
 
     found = tagged(session, fault)

@@ -196,9 +196,9 @@ class Machines(Capability):
         raised, and its notes (`__notes__`) say what the others have become.
         """
         from cloudgpu.control.lifecycle.lifecycle import stop
-        from cloudgpu.control.outage.discovery import to_stop
+        from cloudgpu.control.outage.outage import find_to_stop
 
-        machines = to_stop(self._session, name)
+        machines = find_to_stop(self._session, name)
         if machines[0].gang is not None:
             from cloudgpu.control.clusters.power import stop_all
 

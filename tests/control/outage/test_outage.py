@@ -15,8 +15,8 @@ from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.outage.discovery import to_stop
 from cloudgpu.control.outage.notices import notify_where_away
+from cloudgpu.control.outage.outage import find_to_stop
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.team.authorization import authorization_of
@@ -42,7 +42,7 @@ class Own(Laptop):
     def stop(self, name: str | None = None) -> CloudgpuError:
         session = self.opened()
         with pytest.raises(CloudgpuError) as caught:
-            stop(session, to_stop(session, name)[0], why="asked by the user")
+            stop(session, find_to_stop(session, name)[0], why="asked by the user")
         return caught.value
 
     @property
@@ -370,7 +370,7 @@ def _dies(*_: object) -> None:
 
 def _crash_at_stop(ada: Own, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     session = ada.opened()
-    (row,) = to_stop(session, "fox")
+    (row,) = find_to_stop(session, "fox")
     cloud = session.provider("lab")
     send = cloud.stop
 

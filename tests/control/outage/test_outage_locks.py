@@ -14,8 +14,7 @@ import pytest
 
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.control.outage.discovery import to_stop
-from cloudgpu.control.outage.outage import continue_without_ledger
+from cloudgpu.control.outage.outage import continue_without_ledger, find_to_stop
 from cloudgpu.control.session.session import Session
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log import files, head
@@ -67,7 +66,7 @@ def test_a_process_that_is_suspended_while_it_writes_keeps_a_stop_waiting_once(l
     session.ledger._patience = 0.2
     with suspended(session.home.ledger / "ledger.head"):
         with pytest.raises(Unrecorded, match="fox is stopped and not billed") as caught:
-            stop(session, to_stop(session, "fox")[0], why="asked by the user")
+            stop(session, find_to_stop(session, "fox")[0], why="asked by the user")
         assert "it may be suspended" in caught.value.next
         assert lab.machines() == []
         assert [one for one in waited if one > 0.01] == [0.2]
