@@ -13,9 +13,10 @@ from fractions import Fraction
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.charges import PER_NANO, money, shares, shown_bound
+from cloudgpu.core.billing.charges import money, shares, shown_bound
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
 from cloudgpu.core.billing.forecast import Part
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.budgets.credit import KnownCredit, hourly_now, lasts_for, left_at
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import NANO, Money, hours_text, usd

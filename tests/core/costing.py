@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charge_notes import NO_NOTE, note_with_charge
+from cloudgpu.core.billing.charges import NO_NOTE, note_with_charge
 from cloudgpu.core.events import metering
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.machine import Machine

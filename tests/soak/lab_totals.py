@@ -9,7 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.billing.charges import PER_NANO, period_charges
+from cloudgpu.core.billing.charges import period_charges
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.machine import Machine
 
 Sums = dict[str, list[Fraction]]  # by group: at least and at most, in nano-dollars

@@ -8,7 +8,8 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.billing.charges import PER_NANO, period_charges
+from cloudgpu.core.billing.charges import period_charges
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.machine import Machine
 
 LIVING = ("pending", "running", "stopping", "stopped")

@@ -22,7 +22,8 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.billing.charges import PER_NANO, period_charges
+from cloudgpu.core.billing.charges import period_charges
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.times import iso

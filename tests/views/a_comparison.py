@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from cloudgpu.core.advice.compare import History, OwnMachineWork, RentedMachine, Seconds, comparisons
 from cloudgpu.core.advice.desktop import YEAR, Desktop
-from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.catalog.catalog import CatalogOffer, InstanceType, ListedPrice
 from cloudgpu.core.catalog.gpus import RatioBasis, SpeedRatio, Work
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price

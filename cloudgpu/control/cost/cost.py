@@ -14,7 +14,6 @@ from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.advice.compare import desktops_cost, rented_machines
-from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money, shares
 from cloudgpu.core.billing.cost_groups import (
     By,
@@ -27,6 +26,7 @@ from cloudgpu.core.billing.cost_groups import (
     time_owned_within,
 )
 from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining
+from cloudgpu.core.billing.traffic_gaps import gaps_within
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.core.jobs.job import Job, jobs_of

@@ -19,10 +19,11 @@ from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.session.last_run import read_last_run
-from cloudgpu.core.billing.charge_notes import gaps_within
-from cloudgpu.core.billing.charges import CostTimeline, to_us
+from cloudgpu.core.billing.charges import CostTimeline
 from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, costs as grouped, with_full_names
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
+from cloudgpu.core.billing.rules import to_us
+from cloudgpu.core.billing.traffic_gaps import gaps_within
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource

@@ -1,4 +1,7 @@
-"""Bills usages: the exact cost of an interval by its provider's rule, and a range if something is not known."""
+"""Bills usages: the exact cost of an interval by its provider's rule, and a range if something is not known.
+
+Notes with the totals of ended usages say why: uncertainties, price marks, comparisons, interruptions.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from cloudgpu.core.billing.rules import (
@@ -25,16 +29,11 @@ from cloudgpu.core.billing.rules import (
     span_of,
     to_us,
 )
+from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Per, Resource, Usage
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.core.values.times import iso
-
-__all__ = (  # the units of exact time and money belong to the public names of `core`
-    "PER_NANO", "Billed", "Charge", "ChargeSum", "CostTimeline", "billed_span", "billed_units", "billed_until",
-    "charge", "cost_timeline", "max_cost_intervals", "money", "parse_us", "period_charges", "shares", "shown_bound",
-    "spent_until_now", "to_us", "total", "unpriced_of",
-)  # fmt: skip
+from cloudgpu.core.values.times import first_moment, from_iso, iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,3 +347,58 @@ def unpriced_of(machine: Machine) -> list[str]:
     """Return the kinds of a machine's resources that have run, or run, without a known price."""
     ended = {resource for resource, sums in machine.usage_totals.items() if sums[5]}
     return sorted(ended | {use.resource for use in machine.open_usage if not use.segments})
+
+
+DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
+_MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
+_ORDER = DERIVED + RECALLED + ASSUMED + OLD
+_MAX_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
+
+
+# Of no charge at all. `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is what the
+# runs cost whose on-demand price is known; `interrupted` is [low, amount, high, micros, runs] of those that the
+# provider took away. Amounts are exact parts, as in `core.billing`.
+NO_NOTE = ChargeNote("", (), 0, (0, 0, 0, 0, 0))
+
+
+def note_with_charge(note: ChargeNote, charge: Charge) -> ChargeNote:
+    """Return the note with a charge in it."""
+    compared, interrupted, reasons = note.compared, note.interrupted, note.reasons
+    if charge.usage.resource is Resource.INSTANCE:
+        compared += charge.amount if charge.list_cost is not None else 0
+        if charge.usage.reason == "interrupted":
+            parts = (charge.low, charge.amount, charge.high, charge.billed_us, 1)
+            interrupted = tuple([old + part for old, part in zip(interrupted, parts, strict=True)])
+    if charge.low != charge.high:
+        reasons = (*reasons, *[reason for reason in charge.reasons if reason not in reasons])[:_MAX_REASONS]
+    return ChargeNote(
+        join_marks(note.marks, marks(charge.usage.segments, charge.usage.begin)), reasons, compared, interrupted
+    )
+
+
+@lru_cache(maxsize=1024)  # the same few marks come again with every charge
+def join_marks(*marks: str) -> str:
+    """Return every mark of these once, in one order."""
+    if not any(marks):
+        return ""
+    return "".join(mark for mark in _ORDER if any(mark in one for one in marks))
+
+
+def marks(segments: Iterable[PriceInterval], begin: str) -> str:
+    """Return how far these prices can be trusted that are paid from `begin` on: some of `~?^!`, or nothing."""
+    return join_marks(*_marks(segments, begin))
+
+
+def _marks(segments: Iterable[PriceInterval], begin: str) -> Iterator[str]:
+    for basis, as_of, day in {(one.basis, (one.as_of or "")[:10], max(begin, one.at)[:10]) for one in segments}:
+        yield _MARK_OF.get(basis or "", "")
+        yield _age_mark(as_of, day)
+
+
+@cache
+def _age_mark(as_of: str, day: str) -> str:
+    """Return the mark of a price with this date on this day, or nothing."""
+    from cloudgpu.core.catalog.catalog import is_old  # `ls` does without
+
+    dated = first_moment(as_of)
+    return OLD if dated is not None and is_old(dated, from_iso(f"{day}T00:00:00Z")) else ""

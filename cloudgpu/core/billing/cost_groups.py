@@ -12,9 +12,16 @@ from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import chain
 
-from cloudgpu.core.billing import charge_notes
 from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, charges_by_key
-from cloudgpu.core.billing.charges import Charge, billed_span, charge, period_charges
+from cloudgpu.core.billing.charges import (
+    NO_NOTE,
+    Charge,
+    billed_span,
+    charge,
+    join_marks,
+    note_with_charge,
+    period_charges,
+)
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
@@ -63,9 +70,7 @@ class CostTotals:
 
     def add_ended(self, machine: Machine, resource: str) -> None:
         """Add the totals of a machine's ended usages of one resource."""
-        self._add(
-            machine, resource, machine.usage_totals[resource], machine.charge_notes.get(resource, charge_notes.NO_NOTE)
-        )
+        self._add(machine, resource, machine.usage_totals[resource], machine.charge_notes.get(resource, NO_NOTE))
 
     def _add(self, machine: Machine, resource: str, sums: Sequence[int], note: ChargeNote) -> None:
         low, amount, high, list_cost, billed_us, unpriced, uncompared = sums
@@ -73,7 +78,7 @@ class CostTotals:
         self.all_billed_us += billed_us
         self.without_price += unpriced
         if note.marks:
-            self.marks = charge_notes.join_marks(self.marks, note.marks)
+            self.marks = join_marks(self.marks, note.marks)
         if unpriced:
             self.unpriced[f"{machine.name} ({resource})"] = None
         for reason in note.reasons:
@@ -161,7 +166,7 @@ def costs(
             group.add_ended(part.machine, part.charge_or_resource)
             total.add_ended(part.machine, part.charge_or_resource)
         else:
-            note = charge_notes.note_with_charge(charge_notes.NO_NOTE, part.charge_or_resource)
+            note = note_with_charge(NO_NOTE, part.charge_or_resource)
             group.add(part.machine, part.charge_or_resource, note)
             total.add(part.machine, part.charge_or_resource, note, already_counted=part.already_counted)
     order = sorted(groups) if query.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))

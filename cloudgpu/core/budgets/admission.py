@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import cast
 
-from cloudgpu.core.billing.charges import PER_NANO, money, to_us
+from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rate_timeline import RateInterval, billed_intervals, intervals_cost, moment_of, worst_window
+from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.billing.charges import PER_NANO, money, to_us
+from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rate_timeline import time_until_full
+from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.admission import BudgetSums, current_period, shares
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.core.billing import charge_notes as aside
+from cloudgpu.core.billing.charges import NO_NOTE, note_with_charge
 from cloudgpu.core.events import annotations as told, metering
 from cloudgpu.core.events.log import Draft, EventSummary, Line
 from cloudgpu.core.model.facts import ChargeNote, record_of
@@ -129,8 +129,8 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     record["open_usage"] = metering.unsummed_usages(state["meter"])
     for use in closed:
         notes, resource = record["charge_notes"], use["resource"]
-        before_it = ChargeNote.of(notes[resource]) if resource in notes else aside.NO_NOTE
-        notes[resource] = record_of(aside.note_with_charge(before_it, metering.add_to(record["usage_totals"], use)))
+        before_it = ChargeNote.of(notes[resource]) if resource in notes else NO_NOTE
+        notes[resource] = record_of(note_with_charge(before_it, metering.add_to(record["usage_totals"], use)))
     record["unpriced"] = metering.is_unpriced(record)
     return closed
 

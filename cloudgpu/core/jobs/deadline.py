@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.core.billing.charges import to_us
+from cloudgpu.core.billing.rules import to_us
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.exposure import HOURLY, Exposure
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job

@@ -139,7 +139,7 @@ class Retained(NamedTuple):
 
 
 class ChargeNote(NamedTuple):
-    """What the sums of ended usages do not say: `core.billing.charge_notes`."""
+    """What the sums of ended usages do not say: `core.billing.charges`."""
 
     marks: str
     reasons: tuple[str, ...]

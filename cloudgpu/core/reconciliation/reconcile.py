@@ -13,7 +13,8 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.billing.charges import PER_NANO, Billed, billed_span
+from cloudgpu.core.billing.charges import Billed, billed_span
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage

@@ -11,9 +11,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.line_items import LineItem
-from cloudgpu.core.billing.rules import rule_for
+from cloudgpu.core.billing.rules import PER_NANO, rule_for
 from cloudgpu.core.model.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, Resource, Usage

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TextIO
 
-from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.line_items import LineItem
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.values.money import NANO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.cost import decimal

@@ -17,8 +17,8 @@ from cloudgpu.control.launch.budget_preview import plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.pricing.traffic import is_charged, line_of, record
-from cloudgpu.core.billing.charge_notes import traffic_gaps
 from cloudgpu.core.billing.charges import spent_until_now
+from cloudgpu.core.billing.traffic_gaps import traffic_gaps
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.launch.traffic import job_traffic, move_traffic, sentences

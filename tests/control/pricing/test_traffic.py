@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.control.pricing.traffic import is_charged, line_of, status_of
-from cloudgpu.core.billing.charge_notes import CHARGING, gaps_within, traffic_gaps
 from cloudgpu.core.billing.charges import total
+from cloudgpu.core.billing.traffic_gaps import CHARGING, gaps_within, traffic_gaps
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso

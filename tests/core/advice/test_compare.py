@@ -21,8 +21,8 @@ from cloudgpu.core.advice.compare import (
     gpu_seconds_by_day,
 )
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
-from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.catalog.gpus import EQUAL, RatioBasis, SpeedRatio
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import Power, Tariff

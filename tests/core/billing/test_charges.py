@@ -11,16 +11,15 @@ from itertools import pairwise
 from hypothesis import assume, given, strategies as st
 
 from cloudgpu.core.billing.charges import (
-    PER_NANO,
     billed_span,
     billed_units,
     billed_until,
     charge,
     max_cost_intervals,
     money,
-    to_us,
     total,
 )
+from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso

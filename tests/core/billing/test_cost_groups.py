@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.billing.charges import PER_NANO
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, CostQuery, costs
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.views.cost import group_names, groups_value, total_value

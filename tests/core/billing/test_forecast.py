@@ -7,9 +7,10 @@ from datetime import UTC, timedelta
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.billing.charges import PER_NANO, charge
+from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.forecast import Horizon, Part, burn_rate, open_usages, remaining
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, ledgers, row, segment, use

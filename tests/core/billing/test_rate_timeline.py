@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.charges import charge, to_us
+from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.billing.rate_timeline import (
     billed_intervals,
     intervals_cost,
@@ -14,7 +14,7 @@ from cloudgpu.core.billing.rate_timeline import (
     rate_intervals,
     worst_window,
 )
-from cloudgpu.core.billing.rules import rule_of
+from cloudgpu.core.billing.rules import rule_of, to_us
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import iso
 

@@ -9,8 +9,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.charges import PER_NANO, Billed, charge
+from cloudgpu.core.billing.charges import Billed, charge
 from cloudgpu.core.billing.deductions import Discount, sustained_use
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.times import iso

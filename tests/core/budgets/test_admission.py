@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from cloudgpu.core.billing.charges import PER_NANO, charge
+from cloudgpu.core.billing.charges import charge
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices

@@ -7,9 +7,10 @@ from datetime import UTC, timedelta
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.assignments import charges_by_key, cuts_of
-from cloudgpu.core.billing.charges import PER_NANO, charge, money, period_charges
+from cloudgpu.core.billing.charges import charge, money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.line_items import line_items
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.jobs.shares import IDLE, SHARED, guest_since, job_cost, launched_for, machine_assignments
 from cloudgpu.core.values.money import ZERO, Money
 from tests.core.costing import NOW, START, ledgers, row, use

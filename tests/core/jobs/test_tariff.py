@@ -8,10 +8,11 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.billing.charges import PER_NANO, money, period_charges
+from cloudgpu.core.billing.charges import money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.billing.line_items import line_items
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import machine_assignments, row_id, tariff_cost, tariff_rows

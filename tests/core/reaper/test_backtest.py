@@ -6,7 +6,8 @@ from datetime import time, timedelta
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.activity.idle import Thresholds, judge
-from cloudgpu.core.billing.charges import PER_NANO, charge
+from cloudgpu.core.billing.charges import charge
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.backtest import Amount, cut_usage, off_seconds

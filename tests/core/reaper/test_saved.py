@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.billing.charges import PER_NANO
+from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.reaper.savings import Stop, policy_stops
 from tests.core.costing import NOW, START, at, row, segment, use

@@ -7,8 +7,9 @@ from datetime import timedelta
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.billing.charges import PER_NANO, charge, cost_timeline, to_us
+from cloudgpu.core.billing.charges import charge, cost_timeline
 from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.reaper.savings import idle_cost
 from tests.core.costing import NOW, START, segment, use
 from tests.examples import some

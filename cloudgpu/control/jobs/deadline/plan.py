@@ -14,8 +14,9 @@ from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.backtest import seen_traces
-from cloudgpu.core.billing.charges import money, parse_us, to_us
+from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rate_timeline import intervals_cost
+from cloudgpu.core.billing.rules import parse_us, to_us
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_lines import DeadlineRecord
 from cloudgpu.core.jobs.deadline import TICK_S, Margins, lifetime_options

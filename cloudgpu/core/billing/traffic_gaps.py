@@ -1,0 +1,80 @@
+"""When nobody has counted a machine's bytes out, which its cloud charges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypedDict
+
+from cloudgpu.core.billing.rules import RULES
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Resource
+from cloudgpu.core.values.times import iso
+
+_FREE = "never"  # how the rule of a cloud begins that charges for no traffic
+CHARGING = frozenset(  # reads no catalogue
+    rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC and not rule.states.startswith(_FREE)
+)
+
+
+class GapRecord(TypedDict):
+    """What a `TrafficGap` says, as documents have it."""
+
+    machine: str
+    name: str
+    since: str
+    until: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficGap:
+    """From when to when nobody has counted a machine's bytes out: ledger times, `until` None where it still runs."""
+
+    machine: str
+    name: str
+    since: str
+    until: str | None
+
+    def value(self) -> GapRecord:
+        """Return it as a part of a JSON document."""
+        return {"machine": self.machine, "name": self.name, "since": self.since, "until": self.until}
+
+    def __str__(self) -> str:
+        ends = f" until {self.until[:16].replace('T', ' ')}" if self.until else ""
+        return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{ends} UTC"
+
+
+def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
+    """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
+
+    Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
+    machine has sent since the last count is read when it runs again, and is a gap only if it never does.
+    """
+    ran = (
+        machine
+        for machine in machines
+        if not machine.is_named_resource and machine.provider_id and _is_charged(machine)
+    )
+    waiting = (machine for machine in ran if machine.billed or machine.terminated_at or not machine.traffic)
+    gaps = [
+        TrafficGap(machine.id, machine.name, _traffic_counted_until(machine), machine.terminated_at)
+        for machine in waiting
+    ]
+    return [gap for gap in gaps if gap.until is None or gap.until > gap.since]
+
+
+def _is_charged(machine: Machine) -> bool:
+    return machine.provider in CHARGING or machine.traffic_prices is not None
+
+
+def gaps_within(machines: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:
+    """Return the gaps that reach into a period; None: without that end."""
+    begin, end = (None if moment is None else iso(moment) for moment in (since, until))
+    gaps = (gap for gap in traffic_gaps(machines) if end is None or gap.since < end)
+    return [gap for gap in gaps if begin is None or gap.until is None or gap.until > begin]
+
+
+def _traffic_counted_until(machine: Machine) -> str:
+    last = machine.traffic
+    return str(last.until if last else machine.launched_at or machine.intended_at)
