@@ -26,6 +26,7 @@ from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as retention_records
+from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.records.retention import record_resources
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may
@@ -332,7 +333,7 @@ def _end(session: Session, machine: Machine, request: Callable[..., Draft] | Non
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
-    exists = _exists(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
+    machine, exists = _seen_before_end(session, provider, machine)
     if request is not None:
         session.ledger.append([request(session, "terminate", machine)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
@@ -347,16 +348,20 @@ def _end(session: Session, machine: Machine, request: Callable[..., Draft] | Non
     return timers.drop(session, machine)
 
 
-def _exists(provider: Provider, machine: Machine) -> bool:
-    """Say whether the provider has this machine now, billed if it was; what it does not say keeps nothing from its end.
+def _seen_before_end(session: Session, provider: Provider, machine: Machine) -> tuple[Machine, bool]:
+    """Return the machine, and whether its provider has it now, billed if it was: some are unknown as soon as they end.
 
-    One that others are ending already is not there in this sense: its end is no end of ours.
+    When it stopped by itself is written: nobody tells that after its end. One that others are ending is not there in
+    this sense. What the provider does not say keeps nothing from its end.
     """
     try:
         found = provider.get(not_none(machine.provider_id))
     except CloudgpuError:
-        return False
-    return found.state is not State.TERMINATED and (found.billed or not machine.billed)
+        return machine, False
+    if machine.billed and is_stopped(found) and found.state in (State.STOPPED, State.DEALLOCATED):
+        now = not_before(machine, session.clock())
+        machine = session.ledger.append_to(machine, change_events(session, machine, found, now))
+    return machine, found.state is not State.TERMINATED and (found.billed or not machine.billed)
 
 
 def admit_all(session: Session, view: View, machines: Sequence[Machine], override: str | None) -> list[Draft]:
@@ -395,8 +400,7 @@ def resolve_launch(session: Session, machine: Machine) -> Machine:
 
 def lock_machine(session: Session, machine: Machine) -> AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
-    name = lock_name(machine.key or machine.id)
-    if session.is_locked(name):
+    if session.is_locked(name := lock_name(machine.key or machine.id)):
         session.waits(f"{machine.name}: another cloudgpu is at work on it; waiting for it")
     return session.lock(name, wait=900)
 
@@ -435,9 +439,8 @@ def _goes_on(machine: Machine) -> str:
 
 def _by_hand(machine: Machine) -> str:
     id_ = cloud_id(machine.provider_id, machine.region, machine.zone)
-    page = CONSOLES.get(machine.provider)
     where = f"in the console of {machine.provider}"
-    if page is not None:
+    if page := CONSOLES.get(machine.provider):
         where = f"at {page.replace('REGION', machine.region or '').replace('ID', id_ or '')}"
     return f"End it by hand {where}" + (f" (there it is {id_})." if id_ else ".")
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu import underway
 from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle import lease
@@ -15,7 +16,6 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused
-from cloudgpu.underway import left
 
 
 class Killed(BaseException):
@@ -114,8 +114,11 @@ def killed(*_args):
 def test_who_interrupts_an_end_hears_that_the_reaper_finishes_it(lab, monkeypatch):
     lab.up(name="fox")
     heard = []
+    underway._now.clear()  # of what other tests have killed
     end_of_cloud = type(lab.cloud).terminate
-    monkeypatch.setattr(type(lab.cloud), "terminate", lambda *args: heard.append(left()) or end_of_cloud(*args))
+    monkeypatch.setattr(
+        type(lab.cloud), "terminate", lambda *args: heard.append(underway.left()) or end_of_cloud(*args)
+    )
     end(lab.session, lab.rows()[0], why="asked")
     assert "may still be billed. Run the same command again to finish it." in heard[0]
     assert "The next run of cloudgpu reap finishes the end of fox; cloudgpu start fox takes it back." in heard[0]

@@ -19,7 +19,8 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.model.usage import Resource
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
@@ -196,6 +197,17 @@ def test_an_end_that_was_throttled_is_asked_again(lab):
     lab.cloud.fail_next("terminate", RateLimited("slow down"), times=3)
     assert end(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
+
+
+def test_what_stopped_by_itself_before_it_was_ended_is_billed_to_its_stop(lab):
+    lab.up(name="fox")
+    lab.later(hours=1)
+    lab.cloud.die(lab.rows()[0].provider_id)
+    died = iso(lab.clock())
+    lab.later(hours=3)
+    end(lab.session, lab.rows()[0], why="asked")
+    ((_, use),) = [one for one in lab.session.ledger.ended_usages("") if one[1].resource == Resource.INSTANCE]
+    assert (use.end, use.maybe_until) == (died, None)
 
 
 @pytest.mark.soak
