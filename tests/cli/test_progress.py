@@ -11,6 +11,7 @@ from threading import Event
 
 import pytest
 
+from cloudgpu.cli import progress
 from cloudgpu.cli.app import run
 from cloudgpu.cli.common import tell
 from cloudgpu.cli.progress import SILENT_S, TURN_S, Spinner, Transfer
@@ -143,6 +144,20 @@ def test_a_real_terminal_sees_it_and_is_left_clean():
     text = said(1.6)
     assert " 1 s  waiting for SSH" in text
     assert text.endswith("\x1b[Kready\r\n")
+
+
+def test_the_line_is_cleared_before_a_pipe_is_written_whose_reader_shows_it_on_the_terminal(monkeypatch):
+    order, terminal = [], io.StringIO()
+    terminal.isatty, pipe = lambda: True, io.StringIO()
+    for name, stream in (("err", terminal), ("out", pipe)):
+        stream.write = lambda text, name=name: order.append((name, text))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", pipe)
+    with progress.show_spinner("doctor"):
+        progress._running[-1]._drawn = True
+        sys.stdout.write("{}")
+    assert order[:2] == [("err", "\r\x1b[K"), ("out", "{}")]
 
 
 def test_a_dumb_terminal_sees_only_what_is_said():

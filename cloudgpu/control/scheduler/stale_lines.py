@@ -131,6 +131,8 @@ def _words(command: str) -> list[str]:
 
 def _is_program(words: list[str], number: int) -> bool:
     """Say whether this word is cloudgpu itself, or the Python that runs it. A name alone may be any program's word."""
+    if _SET.fullmatch(words[number]):  # a variable, though its value may end in /cloudgpu, as the default home does
+        return False
     name = os.path.basename(words[number])  # noqa: PTH119  (a word of a shell, not a path yet)
     if words[number] == "cloudgpu":
         before = next((word for word in reversed(words[:number]) if not _SET.fullmatch(word)), "&&")

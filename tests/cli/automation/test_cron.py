@@ -191,6 +191,14 @@ def test_show_names_each_line_that_helps_nobody_and_the_way_out(table, session, 
     assert stale["next"] == f"Run: CLOUDGPU_HOME={home} cloudgpu cron install (or cron remove)"
 
 
+def test_a_home_of_the_programs_name_is_not_taken_for_the_program(table, tmp_path):
+    home = tmp_path / ".local" / "share" / "cloudgpu"
+    home.mkdir(parents=True)
+    session = open_session(os.environ | {"CLOUDGPU_HOME": str(home)})
+    install(session)
+    assert show_cron(session, os.environ)["stale"] == []
+
+
 @pytest.fixture
 def timers(tmp_path, monkeypatch):
     """A systemd of the user that takes every call, and no crontab; PATH has nothing else."""
