@@ -173,7 +173,7 @@ def show_spinner(verb: str) -> Iterator[None]:
     spinner = Spinner(err, STEPS.get(verb, verb))
     _running.append(spinner)
     step_listeners.append(spinner.begin)
-    reporting_out: Any = None if out is None else _ReportingStream(out, spinner)  # a pipe's reader may have the terminal
+    reporting_out: Any = None if out is None else _ReportingStream(out, spinner)  # a reader of a pipe may show it, too
     reporting_err: Any = _ReportingStream(err, spinner)
     sys.stdout, sys.stderr = reporting_out, reporting_err
     _thread.start_new_thread(spinner.run, ())

@@ -78,8 +78,8 @@ class Lab:
         OPENED.append(weakref.ref(session))
         return session
 
-    def prepare(self, *, gpu="v100", **more):
-        want = Requirements(gpu=gpu, region=more.pop("region", None), zone=more.pop("zone", None))
+    def prepare(self, *, gpu="v100", max_price=None, **more):
+        want = Requirements(gpu=gpu, region=more.pop("region", None), zone=more.pop("zone", None), max_price=max_price)
         words = [more.pop(word, None) for word in ("nodes", "engine", "on_node_loss")]
         return prepare(self.session, UpRequest(want, cluster=cluster_request(*words), **more))
 

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple, TypeVar, get_type_hints
 import typer
 
 from cloudgpu.cli.common import PLACE, kind_option
+from cloudgpu.core.values.money import Money
 
 Text = str | None
 Texts = list[str] | None
@@ -181,3 +182,4 @@ class StartOptions(NamedTuple):
     verbose: bool
     yes: bool
     no_guard: bool = False
+    max_price: Money | None = None

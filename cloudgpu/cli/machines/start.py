@@ -24,6 +24,10 @@ def command(
     renew_until: options.RenewUntil = None,
     override: options.Override = None,
     no_guard: options.NoGuard = False,
+    max_price: Annotated[
+        str | None,
+        typer.Option(metavar="USD", help="The most to pay per hour, if it is launched from its image."),
+    ] = None,
     move: Annotated[
         bool,
         typer.Option("--move", help="Without capacity: launch its image in any zone, as any type."),
@@ -35,14 +39,15 @@ def command(
 ) -> None:
     """Start a stopped machine under a new lease, and wait until SSH is verified.
 
-    A parked or interrupted machine is launched again from its image, under its old name. The image is removed once the
-    machine runs. Exit code 4 if there is no capacity: the disk or image stays.
+    A parked or interrupted machine is launched again from its image, under its old name and its --max-price. The image
+    is removed once the machine runs. Exit code 4 if there is no capacity: the disk or image stays.
 
     A cluster starts as a whole: if there is no capacity for one node, those that have started are stopped again.
     """
     from cloudgpu.control.inputs.launch_request import check_reason, duration
-    from cloudgpu.control.launch.restore import settle_restore
+    from cloudgpu.control.launch.restore import check_max_price, settle_restore
     from cloudgpu.control.team.authorization import check_may, check_override
+    from cloudgpu.core.values.typed import parse_price
     from cloudgpu.views.machines import machine_value
 
     session = open_session()
@@ -53,11 +58,13 @@ def command(
         verbose,
         yes,
         no_guard,
+        parse_price(max_price),
     )
     machine, *others = session.find_all_nodes(name, "start")
     check_may(session, machine, "start")
     check_override(session, typed.override)
     if machine.gang:
+        check_max_price(machine, typed.max_price, move_it=move)
         from cloudgpu.cli.clusters.acting import start as start_cluster
         from cloudgpu.control.clusters.start import check_not_moved
 
@@ -65,6 +72,7 @@ def command(
         start_cluster(session, [machine, *others], typed, wait=not no_wait, output=output)
         return
     machine = settle_restore(session, machine)
+    check_max_price(machine, typed.max_price, move_it=move)
     if move and not comes_back(machine):
         machine = _moved(session, machine, typed)
     if comes_back(machine):
@@ -115,7 +123,7 @@ def _moved(session: Session, machine: Machine, typed: options.StartOptions) -> M
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.start import new_lease
 
-    plan = plan_move(session, machine)
+    plan = plan_move(session, machine, typed.max_price)
     check_move(session, plan, new_lease(session, machine, typed.lease, typed.renew_until), typed.override)
     cheapest, per_month = plan.offers[0], plan.image.per_month
     costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
@@ -143,6 +151,7 @@ def _brought_back(
         override=typed.override,
         wider=wider,
         no_guard=typed.no_guard,
+        max_price=typed.max_price,
     )
 
     def agree() -> None:

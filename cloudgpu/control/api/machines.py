@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -215,20 +216,25 @@ class Machines(Capability):
         wait: bool = True,
         move: bool = False,
         no_guard: bool = False,
+        max_price: Decimal | str | float | None = None,
     ) -> MachineDocument:
         """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified.
 
         A parked machine, or one that was interrupted, is launched again from its image. With `move` a stopped one is
-        imaged and launched elsewhere in its region, on any type with the same GPUs. Raises NoCapacity: all stays,
+        imaged and launched elsewhere in its region, on any type with the same GPUs. Both keep to the `max_price` of
+        the launch, unless you give another one (USD per hour). Raises NoCapacity: all stays,
         and BudgetRefused, as `up` does; InvalidRequest where only the reaper could end it and no scheduled run is
         heard, unless `no_guard`.
         """
-        from cloudgpu.control.launch.restore import start_machine
+        from cloudgpu.control.launch.restore import check_max_price, start_machine
+        from cloudgpu.core.values.typed import parse_price
 
         machine, *others = self._session.find_all_nodes(name, "start")
         span, renew = duration(lease, "--lease"), duration(renew_until, "--renew-until")
         reason = check_reason(override)
+        limit = None if max_price is None else parse_price(str(max_price))
         if machine.gang is not None:
+            check_max_price(machine, limit, move_it=move)
             from cloudgpu.control.clusters.start import check_not_moved, start_all
             from cloudgpu.control.lifecycle.start import new_lease
 
@@ -247,6 +253,7 @@ class Machines(Capability):
                 move_it=move,
                 wait=wait,
                 no_guard=no_guard,
+                max_price=limit,
             )
         )
 

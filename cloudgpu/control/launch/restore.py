@@ -34,6 +34,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.resources.orphan import PAUSED
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.attached_costs import image_price
@@ -90,19 +91,42 @@ def start_machine(
     move_it: bool = False,
     wait: bool = True,
     no_guard: bool = False,
+    max_price: Money | None = None,
 ) -> Machine:
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return the machine."""
     check_may(session, machine, "start")
     check_override(session, override)
     machine = settle_restore(session, machine)
+    check_max_price(machine, max_price, move_it=move_it)
     if move_it and not comes_back(machine):
-        check_move(session, plan_move(session, machine), new_lease(session, machine, span, renew), override)
+        plan_to_move = plan_move(session, machine, max_price)
+        check_move(session, plan_to_move, new_lease(session, machine, span, renew), override)
         machine = move(session, machine, why="it is moved")
     if comes_back(machine):
-        plan = plan_restore(session, machine, span, renew=renew, override=override, wider=move_it, no_guard=no_guard)
+        plan = plan_restore(
+            session,
+            machine,
+            span,
+            renew=renew,
+            override=override,
+            wider=move_it,
+            no_guard=no_guard,
+            max_price=max_price,
+        )
         return restore_machine(session, plan, wait=wait)
     until = new_lease(session, machine, span, renew)
     return start_stopped(session, machine, until, wait=wait, override=override, no_guard=no_guard)
+
+
+def check_max_price(machine: Machine, max_price: Money | None, *, move_it: bool) -> None:
+    """Raise InvalidRequest for a new limit of the price where nothing is launched anew: the machine has its price."""
+    if max_price is not None and (machine.gang or not (move_it or comes_back(machine))):
+        raise InvalidRequest(
+            f"{machine.name} is not launched again from an image, so --max-price cannot change what it costs.",
+            field="--max-price",
+            value=f"{max_price.dollars:f}",
+            next="Leave it out.",
+        )
 
 
 def settle_restore(session: Session, machine: Machine) -> Machine:
@@ -127,10 +151,12 @@ def plan_restore(
     override: str | None = None,
     wider: bool = False,
     no_guard: bool = False,
+    max_price: Money | None = None,
 ) -> Prepared:
     """Return the plan that launches a machine from its image; finish the image first where it is not ready.
 
     `wider` allows every type with the same GPUs, else it is the same type again; always in the region of the image.
+    `max_price` is for an hour; without one, that of the launch counts.
     Raises NoCapacity when nothing fits: what is kept stays. InvalidRequest for a machine that cannot be launched again.
     """
     check_may(session, machine, "start")
@@ -152,7 +178,7 @@ def plan_restore(
         )
     lease = new_lease(session, machine, span, renew)
     try:
-        request = _launch_request(session, machine, lease, wider=wider)
+        request = _launch_request(session, machine, lease, _requirements(machine, max_price, wider=wider))
         return prepare_again(session, request, machine, _lifetime(session, lease), override, no_guard=no_guard)
     except NoCapacity as error:
         raise _still_retained_error(machine, error, wider=wider) from error
@@ -179,7 +205,7 @@ def restore_machine(
         return retention_records.delete_superseded_image(session, session.ledger.machine(machine.id) or machine)
 
 
-def plan_move(session: Session, machine: Machine) -> MovePlan:
+def plan_move(session: Session, machine: Machine, max_price: Money | None = None) -> MovePlan:
     """Return what it means to bring a stopped machine back elsewhere in its region. Changes nothing.
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
@@ -187,7 +213,7 @@ def plan_move(session: Session, machine: Machine) -> MovePlan:
     if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
         raise _not_to_be_moved(machine)
     check_comeback(session, machine)
-    provider, request = session.provider_of(machine), _requirements(machine, wider=True)
+    provider, request = session.provider_of(machine), _requirements(machine, max_price, wider=True)
     offers = [
         offer
         for offer in offers_unless_launched(session, provider, request, None)
@@ -200,6 +226,7 @@ def plan_move(session: Session, machine: Machine) -> MovePlan:
             value=machine.name,
             next=f"Its disk is kept. Try again later: cloudgpu start {machine.name}",
         )
+    machine = machine._replace(max_price=None if request.max_price is None else request.max_price.nanos)
     return MovePlan(machine, _image_price(session, machine), tuple(offers))
 
 
@@ -270,7 +297,7 @@ def _image_of(machine: Machine) -> str | None:
     return next((entry.id for entry in machine.retained if entry.kind == Kind.IMAGE and entry.ready), None)
 
 
-def _launch_request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -> LaunchRequest:
+def _launch_request(session: Session, machine: Machine, lease: Lease, want: Requirements) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
     setup = setup_from_json(machine.setup.record()) if machine.setup else _DEFAULT
     image = _image_of(machine)
@@ -279,7 +306,7 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, *, wider: 
         name=machine.name,
         provider=machine.provider,
         account=session.account_here(machine),
-        want=replace(_requirements(machine, wider=wider), persistent=setup.persistent),
+        want=replace(want, persistent=setup.persistent),
         template=not_none(machine.template),
         owner=machine.owner,
         project=machine.project,
@@ -292,13 +319,18 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, *, wider: 
     )
 
 
-def _requirements(machine: Machine, *, wider: bool) -> Requirements:
+def _requirements(machine: Machine, max_price: Money | None, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
-    region, market, trust = machine.region, Market(machine.market), Trust(machine.trust or Trust.CLOUD)
     gpus = machine.accelerators or ()
+    want = Requirements(
+        region=machine.region,
+        market=Market(machine.market),
+        trust=Trust(machine.trust or Trust.CLOUD),
+        max_price=max_price or (None if machine.max_price is None else Money(machine.max_price)),
+    )
     if wider and gpus:
-        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=region, market=market, trust=trust)
-    return Requirements(instance_type=machine.instance_type, region=region, market=market, trust=trust)
+        return replace(want, gpu=gpus[0].name, gpu_count=gpus[0].number)
+    return replace(want, instance_type=machine.instance_type)
 
 
 def _lifetime(session: Session, lease: Lease) -> Lifetime:
@@ -318,8 +350,10 @@ def _image_price(session: Session, machine: Machine) -> Extra:
 
 def _still_retained_error(machine: Machine, error: NoCapacity, *, wider: bool) -> NoCapacity:
     error.message += f" Retained resources of {machine.name} remain."
-    widely = "" if wider else f"; with any type that has the same GPUs: cloudgpu start {machine.name} --move"
-    error.next = f"Try again later: cloudgpu start {machine.name}{widely}"
+    again = f"cloudgpu start {machine.name}"
+    dearer = f"; at a higher price: {again} --max-price USD" if error.field == "--max-price" else ""
+    widely = "" if wider else f"; with any type that has the same GPUs: {again} --move"
+    error.next = f"Try again later: {again}{dearer}{widely}"
     return error
 
 

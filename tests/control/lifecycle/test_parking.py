@@ -28,6 +28,7 @@ from cloudgpu.core.model.machine import comes_back
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.values.typed import parse_price
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
@@ -227,6 +228,27 @@ def test_without_capacity_what_is_kept_stays(lab):
         lab.cloud.refill(zone)
     assert back(lab, row).state == "running"
     assert len(lab.machines()) == 1
+
+
+def test_a_comeback_keeps_to_the_highest_price_of_the_launch_until_another_is_given(lab):
+    row = parked(lab, max_price=parse_price("1.0"))
+    for zone in ("north-a", "north-b", "south-a", "south-b"):
+        lab.cloud.set_spot_price(row.instance_type, zone, "1.2")
+    with pytest.raises(NoCapacity, match=r"Nothing at or under \$1.0000") as dear:
+        start_machine(lab.session, now(lab, row), None, wait=False)
+    assert f"cloudgpu start {row.name} --max-price USD" in dear.value.next
+    again = start_machine(lab.session, now(lab, row), None, wait=False, max_price=parse_price("1.3"))
+    assert (again.state, again.max_price) == ("running", parse_price("1.3").nanos)
+    with pytest.raises(InvalidRequest, match="--max-price cannot change"):
+        start_machine(lab.session, again, None, wait=False, max_price=parse_price("1.4"))
+
+
+def test_a_move_keeps_to_the_highest_price_of_the_launch_until_another_is_given(lab):
+    row = lab.up(max_price=parse_price("9")).machine
+    lab.later(seconds=1)
+    row = stop(lab.session, row, why="test")
+    assert plan_move(lab.session, row).machine.max_price == parse_price("9").nanos
+    assert plan_move(lab.session, row, parse_price("9")).machine.max_price == parse_price("9").nanos
 
 
 def test_up_with_the_same_request_returns_the_parked_machine_and_launches_none(lab):
