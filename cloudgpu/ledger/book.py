@@ -19,7 +19,6 @@ from cloudgpu.ledger.log.head import (
     end_and_mark,
     id_if_intact,
     mark_of,
-    wrong_clock,
 )
 from cloudgpu.ledger.reader import Reader, note
 
@@ -43,10 +42,8 @@ class Book(Reader):
 
     Makes nothing before the first append. `actor` is written beside every line, unless a team shares the ledger: then
     the database user is. `clock` returns aware UTC; `patience` is how many seconds a lock is waited for. May be used by
-    several threads and processes at once. `tell` is given a sentence, once, where a line is written by a wrong clock.
+    several threads and processes at once.
     """
-
-    tell: Callable[[str], None] | None = None
 
     def __init__(
         self, store: Store, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float
@@ -68,7 +65,6 @@ class Book(Reader):
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
         with self._writing() as (connection, held, record, start):
-            self._check_clock()
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with self._store.translated():
                 ledger = id_if_intact(connection, self.location, record, start)
@@ -81,23 +77,13 @@ class Book(Reader):
                     held.write(ledger, *end)
         return written
 
-    def _check_clock(self) -> None:
-        """Tell whoever writes with a clock that the database's own contradicts."""
-        there = self._store.began_at
-        if self.tell is None or there is None:
-            return
-        found = wrong_clock(self._clock(), there)
-        if found is not None:
-            self.tell(f"{found} Set it right: the times that this computer writes are wrong, and so may bills be.")
-            self.tell = None
-
     def settle(self, why: str) -> Event:
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
         from cloudgpu.core.events import general_lines
 
         found = self.integrity_problem()
         with self._writing(anew=True) as (connection, held, _, start), self._store.translated():
-            draft = general_lines.ledger_settled(found, why, self._clock(), start[0])
+            draft = general_lines.ledger_settled(found, why, self.now(), start[0])
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
             self._store.commit(end)
@@ -135,7 +121,7 @@ class Book(Reader):
         with self._own:
             held = self._hold_head()
             try:
-                record, now = held.read(), self._clock()
+                record, now = held.read(), self.now()
                 with self._store.translated():
                     aside = self._store.replace(source, checked, f"{now:%Y%m%dt%H%M%Sz}")
             finally:
@@ -195,7 +181,7 @@ class Book(Reader):
 
             def leave(to: str, goes_on: str) -> None:
                 with self._store.translated():
-                    draft = ledger_moved(to, goes_on, self._clock(), start[0])
+                    draft = ledger_moved(to, goes_on, self.now(), start[0])
                     _, end = self._write(connection, [draft], start)
                     self._store.commit(end)
 
@@ -215,7 +201,7 @@ class Book(Reader):
             came_from = check(connection, start, mark)
             with self._store.translated():
                 if mark is not None:
-                    draft = general_lines.ledger_arrived(came_from, self._clock(), end[0])
+                    draft = general_lines.ledger_arrived(came_from, self.now(), end[0])
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
                 if mark_of(record) or check_head(connection, self.location, record) is None:
@@ -252,7 +238,7 @@ class Book(Reader):
         self._store.restore_guards()
         if not self._store.put_team(team):
             return []
-        return [team_set(team.members, team.payers, self._clock(), view.head()[0])]
+        return [team_set(team.members, team.payers, self.now(), view.head()[0])]
 
     @contextmanager
     def _writing(
@@ -299,7 +285,7 @@ class Book(Reader):
         if not anew:
             self._miss(record)
         ledger = getattr(record, "ledger", None) or os.urandom(8).hex()
-        opened = ledger_opened(ledger, self._clock())
+        opened = ledger_opened(ledger, self.now())
         self._store.create(lambda connection: self._write(connection, [opened], lines.end_of(connection)))
 
     def _write(
@@ -311,7 +297,7 @@ class Book(Reader):
         states = self._states if self._states_at == start[1] else {}
         self._states_at = None  # until these lines stand
         actor = self._store.signature or self._actor
-        written, end = append_lines(connection, drafts, start, actor=actor, recorded_at=iso(self._clock()))
+        written, end = append_lines(connection, drafts, start, actor=actor, recorded_at=iso(self.now()))
         refresh(connection, written, states)
         while len(states) > _REMEMBERED:
             del states[next(iter(states))]

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -51,13 +51,18 @@ T = TypeVar("T")
 class Reader:
     """The ledger in the database of `store`, with this client's head record in `head_path`: all but its writes.
 
-    `clock` returns aware UTC; `patience` is how many seconds a lock is waited for.
+    `clock` returns aware UTC; `patience` is how many seconds a lock is waited for. `tell` is given a sentence, once,
+    where the database's own clock contradicts that one.
     """
+
+    tell: Callable[[str], None] | None = None
 
     def __init__(self, store: Store, head_path: Path, *, clock: Callable[[], datetime], patience: float) -> None:
         self._store = store
         self._head_path = head_path
         self._clock = clock
+        self.now = clock  # what time it is; a database may know it better
+        self.clock_ahead: Callable[[], timedelta] = timedelta  # of this computer's clock, if that is wrong: nothing
         self._patience = patience
         self._own = threading.RLock()
         self._parsed = projection.MachineCache()
@@ -200,7 +205,7 @@ class Reader:
             if connection is None:
                 return check_missing(self.location, record)
             return check_head(connection, self.location, record) or check_clock(
-                connection, self._clock(), self._store.time
+                connection, self.now(), self._store.time
             )
 
         return self._read(judged, missing_ok=True)

@@ -36,6 +36,7 @@ class ProviderSettings:
     `regions_in_use` names the regions in which the ledger has machines of this kind of provider, where a listing may go
     by what regions it found within the last day, and by these; None: it asks which there are.
     `renamed_hosts`: where regions are your own hosts, the old name of a host that was renamed, and its new one.
+    `clock_ahead` is by how much this computer's own clock is ahead of `clock`, where that one is known to be wrong.
     """
 
     account: str
@@ -49,6 +50,7 @@ class ProviderSettings:
     patience: float = field(default_factory=patience_s)
     renamed_hosts: Mapping[str, str] = field(default_factory=dict)
     regions_in_use: Callable[[], Collection[str] | None] = lambda: None
+    clock_ahead: Callable[[], timedelta] = timedelta  # nothing: the usual value of a duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.open import open_ledger
 from tests.ledger.lines import note
 from tests.ledger.suite import LedgerSuite, Store
 from tests.postgres import Server
 
+REMEDY = "cloudgpu goes by the database's. Set this computer's right."
 AHEAD = "This computer's clock is 1h ahead of that of the ledger's database."
 
 
@@ -39,15 +41,26 @@ def members(postgres: Server, tmp_path: Path) -> Iterator[list[Book]]:
         ledger.close()
 
 
-def test_whose_clock_the_database_contradicts_is_told_once_and_others_are_not_in_doubt(members: list[Book]) -> None:
+def test_whose_clock_the_database_contradicts_goes_by_the_databases_and_others_are_not_in_doubt(
+    members: list[Book],
+) -> None:
     ada, ben = members
     told: dict[str, list[str]] = {"ada": [], "ben": []}
     ada.tell, ben.tell = told["ada"].append, told["ben"].append
     for number, ledger in enumerate((ada, ben, ben)):
         ledger.append([note(number)])
-    assert told == {
-        "ada": [],
-        "ben": [f"{AHEAD} Set it right: the times that this computer writes are wrong, and so may bills be."],
-    }
-    assert (ada.clock_problem(), ada.integrity_problem()) == (None, None), "ben's line is ben's fault"
+    assert told == {"ada": [], "ben": [f"{AHEAD} {REMEDY}"]}
+    assert (ada.clock_problem(), ada.integrity_problem()) == (None, None), "ben's line is right"
     assert ben.clock_problem() == AHEAD
+    recorded = from_iso(ben.head()[2])
+    assert all(abs(at - datetime.now(UTC)) < timedelta(minutes=1) for at in (recorded, ada.now(), ben.now()))
+    assert (ada.clock_ahead(), round(ben.clock_ahead() / timedelta(hours=1))) == (timedelta(0), 1)
+
+
+def test_who_only_reads_with_a_wrong_clock_is_told_too(members: list[Book]) -> None:
+    ada, ben = members
+    told = list[str]()
+    ada.append([note(1)])
+    ben.tell = told.append
+    ben.present_machines()
+    assert told == [f"{AHEAD} {REMEDY}"]

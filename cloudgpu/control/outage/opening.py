@@ -26,7 +26,7 @@ def open_session(
     settings = load_settings(home, environ)
     ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
     ledger.tell = tell
-    session = Session(home, settings, ledger, clock, tell)
+    session = Session(home, settings, ledger, ledger.now, tell, clock_ahead=ledger.clock_ahead)
     if ledger.has_outbox:
         from cloudgpu.control.outage.outage import replay
 

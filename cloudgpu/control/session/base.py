@@ -53,6 +53,7 @@ class SessionBase:
     pause: Callable[[float], None] = time.sleep  # seconds between two looks
     _providers: dict[str, Provider] = field(default_factory=dict)
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
+    clock_ahead: Callable[[], timedelta] = timedelta  # by how much this computer's own clock is ahead of `clock`
     tell_waits: Tell | None = None  # who is told what is waited for, where `report` tells nobody
     for_lab: bool = False  # a run is under way, which acts for the lab, whoever runs it
     ledger_away: bool = False  # the ledger is away, and what stands in for it waits to be written
@@ -138,6 +139,7 @@ class SessionBase:
             *whose,
             renamed_hosts=called,
             regions_in_use=lambda: self._regions_of(configured.provider),
+            clock_ahead=self.clock_ahead,
         )
         return open_provider(configured.provider, made)
 

@@ -64,7 +64,7 @@ class Session(SessionBase):
 
     def _own(self, ledger: Ledger) -> Session:
         own = Session(self.home, self.settings, ledger, self.clock, self.report, self.pause, self._providers)
-        own.found, own.tell_waits = self.found, self.tell_waits
+        own.found, own.tell_waits, own.clock_ahead = self.found, self.tell_waits, self.clock_ahead
         own.for_lab, own.ledger_away = self.for_lab, self.ledger_away
         return own
 

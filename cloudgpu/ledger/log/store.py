@@ -107,11 +107,6 @@ class Store(Protocol):
         """Who has to stand in each line of the open transaction as its actor; "" for whomever the client names."""
         ...
 
-    @property
-    def began_at(self) -> datetime | None:
-        """The database's own time when the last transaction that appends began; None for a file."""
-        ...
-
     def time(self) -> datetime | None:
         """Return the database's own time, after `reader`; None for a file."""
         ...

@@ -12,6 +12,7 @@ from cloudgpu.errors import InvalidRequest, LedgerDenied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     import psycopg
     from psycopg import Connection
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Rows
     from cloudgpu.ledger.postgresql.address import Address
 
+# The clock of a server that nobody can set right is left out by ALTER DATABASE ... SET cloudgpu.clock = 'off'
+TIME = "CASE WHEN current_setting('cloudgpu.clock', true) = 'off' THEN NULL ELSE clock_timestamp() END"
 # First: is the first schema of the search path open to this user? PostgreSQL passes over a closed one without a word,
 # and a ledger would be looked for, and made, in the next.
-_SESSION = """
+_SESSION = f"""
 SELECT nspname::text, has_schema_privilege(pg_namespace.oid, 'USAGE')
 FROM unnest(string_to_array(current_setting('search_path'), ',')) WITH ORDINALITY AS part (written, at)
 JOIN pg_namespace ON nspname = CASE
@@ -35,11 +38,11 @@ SELECT set_config('tcp_keepalives_idle', '60', false), set_config('tcp_keepalive
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', false);
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout';
-SELECT current_schema(), current_setting('server_encoding')"""
+SELECT current_schema(), current_setting('server_encoding'), {TIME}"""  # noqa: S608
 
 
-def connected(address: Address) -> tuple[Connection[Any], str]:
-    """Return a connection outside of any transaction, and the schema it works in. Raises psycopg.Error.
+def connected(address: Address) -> tuple[Connection[Any], str, datetime | None]:
+    """Return a connection outside of any transaction, its schema, and the database's time. Raises psycopg.Error.
 
     What the database commits for it is on the disk, and every name means the first schema of its search path.
     Raises InvalidRequest for a database that no ledger can stand in, LedgerDenied where its schema is closed.
@@ -48,23 +51,23 @@ def connected(address: Address) -> tuple[Connection[Any], str]:
 
     raw = connect(address.conninfo)
     try:
-        return raw, _schema_of(raw, address)
+        return raw, *_schema_and_time(raw, address)
     except BaseException:
         raw.close()
         raise
 
 
-def _schema_of(raw: Connection[Any], address: Address) -> str:
+def _schema_and_time(raw: Connection[Any], address: Address) -> tuple[str, datetime | None]:
     cursor = raw.execute(_SESSION)
     first = cursor.fetchone()
     while cursor.nextset():
         pass
     if first is not None and not first[1]:
         raise _closed(raw, address, first[0])
-    schema, encoding = cursor.fetchone() or (None, "")
+    schema, encoding, there = cursor.fetchone() or (None, "", None)
     if schema is None or encoding != "UTF8":
         raise _unfit(address, schema, encoding)
-    return str(schema)
+    return str(schema), there
 
 
 def _closed(raw: Connection[Any], address: Address, schema: str) -> LedgerDenied:

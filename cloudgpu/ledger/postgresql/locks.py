@@ -35,7 +35,7 @@ def lock(address: Address, name: str, wait: bool | float) -> Iterator[Connection
     Raises ProviderUnavailable when another client holds it to the end, LedgerUnavailable without the database.
     """
     with translated(address):
-        raw, schema = connected(address)
+        raw, schema, _ = connected(address)
     try:
         with translated(address):
             got = _taken(raw, key_of(schema, name), wait)

@@ -23,7 +23,7 @@ def explain_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
     from cloudgpu.ledger.postgresql.connection import connected
 
     try:
-        raw, name = connected(address)
+        raw, name, _ = connected(address)
         with closing(raw):
             return _payer_needed(error, Adapter(raw)) or denied(Adapter(raw), address, name)
     except CloudgpuError as explained:

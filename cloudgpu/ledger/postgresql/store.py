@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from psycopg.pq import TransactionStatus
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.log import files, storage_errors as faults
+from cloudgpu.ledger.log.head import wrong_clock
 from cloudgpu.ledger.log.lines import End
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import denied, errors as sentences, locks, schema, team
 from cloudgpu.ledger.postgresql.address import Address
-from cloudgpu.ledger.postgresql.connection import Adapter, connected
+from cloudgpu.ledger.postgresql.connection import TIME, Adapter, connected
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
 _CHECK_COMMIT_S = 10.0  # whether a commit without an answer was made: a termination waits for this
@@ -31,7 +32,8 @@ _PAUSE = 0.2  # seconds between two tries to reach a server that went away
 class PostgresStore:
     """`cloudgpu.ledger.log.store.Store` in the database at `address`.
 
-    `patience` is how many seconds to wait for a lock.
+    `patience` is how many seconds to wait for a lock. `hear` is told the database's own time, where that counts, at
+    each connection and each transaction that appends.
 
     Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
     schema that is not known, and for lines whose commit was not confirmed.
@@ -39,7 +41,7 @@ class PostgresStore:
 
     takes_teams = True
 
-    def __init__(self, address: Address, patience: float) -> None:
+    def __init__(self, address: Address, patience: float, hear: Callable[[datetime], None]) -> None:
         self._address = address
         self._patience = patience
         self._raw: psycopg.Connection[Any] | None = None
@@ -48,7 +50,7 @@ class PostgresStore:
         self._holds: dict[str, psycopg.Connection[Any]] = {}
         self.is_writing = False
         self.signature = ""
-        self.began_at: datetime | None = None
+        self._hear = hear
 
     @property
     def location(self) -> str:
@@ -68,8 +70,9 @@ class PostgresStore:
         """Return a connection to a ledger of the present schema; None where there is none yet."""
         if self._raw is None or (self.is_lost and not self.is_writing):
             self.close()
-            self._raw, self._schema = connected(self._address)
+            self._raw, self._schema, there = connected(self._address)
             self._version = 0
+            self._tell_time(there)
         if self._version == 0:
             self._version = self._known_version()
         if 0 < self._version < len(schema.MIGRATIONS):
@@ -83,11 +86,12 @@ class PostgresStore:
             if connection is None:
                 return None
             try:
-                self.signature, self.began_at = self._lock(team.SIGNATURE)
+                self.signature, there = self._lock(team.SIGNATURE)
             except psycopg.OperationalError:
                 if is_last or not self.is_lost:
                     raise
             else:
+                self._tell_time(there)
                 break
         self.is_writing = True
         return connection
@@ -213,7 +217,7 @@ class PostgresStore:
 
     def time(self) -> datetime | None:
         """Return the database's own time; None where it is left out."""
-        found: datetime | None = (self._connection().execute(f"SELECT {team.TIME}").fetchone() or (None,))[0]
+        found: datetime | None = (self._connection().execute(f"SELECT {TIME}").fetchone() or (None,))[0]
         return found
 
     def who(self) -> tuple[Role, str]:
@@ -253,6 +257,10 @@ class PostgresStore:
         raw, self._raw, self._version, self.is_writing = self._raw, None, 0, False
         if raw is not None:
             raw.close()
+
+    def _tell_time(self, there: datetime | None) -> None:
+        if there is not None:
+            self._hear(there)
 
     def _open(self) -> Connection:
         return Adapter(self._connection())
@@ -339,9 +347,24 @@ class PostgresStore:
 
 
 class PostgresLedger(Book):
-    """`cloudgpu.ledger.log.base.Ledger` in the database at `address`; everything else as `Book` says."""
+    """`cloudgpu.ledger.log.base.Ledger` in the database at `address`; everything else as `Book` says.
+
+    Where the database's clock contradicts this computer's, `now` goes by the database's.
+    """
 
     def __init__(
         self, address: Address, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float = 30.0
     ) -> None:
-        super().__init__(PostgresStore(address, patience), head_path, actor=actor, clock=clock, patience=patience)
+        self._ahead = timedelta(0)
+        store = PostgresStore(address, patience, self._hear_time)
+        super().__init__(store, head_path, actor=actor, clock=clock, patience=patience)
+        self.now, self.clock_ahead = lambda: clock() - self._ahead, lambda: self._ahead
+
+    def _hear_time(self, there: datetime) -> None:
+        """Compare this computer's clock with the database's, which has just told its own."""
+        now = self._clock()
+        found = wrong_clock(now, there)
+        self._ahead = now - there if found else timedelta(0)
+        if found and self.tell is not None:
+            self.tell(f"{found} cloudgpu goes by the database's. Set this computer's right.")
+            self.tell = None

@@ -12,9 +12,8 @@ from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Missing, Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import rights
+from cloudgpu.ledger.postgresql.connection import TIME
 
-# The clock of a server that nobody can set right is left out by ALTER DATABASE ... SET cloudgpu.clock = 'off'
-TIME = "CASE WHEN current_setting('cloudgpu.clock', true) = 'off' THEN NULL ELSE clock_timestamp() END"
 SIGNATURE = f"SELECT coalesce((SELECT session_user::text FROM ledger_team), ''), {TIME}"  # noqa: S608
 _TEAM = "SELECT members, payers FROM ledger_team"
 # As the guard of the lines judges it: whoever owns the tables can do everything anyway.

@@ -96,11 +96,6 @@ class SqliteFile:
         """Nobody: a file knows no users."""
         return ""
 
-    @property
-    def began_at(self) -> None:
-        """None: a file has no clock."""
-        return
-
     def time(self) -> None:
         """Return None: a file has no clock."""
         return

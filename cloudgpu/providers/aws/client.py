@@ -236,7 +236,7 @@ class Aws(CloudAccount):
 
         def found(error: Exception) -> CloudgpuError | None:
             profile, status = self.options.profile, self._signed_in
-            return translated(error, CallContext(action, region, self.account, self.clock(), profile, value, status))
+            return translated(error, CallContext(action, region, self.account, self.own_time(), profile, value, status))
 
         return translating(found)
 

@@ -245,7 +245,7 @@ class Azure(CloudAccount):
         not find is then an InvalidRequest of that field.
         """
         return translating(
-            lambda error: translated(error, CallContext(action, region, self.account, self.clock(), value, field))
+            lambda error: translated(error, CallContext(action, region, self.account, self.own_time(), value, field))
         )
 
 

@@ -199,7 +199,7 @@ class Gcp(CloudAccount):
 
     def context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
         """Return what is asked as errors speak of it."""
-        return CallContext(action, where, self.account, self._named_project(), self.who, self.clock(), value)
+        return CallContext(action, where, self.account, self._named_project(), self.who, self.own_time(), value)
 
     def _named_project(self) -> str:
         return project_of(self.options) or (self._found[1] if self._found else None) or ""

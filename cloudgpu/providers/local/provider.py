@@ -80,8 +80,12 @@ class LocalProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._home = settings.home
-        self._clock = settings.clock
+        self._time, self._ahead = settings.clock, settings.clock_ahead
         self._options = local_options(settings.account, settings.options)
+
+    def _clock(self) -> datetime:
+        """Return what this computer's clock says, by which its machines go."""
+        return self._time() + self._ahead()
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (this computer is all there is)
         """Return this computer, user and place of its files."""
@@ -157,6 +161,7 @@ class LocalProvider:
         """
         _need_extra()
         layout = Layout(self._home / instance_id(attempt.token))
+        attempt = translate.in_own_time(attempt, self._ahead())
         with self._cloud():
             if find(layout) is None:
                 self._check_free(_wanted(attempt.request.want))
@@ -230,13 +235,13 @@ class LocalProvider:
         """Set these tags where the machine reads them, too. Raises InstanceNotFound."""
         with self._cloud():
             layout = self._known(id)
-            write_json(layout.tags, (read_json(layout.tags) or {}) | dict(tags))
+            write_json(layout.tags, (read_json(layout.tags) or {}) | translate.moved_tags(tags, self._ahead()))
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the machine process ends the machine whatever else has died. Raises InstanceNotFound."""
         with self._cloud():
             seconds = tag_time(read_json(self._known(id).tags) or {}, TAG_RENEW_UNTIL)
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC) - self._ahead()
 
     def stop(self, id: str) -> None:  # noqa: A002
         """End the machine's processes and keep its directory. Raises InstanceNotFound, StopUnproved."""
@@ -298,14 +303,14 @@ class LocalProvider:
             layout = self._known(id)
             given = read_json(layout.spot)
             if given is not None:
-                return from_iso(given["time"])
+                return from_iso(given["time"]) - self._ahead()
             state = self._instance(layout).state
             if state not in (State.RUNNING, State.PENDING):
                 message = f"Only a running machine can be interrupted; {id} is {state.value}."
                 raise InvalidRequest(message, field="instance", value=id, next="start it first")
             at = self._clock() + self._options.notice
             write_json(layout.spot, {"action": "terminate", "time": iso(at)})
-            return at
+            return at - self._ahead()
 
     @contextlib.contextmanager
     def _cloud(self) -> Iterator[None]:
@@ -342,7 +347,7 @@ class LocalProvider:
         if found is None:
             message = f"There is no local machine {layout.root.name!r}."
             raise InstanceNotFound(message, field="instance", value=layout.root.name)
-        return translate.instance(found, self.account, REGION, TYPE)
+        return translate.in_time(translate.instance(found, self.account, REGION, TYPE), self._ahead())
 
 
 def _is_ours(item: Available) -> bool:

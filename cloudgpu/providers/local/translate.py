@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.model.instances import TAG_EXPIRES, Address, Instance, State
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Address, Instance, State
 from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.providers.local.deadlines import AGENT_EXPIRES, agent_expires, tag_time
 from cloudgpu.providers.local.layout import Layout, read_json
 from cloudgpu.providers.local.store import Found
 
+if TYPE_CHECKING:
+    from cloudgpu.core.model.launch import Attempt
+
 HOST = "127.0.0.1"
+_TIMES = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
 _BILLED = (State.PENDING, State.RUNNING, State.STOPPING)
 
 
@@ -88,6 +93,31 @@ def _last_active(layout: Layout) -> datetime | None:
     with contextlib.suppress(OSError, ValueError, OverflowError):
         return datetime.fromtimestamp(float((layout.agent / "last-active").read_text()), UTC)
     return None
+
+
+def moved_tags(tags: Mapping[str, str], by: timedelta) -> dict[str, str]:
+    """Return tags whose times are later by so much."""
+    times = {key: tag_time(tags, key) for key in _TIMES} if by else {}
+    return {**tags, **{key: str(int(at + by.total_seconds())) for key, at in times.items() if at is not None}}
+
+
+def in_own_time(attempt: Attempt, ahead: timedelta) -> Attempt:
+    """Return an attempt by this computer's clock, by which its machine ends, where that is ahead by so much."""
+    if not ahead:
+        return attempt
+    made_at, expires, renew_until = (at + ahead for at in (attempt.made_at, attempt.expires, attempt.renew_until))
+    tags = moved_tags(attempt.tags, ahead)
+    return replace(attempt, tags=tags, made_at=made_at, expires=expires, renew_until=renew_until)
+
+
+def in_time(found: Instance, ahead: timedelta) -> Instance:
+    """Return a machine whose times are not by this computer's clock, which is ahead by so much."""
+    if not ahead:
+        return found
+    said = found.launched_at, found.since, found.last_active
+    launched_at, since, last_active = (at if at is None else at - ahead for at in said)
+    tags = moved_tags(found.tags, -ahead)
+    return replace(found, tags=tags, launched_at=launched_at, since=since, last_active=last_active)
 
 
 def accelerators_to_json(accelerators: Sequence[Accelerator]) -> list[dict[str, Any]]:

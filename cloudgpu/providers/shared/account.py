@@ -84,6 +84,11 @@ class CloudAccount:
         self.patience = Patience(settings.patience)
         self.regions_in_use = settings.regions_in_use
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
+        self._clock_ahead = settings.clock_ahead
+
+    def own_time(self) -> datetime:
+        """Return what this computer's clock says, by which calls are signed."""
+        return self.clock() + self._clock_ahead()
 
     @property
     def ledger(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -137,13 +138,15 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
     assert len(ada.machines()) == 1
 
 
-def test_a_laptop_whose_clock_the_database_contradicts_is_told_and_doctor_warns(
+def test_a_laptop_whose_clock_the_database_contradicts_goes_by_the_databases_and_doctor_warns(
     laptop: Callable[[str], Laptop], url: str
 ) -> None:
     ada = laptop("ada")
     ada.url = f"{url}%20-ccloudgpu.clock%3Don"  # the lab's clock stands in another week than the server's
     wrong = ada.opened()
-    wrong.ledger.append([])
+    wrong.ledger.machines()
+    assert abs(wrong.clock() - datetime.now(UTC)) < timedelta(minutes=1)
+    assert wrong.clock() + wrong.clock_ahead() == ada.clock()
     assert [said.partition(" is ")[0] for said in ada.said] == ["This computer's clock"]
     wrong.check_launchable()
     environ = {"CLOUDGPU_HOME": str(wrong.home.root), "USER": "ada", "CLOUDGPU_LEDGER": ada.url}

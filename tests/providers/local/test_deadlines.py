@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL, Instance, State
+from cloudgpu.providers.local import translate
 from cloudgpu.providers.local.deadlines import Deadlines
 from cloudgpu.providers.local.layout import Layout
+from tests.providers.local.cloud import Cloud
 
 
 class Clocks:
@@ -124,3 +128,21 @@ def test_a_machine_whose_directory_was_removed_ends_at_the_time_it_knew(machine)
     assert deadlines.due(lease_too=True) == "lease"
     clocks.pass_(50)
     assert deadlines.due(lease_too=False) == "renew-until"
+
+
+def test_a_machine_ends_by_the_clock_of_its_computer_and_is_told_of_by_the_ledgers(tmp_path):
+    cloud, ahead = Cloud(tmp_path), timedelta(hours=1)
+    attempt = cloud.attempt()
+    here = translate.in_own_time(attempt, ahead)
+    assert (here.made_at, here.expires) == (attempt.made_at + ahead, attempt.expires + ahead)
+    for key in (TAG_EXPIRES, TAG_RENEW_UNTIL):
+        assert int(here.tags[key]) == int(attempt.tags[key]) + 3600
+    started = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    offered = attempt.offer.available
+    machine = Instance(
+        "local", "mine", "local-1", State.RUNNING, True, here.tags, "here", "here", "computer", offered.market,
+        launched_at=started, since=started, last_active=started,
+    )  # fmt: skip
+    shown = translate.in_time(machine, ahead)
+    assert shown.tags == dict(attempt.tags)
+    assert {shown.launched_at, shown.since, shown.last_active} == {started - ahead}
