@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.access.jobs.snapshot import take
+from cloudgpu.access.jobs.snapshot import take_snapshot
 
 SMALL_FILES, LARGE_BYTES, PIECE = 10_000, 2 << 30, 1 << 20
 AIM = 1.3  # times rsync
@@ -72,7 +72,7 @@ def _turn(place: Path) -> list[tuple[Taken, Taken]]:
     argv = ["rsync", "-a", f"{source}/", str(place / "copy")]
     found = []
     for _ in range(2):
-        ours = _timed(lambda: take(source, place / "store", now=lambda: later))
+        ours = _timed(lambda: take_snapshot(source, place / "store", now=lambda: later))
         found.append((ours, _timed(lambda: subprocess.run(argv, check=True))))
     return found
 

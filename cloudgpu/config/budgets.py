@@ -12,7 +12,7 @@ from cloudgpu.config.files.text import shown, zone_of
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.config.money.currencies import typed_rate
 from cloudgpu.core.budgets import parsing
-from cloudgpu.core.budgets.budget import Budget, PaidIn, Scope
+from cloudgpu.core.budgets.budget import Budget, LimitCurrency, Scope
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest
 
@@ -109,7 +109,7 @@ def _scope(table: Table) -> Scope:
     return parsing.scope_from(scope, _field_label(table, "scope"))
 
 
-def _paid_in(table: Table, amount: Decimal) -> PaidIn | None:
+def _paid_in(table: Table, amount: Decimal) -> LimitCurrency | None:
     """Return the currency with the rate that stands in the file: today's would be another one every day."""
     code = table.line("currency", "USD")
     if code.upper() == "USD":
@@ -124,7 +124,7 @@ def _paid_in(table: Table, amount: Decimal) -> PaidIn | None:
         raise table.fault(
             "rate", f"or its day or currency cannot be read: {error.message}"[:-1], next=str(error.next)
         ) from None
-    return PaidIn(amount, replace(rate, source=table.line("rate_source")))
+    return LimitCurrency(amount, replace(rate, source=table.line("rate_source")))
 
 
 def _list(table: Table, key: str) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloudgpu.ledger.log import lines, storage_errors as faults
 from cloudgpu.ledger.log.head import (
     LockedHead,
-    Mark,
+    MoveMark,
     Record,
     check_head,
     end_and_mark,
@@ -152,7 +152,7 @@ class Book(Reader):
         def poured(connection: Connection) -> None:
             with self._store.as_owner():
                 draft = pour(connection, self._store.delete_move_mark)
-                filled.append(self._write(connection, [draft], lines.end_of(connection))[1][1])
+                filled.append(self._write(connection, [draft], lines.last_entry(connection))[1][1])
 
         with self._own:
             held = self._hold_head()
@@ -163,7 +163,7 @@ class Book(Reader):
                         self._store.create(poured)
                     else:
                         poured(connection)
-                        self._store.commit(lines.end_of(connection))
+                        self._store.commit(lines.last_entry(connection))
             finally:
                 self._store.undo()
                 held.let_go()
@@ -187,7 +187,7 @@ class Book(Reader):
 
             yield connection, leave
 
-    def arrive(self, check: Callable[[Connection, lines.End, Mark | None], str]) -> None:
+    def arrive(self, check: Callable[[Connection, lines.End, MoveMark | None], str]) -> None:
         """Take the ledger into use here, and have this client's head record know it.
 
         `check` is given the lines, their end and their mark, raises where this is not the ledger that has moved, and
@@ -207,7 +207,7 @@ class Book(Reader):
                 if mark_of(record) or check_head(connection, self.location, record) is None:
                     held.replace(lines.id_of(connection), *end)
 
-    def retire(self, ledger: str, mark: Mark) -> None:
+    def retire(self, ledger: str, mark: MoveMark) -> None:
         """Have this client's head record say where the ledger stands now, whatever is put here later."""
         with self._own, self._store.translated():
             held = self._hold_head()
@@ -286,7 +286,7 @@ class Book(Reader):
             self._miss(record)
         ledger = getattr(record, "ledger", None) or os.urandom(8).hex()
         opened = ledger_opened(ledger, self.now())
-        self._store.create(lambda connection: self._write(connection, [opened], lines.end_of(connection)))
+        self._store.create(lambda connection: self._write(connection, [opened], lines.last_entry(connection)))
 
     def _write(
         self, connection: Connection, drafts: Sequence[Draft], start: lines.End

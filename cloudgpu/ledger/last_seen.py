@@ -38,7 +38,7 @@ def retained_last_seen_at(ledger: Ledger, machine: Machine, before: datetime) ->
     )
 
 
-def before_its_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
+def observe_before_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
     """Return what is known of the time before a machine was seen to have ended, as a line's body has it.
 
     `alive_at` is when it was last known to be there, where nobody says since when it is billed no more; so too of one
@@ -47,10 +47,10 @@ def before_its_end(ledger: Ledger, machine: Machine, instance: Instance, *, watc
     measured by them. `watched`: it was seen to be there just before we asked. `pending_at` is when a sync last saw one
     only start that has started, or ended, by now.
     """
-    return {**_of_its_end(ledger, machine, instance, watched=watched), **_started(ledger, machine, instance)}
+    return {**_end_measures(ledger, machine, instance, watched=watched), **_started(ledger, machine, instance)}
 
 
-def _of_its_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
+def _end_measures(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
     ended = machine.billed and not instance.billed
     if (ended and instance.since is None) or _runs_anew(machine, instance):
         alive = None if watched else last_seen_at(ledger, machine)
@@ -67,14 +67,14 @@ def _started(ledger: Ledger, machine: Machine, instance: Instance) -> BeforeTheE
 
 
 def _measures(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
-    asked = _asked_at(ledger, machine)
+    asked = _end_requested_at(ledger, machine)
     seen = asked if watched else _latest_proof(ledger, machine, resources=False, before=None)
     found: BeforeTheEnd = {} if seen is None else {"billed_at": seen}
     ours = asked is not None and not watched and instance.reason is None
     return {**found, "asked_at": str(asked)} if ours else found
 
 
-def _asked_at(ledger: Ledger, machine: Machine) -> str | None:
+def _end_requested_at(ledger: Ledger, machine: Machine) -> str | None:
     """Return when the end was asked for that is still to be seen; None where none was."""
     if machine.pending_action not in _ENDINGS:
         return None

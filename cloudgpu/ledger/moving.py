@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.events.general_lines import ledger_moving
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import head, lines
-from cloudgpu.ledger.log.head import Head
+from cloudgpu.ledger.log.head import HeadRecord
 from cloudgpu.ledger.log.projections import rebuild, refresh
 from cloudgpu.ledger.sqlite.backup import INSERT, pour
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.book import Book
-    from cloudgpu.ledger.log.head import Mark
+    from cloudgpu.ledger.log.head import MoveMark
     from cloudgpu.ledger.log.lines import End
     from cloudgpu.ledger.log.sql import Connection
 
@@ -39,7 +39,7 @@ _AFTER = f"SELECT {lines.COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq"  #
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class MovePlaces:
     """Where a ledger moves from and to, and how the new and the old place are named: without a password."""
 
     source: Book
@@ -53,7 +53,7 @@ class Places:
         return self.source.is_at(self.target)
 
 
-def move(places: Places, check: Callable[[], None], now: datetime) -> None:
+def move(places: MovePlaces, check: Callable[[], None], now: datetime) -> None:
     """Move the ledger. `check` is called when nobody can write any more, and raises where the move has to wait.
 
     Raises InvalidRequest for a place that holds another ledger, or lines that this one lacks; LedgerUnavailable for a
@@ -72,8 +72,8 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
             here, leave = alone.enter_context(source.leaving())
             closing.append(leave)
             check()
-            _rest(here, there)
-            return ledger_moving(source.location, places.to, now, lines.end_of(here)[0])
+            _copy_rest(here, there)
+            return ledger_moving(source.location, places.to, now, lines.last_entry(here)[0])
 
         goes_on = target.fill(poured)
         for leave in closing:
@@ -81,41 +81,41 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
     follow(places)
 
 
-def follow(places: Places) -> None:
+def follow(places: MovePlaces) -> None:
     """Take the new place into use, and have this client's head records know that the ledger has left the old one.
 
     The old place is asked only where this client has not heard of the move, and may be gone: the chain at the new place
     proves it, too. Raises InvalidRequest where the ledger does not stand there, LedgerMoved where it has moved on.
     """
     source, target = places.source, places.target
-    record = _known(source)
+    record = _known_head(source)
     if record is None:
-        raise _never_seen(source.location, target.location)
+        raise _unknown_source_error(source.location, target.location)
     if target.head()[0] == 0:  # nothing is made there by looking
-        raise _not_there(source.location, target.location)
+        raise _not_there_error(source.location, target.location)
     with target.read_connection() as there:
         mark = _proved(there, record, places)
     if not places.is_one:
         source.retire(record.ledger, mark)
 
-    def check(there: Connection, _end: End, _found: Mark | None) -> str:
+    def check(there: Connection, _end: End, _found: MoveMark | None) -> str:
         _proved(there, record, places)
         return source.location
 
     target.arrive(check)
 
 
-def _known(source: Book) -> Head | None:
+def _known_head(source: Book) -> HeadRecord | None:
     """Return this client's head record, with the mark of a move if the old place can be read."""
     record = source.remembered()
     if not getattr(record, "moved", ""):
         with suppress(LedgerUnavailable):
             source.learn(despite_problem=True)
         record = source.remembered()
-    return record if isinstance(record, Head) else None
+    return record if isinstance(record, HeadRecord) else None
 
 
-def _proved(there: Connection, record: Head, places: Places) -> Mark:
+def _proved(there: Connection, record: HeadRecord, places: MovePlaces) -> MoveMark:
     """Return the move by which the ledger of the head record went on there, by the hashes of its lines.
 
     A ledger is opened at a new place only when the old one is closed. So what was opened behind the last line that is
@@ -126,22 +126,22 @@ def _proved(there: Connection, record: Head, places: Places) -> Mark:
     begun = there.execute(_MOVING, last[:1]).fetchone()
     is_same = lines.id_of(there) == record.ledger and there.execute(_HASH, last[:1]).fetchone() == (last[1],)
     if not is_same or begun is None or (goes_on and begun[1] != goes_on):
-        raise _not_there(places.source.location, places.target.location)
+        raise _not_there_error(places.source.location, places.target.location)
     end, found = head.end_and_mark(there)
     if found is not None and not (goes_on and end[:2] == tuple(begun[:2])):
         raise head.refusal(found, places.target.location)
     _check_no_copy(there, places)
     before = there.execute(_HASH, (begun[0] - 1,)).fetchone()
-    return head.Mark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), goes_on=begun[1])
+    return head.MoveMark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), goes_on=begun[1])
 
 
-def _check_no_copy(there: Connection, places: Places) -> None:
+def _check_no_copy(there: Connection, places: MovePlaces) -> None:
     """Raise InvalidRequest for a copy of a ledger that has moved to the old place, or from a file into a database."""
     (body,) = there.execute(_STANDS).fetchone()
     stands = str(json.loads(body).get("to", ""))
     is_elsewhere = stands == places.old or stands.startswith("sqlite:") != places.to.startswith("sqlite:")
     if is_elsewhere and not places.is_one:
-        raise _refused(
+        raise _url_error(
             f"{places.target.location} holds a copy: its entries say that the ledger is at {stands}.",
             places.target.location,
             "Name the place where it is.",
@@ -154,10 +154,10 @@ def _check_same(here: Connection, there: Connection, location: str) -> None:
     if not end[0]:
         return
     if lines.id_of(there) != lines.id_of(here):
-        raise _refused(f"{location} holds another ledger.", location, "Name a place that holds none.")
+        raise _url_error(f"{location} holds another ledger.", location, "Name a place that holds none.")
     last = end if mark is None else mark.last
     if last[0] and here.execute(_HASH, last[:1]).fetchone() != (last[1],):
-        raise _refused(
+        raise _url_error(
             f"{location} holds this ledger with lines that the present one lacks.",
             location,
             "Name a place that holds none; to compare the two, name each by CLOUDGPU_LEDGER.",
@@ -166,10 +166,10 @@ def _check_same(here: Connection, there: Connection, location: str) -> None:
 
 def _poured(here: Connection, there: Connection, location: str) -> None:
     """Write the missing lines to the new place, and check the hash of every line there."""
-    pour(here, there, after=lines.end_of(there)[0])
+    pour(here, there, after=lines.last_entry(there)[0])
     rebuild(there)
     _, last, faults = lines.check_chain(lines.stored_lines(there))
-    if not faults and last != lines.end_of(here)[1]:
+    if not faults and last != lines.last_entry(here)[1]:
         faults = ["the copy ends otherwise."]
     if faults:
         raise LedgerUnavailable(
@@ -180,30 +180,30 @@ def _poured(here: Connection, there: Connection, location: str) -> None:
         )
 
 
-def _rest(here: Connection, there: Connection) -> None:
+def _copy_rest(here: Connection, there: Connection) -> None:
     """Write what was appended while the rest was copied; the guards there check that it follows."""
-    end = lines.end_of(there)
+    end = lines.last_entry(there)
     found = here.execute(_AFTER, end[:1]).fetchall()
     if found:
         there.executemany(INSERT, found)
         refresh(there, lines.events_of([row[:-1] for row in found]), {})
 
 
-def _not_there(source: str, target: str) -> InvalidRequest:
-    return _refused(
+def _not_there_error(source: str, target: str) -> InvalidRequest:
+    return _url_error(
         f"The ledger that was moved from {source} is not at {target}.",
         target,
         "Ask whoever moved it where it is, then run: cloudgpu ledger move URL --follow",
     )
 
 
-def _never_seen(source: str, target: str) -> InvalidRequest:
-    return _refused(
+def _unknown_source_error(source: str, target: str) -> InvalidRequest:
+    return _url_error(
         f"This home does not know the ledger at {source}, so it cannot tell whether {target} holds the same one.",
         target,
         "Ask whoever moved it. If it does, name it in config.toml: ledger = ...",
     )
 
 
-def _refused(message: str, location: str, remedy: str) -> InvalidRequest:
+def _url_error(message: str, location: str, remedy: str) -> InvalidRequest:
     return InvalidRequest(message, field="URL", value=location, next=remedy)

@@ -46,7 +46,7 @@ def open_ledger(url: str | None, directory: Path, *, actor: str, clock: Callable
     if scheme != "sqlite" or "://" not in url:
         # The URL may hold a password: only its scheme is repeated.
         value = f"{scheme}://..." if "://" in url else url
-        raise _refused("The ledger's URL starts with sqlite:/// or postgresql://.", value)
+        raise _ledger_url_error("The ledger's URL starts with sqlite:/// or postgresql://.", value)
     path = _path_of(url)
     return SqliteLedger(path, directory / _head_name(str(path)), actor=actor, clock=clock)
 
@@ -66,7 +66,7 @@ def _postgres_ledger(
     from cloudgpu.ledger.postgresql.address import SCHEMES, address_of
 
     if scheme not in SCHEMES:
-        raise _refused("The ledger's URL starts with sqlite:/// or postgresql://.", f"{scheme}://...")
+        raise _ledger_url_error("The ledger's URL starts with sqlite:/// or postgresql://.", f"{scheme}://...")
     address = address_of(url)
     from cloudgpu.ledger.postgresql.store import PostgresLedger  # only now it is known that its library is there
 
@@ -76,12 +76,12 @@ def _postgres_ledger(
 def _path_of(url: str) -> Path:
     text = url.partition("://")[2]
     if not text.startswith("/") or text.endswith("/") or "?" in text or "\0" in text:
-        raise _refused(f"{url!r} names no absolute path of a file.", url)
+        raise _ledger_url_error(f"{url!r} names no absolute path of a file.", url)
     if text.endswith("/:memory:"):
-        raise _refused("A ledger in memory would be forgotten at the end of every command.", url)
+        raise _ledger_url_error("A ledger in memory would be forgotten at the end of every command.", url)
     path = Path("/" + text.lstrip("/"))
     if path.is_dir():
-        raise _refused(f"{path} is a directory, and a ledger is a file.", url)
+        raise _ledger_url_error(f"{path} is a directory, and a ledger is a file.", url)
     return path
 
 
@@ -92,5 +92,5 @@ def _head_name(location: str) -> str:
     return f"ledger-{hashlib.sha256(location.encode()).hexdigest()[:16]}.head"
 
 
-def _refused(message: str, value: str) -> InvalidRequest:
+def _ledger_url_error(message: str, value: str) -> InvalidRequest:
     return InvalidRequest(message, field="CLOUDGPU_LEDGER", value=value, next=_LOCAL)

@@ -15,16 +15,16 @@ from cloudgpu.core.model.usage import Usage
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import lines, machines as projection, storage_errors as faults
 from cloudgpu.ledger.log.head import (
-    Head,
+    HeadRecord,
     LockedHead,
-    Mark,
+    MoveMark,
     Record,
     check_clock,
     check_head,
     check_missing,
     end_and_mark,
     hold_head,
-    left,
+    ledger_left_error,
     mark_of,
     read_head,
     refusal,
@@ -109,7 +109,7 @@ class Reader:
     def is_of(self, outbox: Outbox) -> bool:
         """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
-        if not isinstance(record, Head):
+        if not isinstance(record, HeadRecord):
             return False
         return self._read(lambda found: found is not None and check_head(found, self.location, record) is None)
 
@@ -179,12 +179,12 @@ class Reader:
     def head(self) -> tuple[int, str, str]:
         """Return (seq, hash, recorded_at) of the last line; seq 0 where there is none."""
         return self._read(
-            lambda connection: (0, "", "") if connection is None else lines.end_of(connection), missing_ok=True
+            lambda connection: (0, "", "") if connection is None else lines.last_entry(connection), missing_ok=True
         )
 
     def last(self, subject: str) -> Event | None:
         """Return the latest line of one subject, or None."""
-        return self._read(lambda connection: None if connection is None else lines.last_of(connection, subject))
+        return self._read(lambda connection: None if connection is None else lines.last_event(connection, subject))
 
     def events(self, subject: str | None = None) -> Iterator[Event]:
         """Yield lines by seq, of one subject or all; what is appended meanwhile comes too."""
@@ -214,7 +214,7 @@ class Reader:
         """Return how this computer's clock contradicts that of the ledger's database, or None."""
         return self._read(lambda _: wrong_clock(self._clock(), self._store.time()), missing_ok=True)
 
-    def moved(self) -> Mark | None:
+    def moved(self) -> MoveMark | None:
         """Return why this is not the ledger any more, or not yet; None for one that is in use.
 
         A client that has once heard that the ledger moved knows it without the old place.
@@ -228,7 +228,7 @@ class Reader:
                 self.learn()
         return found
 
-    def marked(self) -> Mark | None:
+    def marked(self) -> MoveMark | None:
         """Return what the last line here says of a move, whatever this client remembers; None for nothing."""
         return self._read(lambda found: None if found is None else end_and_mark(found)[1], missing_ok=True)
 
@@ -326,7 +326,7 @@ class Reader:
         mark = None
         with suppress(LedgerUnavailable):
             mark = mark_of(self.remembered())
-        return error if mark is None else left(mark, self.location)
+        return error if mark is None else ledger_left_error(mark, self.location)
 
     def _looked(self, look: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
         with self._own, self._store.translated():
@@ -350,7 +350,7 @@ class Reader:
     def _page(self, subject: str | None, after: int) -> list[Event]:
         return self._read(lambda connection: [] if connection is None else lines.page_of(connection, subject, after))
 
-    def _refuse(self, mark: Mark | None) -> None:
+    def _refuse(self, mark: MoveMark | None) -> None:
         if mark is not None:
             raise refusal(mark, self.location)
 
@@ -367,12 +367,12 @@ class Reader:
     def _miss(self, record: Record) -> None:
         mark = mark_of(record)
         if mark is not None:
-            raise left(mark, self.location)
+            raise ledger_left_error(mark, self.location)
         sentence = check_missing(self.location, record)
         if sentence is not None:
-            raise faults.missing(self.location, sentence)
+            raise faults.missing_error(self.location, sentence)
 
 
-def note(held: LockedHead, ledger: str, mark: Mark) -> None:
+def note(held: LockedHead, ledger: str, mark: MoveMark) -> None:
     """Have a head record say where the ledger stands now, by its mark of a move."""
     held.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)

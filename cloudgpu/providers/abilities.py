@@ -231,7 +231,7 @@ class LeavesFiles(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class RemainingFiles:
     """Files of a machine that ended which its owner has made or changed: in which directory, how many, some of them."""
 
     where: str
@@ -249,7 +249,7 @@ class WritesAtHome(Protocol):
         `template`: it has a script to run.
         """
 
-    def remains(self, id: str) -> Remains | None:  # noqa: A002
+    def remains(self, id: str) -> RemainingFiles | None:  # noqa: A002
         """Return what `terminate` on this very object has left of the machine; None for nothing. Asks nobody."""
 
 

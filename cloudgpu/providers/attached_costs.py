@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.catalog.storage import disk_price, price_class_of, storage_kinds
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import DiskPrice
-from cloudgpu.core.launch.plan_cost import Extra
+from cloudgpu.core.launch.plan_cost import AddedCost
 from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.model.usage import Per, Resource
@@ -120,11 +120,11 @@ def own_traffic_rate(provider: str, price: int, number: int, direction: str, sou
     return Rate(Resource.TRAFFIC, kind, number, Per.GB, Money(price), source, as_of, Basis.ASKED)
 
 
-def extra(provider: str, region: str, item: AttachedResource) -> Extra:
+def extra(provider: str, region: str, item: AttachedResource) -> AddedCost:
     """Return what this costs per month there; a price that is not known is None, and never left out."""
     found = item.rate or rate(provider, region, item.stored_as, item.quantity)
     dated = f", as of {found.as_of:%Y-%m-%d}" if found.as_of else ""
-    return Extra(
+    return AddedCost(
         what=item.what,
         per_month=found.per_month,
         kept=item.while_stopped,
@@ -136,7 +136,7 @@ def extra(provider: str, region: str, item: AttachedResource) -> Extra:
     )
 
 
-def extras_of(offer: Offer, resolved: Resolved) -> tuple[Extra, ...]:
+def extras_of(offer: Offer, resolved: Resolved) -> tuple[AddedCost, ...]:
     """Return what an offer, as it was resolved, costs per month beside the machine.
 
     Where a machine can be neither stopped nor parked, nothing of it stays but what the user keeps by name.
@@ -152,7 +152,7 @@ def address_kind(provider: str, market: Market) -> str | None:
     return (_SPOT_ADDRESSES if market is Market.SPOT else _ADDRESSES).get(provider)
 
 
-def image_price(provider: str, region: str, size_gb: int) -> Extra:
+def image_price(provider: str, region: str, size_gb: int) -> AddedCost:
     """Return what the image of a disk costs per month at most: as the snapshots of which it is made."""
     stored_as = _IMAGES.get(provider, "snapshot")
     return extra(provider, region, AttachedResource(f"image of {size_gb} GB", stored_as, size_gb, while_stopped=True))

@@ -76,7 +76,7 @@ def why_value(
         "policy": _policy(view),
         "decision": decision_value(decision),
         "warnings": _warnings(machine),
-        "ends": _ends(view, now, evidence.activity, evidence.quiet),
+        "ends": _rule_ends(view, now, evidence.activity, evidence.quiet),
     }
 
 
@@ -135,7 +135,7 @@ def _warnings(machine: Machine) -> list[GivenWarning]:
     return [{"rule": rule, "at": one.at, "due": one.due, "count": one.times} for rule, one in warnings.items()]
 
 
-def _ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
+def _rule_ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things are; null where it would not."""
     machine, policy = view.machine, view.policy
     off = None if policy is None else next_off(policy.schedules, now)

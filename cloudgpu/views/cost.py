@@ -13,18 +13,18 @@ from fractions import Fraction
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.charges import money, shares, shown_bound
+from cloudgpu.core.billing.charges import bound_money, money, shares
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
-from cloudgpu.core.billing.forecast import Part
+from cloudgpu.core.billing.forecast import BurnPart
 from cloudgpu.core.billing.rules import PER_NANO
-from cloudgpu.core.budgets.credit import KnownCredit, hourly_now, lasts_for, left_at
+from cloudgpu.core.budgets.credit import KnownCredit, credit_left, hourly_now, lasts_for
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import NANO, Money, hours_text, usd
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import CostQuery, CostTotals
-    from cloudgpu.core.billing.forecast import Burn, RemainingCost
+    from cloudgpu.core.billing.forecast import BurnByPart, RemainingCost
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.budgets import CreditDocument
     from cloudgpu.views.documents.money.cost import (
@@ -90,8 +90,8 @@ def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency |
     return {
         "hours": hours_text(tally.all_billed_us if by is By.RESOURCE else tally.billed_us),
         "usd": None if nothing_known else usd(amount),
-        "low_usd": None if nothing_known else usd(shown_bound(tally.low, tally.amount, amount)),
-        "high_usd": None if nothing_known else usd(shown_bound(tally.high, tally.amount, amount)),
+        "low_usd": None if nothing_known else usd(bound_money(tally.low, tally.amount, amount)),
+        "high_usd": None if nothing_known else usd(bound_money(tally.high, tally.amount, amount)),
         "amount": None if currency is None or nothing_known else f"{currency.exact(amount):f}",
         "on_demand_usd": usd(on_demand) if known else None,
         "savings_usd": usd(saved) if known else None,
@@ -114,14 +114,14 @@ def lost_value(sums: Sequence[int]) -> LostCost:
     }
 
 
-def burn_value(burn: Burn) -> BurnRate:
+def burn_value(burn: BurnByPart) -> BurnRate:
     """Return the burn rate: USD per hour, in all and by part."""
     parts = {part: usd(money(amount)) for part, amount in burn.by_part.items()}
     return {
         "usd_per_hour": usd(money(burn.total)),
-        "machines_usd_per_hour": parts[Part.MACHINES],
-        "stopped_usd_per_hour": parts[Part.STOPPED],
-        "retained_usd_per_hour": parts[Part.UNATTACHED],
+        "machines_usd_per_hour": parts[BurnPart.MACHINES],
+        "stopped_usd_per_hour": parts[BurnPart.STOPPED],
+        "retained_usd_per_hour": parts[BurnPart.UNATTACHED],
         "without_price": burn.without_price,
     }
 
@@ -177,15 +177,15 @@ def _cell(name: str, value: object) -> str:
     return f"'{text}" if not number and text.startswith(_FORMULA) else text
 
 
-PLACES = 15  # of quantities: a price of a thousand dollars times the rest is less than a nano-dollar
+QUANTITY_DIGITS = 15  # of quantities: a price of a thousand dollars times the rest is less than a nano-dollar
 
 
 def decimal(value: Fraction | Money | int) -> str:
     """Return plain decimal text, always with a point and never with an exponent; quantities to 15 places."""
     exact = Fraction(value.nanos, NANO) if isinstance(value, Money) else Fraction(value)
-    parts = round(abs(exact) * 10**PLACES)
-    whole, rest = divmod(parts, 10**PLACES)
-    return f"{'-' if exact < 0 and parts else ''}{whole}.{f'{rest:0{PLACES}d}'.rstrip('0') or '0'}"
+    parts = round(abs(exact) * 10**QUANTITY_DIGITS)
+    whole, rest = divmod(parts, 10**QUANTITY_DIGITS)
+    return f"{'-' if exact < 0 and parts else ''}{whole}.{f'{rest:0{QUANTITY_DIGITS}d}'.rstrip('0') or '0'}"
 
 
 def second(moment: datetime) -> str:
@@ -198,7 +198,7 @@ def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocu
 
     What was spent since it was read is counted at the higher of that rate and the rate of then.
     """
-    left, credit = left_at(known.credit, max(known.hourly, hourly), now), known.credit
+    left, credit = credit_left(known.credit, max(known.hourly, hourly), now), known.credit
     lasts = lasts_for(left, hourly)
     return {
         "account": known.account,

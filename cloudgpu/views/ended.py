@@ -18,7 +18,7 @@ def ended_error(machine: Machine, now: datetime) -> InstanceNotFound:
         f"{name} ended at {minute(not_none(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{kept}",
         field="name",
         value=name,
-        next=_next(machine),
+        next=_next_text(machine),
     )
 
 
@@ -31,7 +31,7 @@ def cost_text(machine: Machine, now: datetime) -> str:
     return f"It cost {known.text(4) + ' and ' if known.nanos else ''}an unknown amount for its {' and '.join(missing)}"
 
 
-def _next(machine: Machine) -> str:
+def _next_text(machine: Machine) -> str:
     name = machine.name
     if comes_back(machine):
         whole = command_name(machine)

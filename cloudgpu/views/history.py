@@ -11,7 +11,7 @@ from cloudgpu.core.values.times import minute
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import HistoryLine
 
-Body = Mapping[str, Any]
+EventBody = Mapping[str, Any]
 _CLOCKS = {"provider": ", by its provider's clock", "machine": ", by the machine's clock"}
 _DONE = {"keep": "left it", "warn": "warned", "renew": "renewed its lease"}
 _NO_LEASE = {"expires": None, "renew_until": None}
@@ -42,12 +42,12 @@ def event_text(line: HistoryLine) -> str:
     return words + _CLOCKS.get(line["clock"], "")
 
 
-def _other_text(body: Body) -> str:
+def _other_text(body: EventBody) -> str:
     why = body.get("why") or body.get("state") or body.get("proof") or ""
     return f"{str(body['kind']).replace('_', ' ')}{': ' * bool(why)}{why}"
 
 
-def _launched_text(body: Body) -> str:
+def _launched_text(body: EventBody) -> str:
     where = body.get("zone") or body.get("region")
     market = "on spot" if body.get("market") == "spot" else "on demand"
     by = f" ({body['policy_by']})" if body.get("policy_by") else ""
@@ -57,40 +57,40 @@ def _launched_text(body: Body) -> str:
     return ", ".join([part for part in parts if part] + _lease(body))
 
 
-def _lease(body: Body) -> list[str]:
+def _lease(body: EventBody) -> list[str]:
     """Return how long it may live, in parts."""
     ends = (("lease until", body.get("expires")), ("renewable until", body.get("renew_until")))
     return [f"{what} {minute(at)}" for what, at in ends if at]
 
 
-def _price(price: Body | None) -> str:
+def _price(price: EventBody | None) -> str:
     return f"{Money(price['nanos_per_hour']).text(4)} an hour" if price else "no price is known"
 
 
-def _resolved_text(body: Body) -> str:
+def _resolved_text(body: EventBody) -> str:
     words = {"made": "the launch is accepted", "refused": "the launch is refused", "void": "the launch came to nothing"}
     return f"{words.get(body['outcome'], body['outcome'])}: {body['why']}"
 
 
-def _adopted_text(body: Body) -> str:
+def _adopted_text(body: EventBody) -> str:
     return f"found by its tags and added: {body.get('why') or 'no launch of it is known here'}"
 
 
-def _observed_text(body: Body) -> str:
+def _observed_text(body: EventBody) -> str:
     billed = "billed" if body["billed"] else "not billed"
     reason = f": {body['reason']}" if body.get("reason") else ""
     return ", ".join([f"seen {body['state']} ({billed}){reason}", *_lease(body)])
 
 
-def _request_text(what: str) -> Callable[[Body], str]:
-    def tell(body: Body) -> str:
+def _request_text(what: str) -> Callable[[EventBody], str]:
+    def tell(body: EventBody) -> str:
         failed = ", as it never came up" if body.get("failed") else ""
         return f"asked to {what}{failed}: {body['why']}{_by_right(body)}"
 
     return tell
 
 
-def _by_right(body: Body) -> str:
+def _by_right(body: EventBody) -> str:
     """Return by which right somebody acted on a machine that is not theirs; nothing for their own."""
     right = {
         "payer": "by the payer's role",
@@ -100,30 +100,30 @@ def _by_right(body: Body) -> str:
     return f" (it is {body['whose'] or 'nobody'}'s; {right})" if right else ""
 
 
-def _retained_text(body: Body) -> str:
+def _retained_text(body: EventBody) -> str:
     resources = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["retained"])
     return f"retained: {resources}" if resources else "nothing of it is retained"
 
 
-def _price_text(body: Body) -> str:
+def _price_text(body: EventBody) -> str:
     source = body["price"] and body["price"].get("source")
     return f"it costs {_price(body['price'])}" + (f": {source}" if source else "")
 
 
-def _sent_text(body: Body) -> str:
+def _sent_text(body: EventBody) -> str:
     received = f", {body['received']['bytes_in'] / GB:.3g} GB received" if body.get("received") else ""
     return f"{body['bytes_out'] / GB:.3g} GB sent{received} since {minute(body['since'])}"
 
 
-def _lease_text(body: Body) -> str:
+def _lease_text(body: EventBody) -> str:
     return ", ".join(_lease(body) or ["no lease"]) + f": {body['why']}{_by_right(body)}"
 
 
-def _hold_text(body: Body) -> str:
+def _hold_text(body: EventBody) -> str:
     return (f"held until {minute(body['until'])}" if body["until"] else "hold released") + _by_right(body)
 
 
-def _decision_text(body: Body) -> str:
+def _decision_text(body: EventBody) -> str:
     do = _DONE.get(body["do"], f"decided to {body['do']} it")
     rule = "" if body["rule"] == "none" else f" ({body['rule']})"
     so = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
@@ -132,7 +132,7 @@ def _decision_text(body: Body) -> str:
     return f"{do}{rule}: {body['why']}{at}"
 
 
-def _warning_text(body: Body) -> str:
+def _warning_text(body: EventBody) -> str:
     due = f", ends {minute(body['due'])}" if body["due"] else ""
     how = body.get("how") or ()
     by = f" ({', '.join(how) if not isinstance(how, str) else how})" if how else ""
@@ -140,24 +140,24 @@ def _warning_text(body: Body) -> str:
     return f"warning given ({rule}{due}){by}: {body['why']}"
 
 
-def _interruption_text(body: Body) -> str:
+def _interruption_text(body: EventBody) -> str:
     known = {"notice": "by its notice", "provider": "as its provider says", "vanished": "as it is gone unasked"}
     free = f"; {body['free']}" if body["free"] else ""
     cost = f"after {body['ran_s'] / 60:.0f} min, it has cost {Money(body['nanos']).text()}{free}"
     return f"taken by its provider, {known[body['how']]}: {cost}"
 
 
-def _timer_text(body: Body) -> str:
+def _timer_text(body: EventBody) -> str:
     what = f"timer of its cloud set to {minute(body['at'])}" if body["at"] else "timer of its cloud dropped"
     return f"{what}: {body['why']}" if body.get("why") else what
 
 
-def _overridden(body: Body) -> str:
+def _overridden(body: EventBody) -> str:
     over = ", ".join(f"{one['name']} by up to {Money(one['nanos']).text()}" for one in body["passed"])
     return f"a budget was overridden ({over}): {body['reason']}"
 
 
-def _thing(body: Body) -> str:
+def _thing(body: EventBody) -> str:
     at = f", attached to {body['attached_to']}" if body.get("attached_to") else ""
     return f"seen: {body['kind']} {body['id']} ({body['size_gb']} GB){at}"
 
@@ -166,7 +166,7 @@ def _label_text(label: str | None) -> str:
     return f" ({label})" if label else ""
 
 
-_WORDS: dict[str, Callable[[Body], str]] = {
+_WORDS: dict[str, Callable[[EventBody], str]] = {
     "launch_intended": _launched_text,
     "launch_settled": _resolved_text,
     "machine_adopted": _adopted_text,

@@ -10,7 +10,7 @@ from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan, Share
-    from cloudgpu.core.launch.plan_cost import Extra
+    from cloudgpu.core.launch.plan_cost import AddedCost
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
     from cloudgpu.core.policies.runs import ScheduledRun
@@ -74,7 +74,7 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "cost_reasons": list(plan.to_renew_until.reasons),
         "unpriced": list(plan.to_renew_until.unpriced),
         "stop_effect": plan.stop_effect,
-        "ends": _ends(plan),
+        "ends": _planned_ends(plan),
         "idle": None if plan.idle is None else _idle(plan.idle),
         "guards": list(plan.guards),
         "guarded": _guards(plan),
@@ -118,7 +118,7 @@ def _run_value(run: ScheduledRun) -> PlannedRun:
     return {"host": run.host, "every_s": run.every.total_seconds(), "at": iso(run.at)}
 
 
-def _ends(plan: LaunchPlan) -> PlannedEnds:
+def _planned_ends(plan: LaunchPlan) -> PlannedEnds:
     """Return what each end of a plan's machine does to it."""
     ends = plan.ends
     return {
@@ -156,7 +156,7 @@ def setup_value(setup: Setup) -> SetupPart:
     }
 
 
-def extra_value(extra: Extra) -> ExtraPart:
+def extra_value(extra: AddedCost) -> ExtraPart:
     """Return an attached cost per month; null, never zero, if no price is known."""
     return {
         "what": extra.what,

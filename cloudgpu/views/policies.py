@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from cloudgpu.core.policies.description import DescribedRule
-    from cloudgpu.core.policies.policy import Idle, MachineBudget, Policy, Retention, Unlabelled
+    from cloudgpu.core.policies.policy import Idle, LabelRule, MachineBudget, Policy, Retention
     from cloudgpu.core.policies.schedule import Schedule
     from cloudgpu.views.documents.automation.policies import (
         IdleRule,
@@ -150,7 +150,7 @@ def _budget(budget: MachineBudget) -> BudgetPart:
     return {"amount_usd": usd(budget.limit), "do": str(budget.do)}
 
 
-def _unlabelled_value(rule: Unlabelled) -> UnlabelledRule:
+def _unlabelled_value(rule: LabelRule) -> UnlabelledRule:
     return {"require": list(rule.require), "after_s": rule.after.total_seconds(), "do": str(rule.do)}
 
 

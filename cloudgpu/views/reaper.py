@@ -10,7 +10,7 @@ from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision, MachineView
-    from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded, ReaperRun
+    from cloudgpu.core.reaper.result import EndedItem, GivenWarning, NotEnded, ReaperRun
     from cloudgpu.views.documents.automation.activity import WhyDocument
     from cloudgpu.views.documents.automation.reap import (
         DoneEnd,
@@ -68,7 +68,7 @@ def _decision(view: MachineView, decision: Decision) -> MachineDecision:
     }
 
 
-def _ended_value(ended: Ended) -> DoneEnd:
+def _ended_value(ended: EndedItem) -> DoneEnd:
     return {
         "machine": ended.machine,
         "name": ended.name,
@@ -79,7 +79,7 @@ def _ended_value(ended: Ended) -> DoneEnd:
     }
 
 
-def _renewal_value(renewed: Ended) -> Renewal:
+def _renewal_value(renewed: EndedItem) -> Renewal:
     return {
         "machine": renewed.machine,
         "name": renewed.name,

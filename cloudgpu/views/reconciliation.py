@@ -43,7 +43,7 @@ def reconciled_value(
         "bill_usd": _usd(other),
         "discrepancy_usd": _usd(other - mine),
         "other_ledgers": {"rows": elsewhere.rows, "usd": _usd(elsewhere.total)},
-        "unmatched": {"rows": unmatched.rows, "usd": _usd(unmatched.total), "parts": _parts(unmatched)},
+        "unmatched": {"rows": unmatched.rows, "usd": _usd(unmatched.total), "parts": _parts_value(unmatched)},
     }
 
 
@@ -67,11 +67,11 @@ def _resource(
         "discrepancy_usd": _usd(theirs.total - ours.total),
         "likely_reason": reasons[0].kind if reasons else AGREES,
         "reasons": [{"kind": reason.kind, "usd": _usd(reason.usd), "why": reason.why} for reason in reasons],
-        "parts": {"ledger": _parts(ours), "bill": _parts(theirs)},
+        "parts": {"ledger": _parts_value(ours), "bill": _parts_value(theirs)},
     }
 
 
-def _parts(side: ResourceTotal) -> dict[str, str]:
+def _parts_value(side: ResourceTotal) -> dict[str, str]:
     return {str(part): _usd(amount) for part, amount in side.parts.items()}
 
 

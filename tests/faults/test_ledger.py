@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.setup.ledger_admin import settle_ledger
 from cloudgpu.errors import LedgerUnavailable
@@ -96,7 +96,7 @@ def test_a_clock_far_in_the_past_refuses_launches_only(fox):
     with pytest.raises(LedgerUnavailable, match="clock says") as refused:
         session.check_launchable()
     assert "cost --verify" in refused.value.next
-    row = end(session, session.find("amber-fox"), why="asked")
+    row = terminate_one(session, session.find("amber-fox"), why="asked")
     assert row.terminated_at
     session.ledger.close()
     assert processes_of(fox.home) == []

@@ -15,7 +15,7 @@ import pytest
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.sqlite import migrations
-from cloudgpu.ledger.sqlite.backup import back_up, restore
+from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from tests.ledger.lines import OTHER_FORMATS, Clock, intended, note
 from tests.ledger.suite import LedgerSuite, Store
 
@@ -148,7 +148,7 @@ def test_a_ledger_of_another_format_is_refused_in_one_sentence_and_left_alone(
     file = tmp_path / "one" / "ledger.db"
     store().append([note(1)])
     store().close()
-    back_up(store(), tmp_path / "copy.db")
+    write_backup(store(), tmp_path / "copy.db")
     begin_with(file, body)
     before = file.read_bytes()
     for attempt in (
@@ -157,7 +157,7 @@ def test_a_ledger_of_another_format_is_refused_in_one_sentence_and_left_alone(
         lambda: store().verify(),
         lambda: store().settle("It is whole."),
         lambda: store().rebuild(),
-        lambda: back_up(store(), tmp_path / "another.db"),
+        lambda: write_backup(store(), tmp_path / "another.db"),
         lambda: restore(store(), tmp_path / "copy.db", even_if_older=True),
     ):
         with pytest.raises(LedgerUnavailable, match=sentence) as caught:
@@ -174,7 +174,7 @@ def test_a_backup_of_another_format_is_not_restored(
 ) -> None:
     ledger, copy = store(), tmp_path / "copy.db"
     ledger.append([note(1)])
-    back_up(ledger, copy)
+    write_backup(ledger, copy)
     begin_with(copy, body)
     before = list(ledger.events())
     with pytest.raises(InvalidRequest, match=sentence) as caught:

@@ -20,7 +20,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import start_machine
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import period_charges
 from cloudgpu.core.billing.rules import PER_NANO
@@ -169,7 +169,7 @@ def happens(year, sim, box, name, spot):
     elif what == "start":
         year.do(lambda: start_machine(year.session, year.session.find(name), timedelta(hours=5), wait=False))
     elif what == "down":
-        year.do(lambda: end(year.session, year.session.find(name), why="the user's"))
+        year.do(lambda: terminate_one(year.session, year.session.find(name), why="the user's"))
 
 
 @pytest.fixture(scope="module", params=[1])

@@ -23,7 +23,7 @@ import pytest
 
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import set_hold
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.scheduler.jobs import _run_due, reap_once
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_iso
@@ -208,7 +208,7 @@ class Month:
     def is_done(self, box):
         if not box.over:
             self.seen["machines that their people ended"] += self.world.runs(box)
-            end(self.world.session, self.machine(box), why="asked")
+            terminate_one(self.world.session, self.machine(box), why="asked")
             box.over = True
 
     def ends(self, box):

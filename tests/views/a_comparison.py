@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.core.advice.compare import History, OwnMachineWork, RentedMachine, Seconds, comparisons
+from cloudgpu.core.advice.compare import History, OwnMachineWork, RentedMachine, UsedSeconds, comparisons
 from cloudgpu.core.advice.desktop import YEAR, Desktop
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rules import PER_NANO
@@ -17,7 +17,7 @@ from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import Amount, Energy, Power, Tariff
 from cloudgpu.views.advice.compare import compare_value
-from cloudgpu.views.advice.compare_sentences import Story
+from cloudgpu.views.advice.compare_sentences import CompareFacts
 
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
 NOW = BEGIN + timedelta(days=40)
@@ -42,7 +42,7 @@ DESKTOP = Desktop(
 
 def _machine() -> RentedMachine:
     speed = SpeedRatio(Fraction(1, 2), Fraction(1, 4), Fraction(1), RatioBasis.BANDWIDTH)
-    days = {day: Seconds(36_000, 3600, 3600, 3600) for day in DAYS}
+    days = {day: UsedSeconds(36_000, 3600, 3600, 3600) for day in DAYS}
     return RentedMachine("big", "A100-80GB", 1.0, 80.0, speed, True, days)
 
 
@@ -67,7 +67,7 @@ def _own() -> OwnMachineWork:
     )
 
 
-def a_story(**more) -> Story:
+def a_story(**more) -> CompareFacts:
     cost = {day: Sums(*(dollars * 10**9 * PER_NANO for dollars in (20, 22, 25))) for day in DAYS}
     history = History(BEGIN, NOW, UTC, cost, [_machine()])
     facts = {
@@ -84,7 +84,7 @@ def a_story(**more) -> Story:
         "goes_on": True,
         "worth": Money.usd(6800),
     }
-    return Story(**(facts | more))
+    return CompareFacts(**(facts | more))
 
 
 def a_comparison() -> dict:

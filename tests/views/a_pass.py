@@ -10,7 +10,7 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import MachineView
-from cloudgpu.core.reaper.result import Ended, GivenWarning, NotEnded, ReaperRun
+from cloudgpu.core.reaper.result import EndedItem, GivenWarning, NotEnded, ReaperRun
 from tests.core.past import TEN, USUAL, life, minute, quiet
 
 NOW = minute(150)
@@ -27,8 +27,8 @@ def a_pass(**changes: object) -> ReaperRun:
         "duration": timedelta(seconds=2.5),
         "seen": (seen,),
         "decisions": tuple(decide([seen], [], NOW, interval=TEN)),
-        "ended": (Ended(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
-        "renewed": (Ended(machine, name, Do.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),),
+        "ended": (EndedItem(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
+        "renewed": (EndedItem(machine, name, Do.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),),
         "warned": (GivenWarning(machine, name, Rule.IDLE, "idle for 2h", NOW + TEN, ("ledger", "alert", "terminal")),),
         "skipped": (NotEnded(machine, name, Do.KEEP, "it is in use"),),
         "unconfirmed": (NotEnded(machine, name, Do.STOP, "its stop was refused"),),

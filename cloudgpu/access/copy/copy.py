@@ -14,7 +14,7 @@ from time import monotonic
 from typing import IO
 
 from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
-from cloudgpu.access.copy.manifest import Item, PathFailed, about, already_exists, case_twins, check_its_own, lay_out
+from cloudgpu.access.copy.manifest import Item, PathFailed, already_exists, case_twins, check_its_own, explain, lay_out
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
@@ -116,7 +116,7 @@ def _mixed(sources: Sequence[str]) -> InvalidRequest:
 SESSIONS = 4  # files under way at once: each costs a handful of round trips whatever its size
 CHUNK = 256 * 1024
 CLEANUP_S = 0.5  # after Ctrl-C
-OTHERS = 0o077  # permission bits of everybody but the owner
+GROUP_AND_OTHERS = 0o077  # permission bits of everybody but the owner
 
 Progress = Callable[[int, int], None]
 
@@ -149,7 +149,7 @@ def copy(
     A path in a directory that cannot be read, or takes no such name, keeps no other from being copied.
     Raises InvalidRequest about a path where nothing can be copied, Unreachable when the connection is lost.
     """
-    from cloudgpu.access.ssh.transport import BROKEN
+    from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
     paths = parse_copy_paths(sources, destination)
     sessions = _Sessions(connection)
@@ -158,7 +158,7 @@ def copy(
             done = _copy(sessions, paths, progress or (lambda _done, _total: None))
             if done.failed and not connection.is_usable():
                 raise done.failed[0]
-        except (InvalidRequest, *BROKEN) as error:
+        except (InvalidRequest, *CONNECTION_ERRORS) as error:
             if connection.is_usable():
                 raise
             raise (is_open.error or connection.lost()) from error
@@ -181,7 +181,7 @@ def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
     with sessions.session() as session:
         _, target = _source_and_target(session, paths)
         for item in reversed(directories):  # from the inside out: writing into a directory changes its time
-            with about(target, item.target, "written"):
+            with explain(target, item.target, "written"):
                 target.set_attributes(item.target, item.entry)
     return Copied(len(files) - len(missed), transfer.done, layout.skipped, (*failed, *missed))
 
@@ -214,7 +214,7 @@ def _source_and_target(machine_files: MachineFiles, paths: CopyPaths) -> tuple[E
 
 def _make_directory(target: Endpoint, item: Item) -> bool:
     """Make the directory and return True; False where it is there already."""
-    with about(target, item.target, "written"):
+    with explain(target, item.target, "written"):
         found = target.stat(item.target or ".")
         if found is not None and found.directory:
             return False
@@ -224,7 +224,7 @@ def _make_directory(target: Endpoint, item: Item) -> bool:
     return True
 
 
-def _part(target: str) -> str:
+def part_file_name(target: str) -> str:
     """Return the name under which a file grows: beside its final place, hidden, the same at every try."""
     directory, name = posixpath.split(target)
     return posixpath.join(directory, f".cloudgpu-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.part")
@@ -293,11 +293,11 @@ class _Transfer:
     def _copy_file(self, item: Item) -> None:
         with self._sessions.session() as machine_files:
             source, target = _source_and_target(machine_files, self._paths)
-            part = _part(item.target)
+            part = part_file_name(item.target)
             try:
                 count = self._copy_content(source, target, item, part)
                 _check_whole(source, target, item, part, count)
-                with about(target, item.target, "written"):
+                with explain(target, item.target, "written"):
                     target.set_attributes(part, item.entry)
                     self._name(target, part, item.target)
             except BaseException:
@@ -315,11 +315,11 @@ class _Transfer:
 
     def _copy_content(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:
         count = 0
-        private = item.entry.mode & OTHERS == 0
+        private = item.entry.mode & GROUP_AND_OTHERS == 0
         with (
-            about(source, item.source, "read"),
+            explain(source, item.source, "read"),
             source.read(item.source, item.entry.size) as reader,
-            about(target, item.target, "written"),
+            explain(target, item.target, "written"),
             target.write(part, private=private) as writer,
         ):
             while not self._stopped.is_set() and (data := _read(source, item, reader)):
@@ -335,18 +335,18 @@ class _Transfer:
 
 
 def _read(source: Endpoint, item: Item, reader: IO[bytes]) -> bytes:
-    with about(source, item.source, "read"):
+    with explain(source, item.source, "read"):
         return reader.read(CHUNK)
 
 
 def _check_whole(source: Endpoint, target: Endpoint, item: Item, part: str, count: int) -> None:
     """Raise InvalidRequest unless all of the file has arrived."""
-    with about(target, item.target, "written"):
+    with explain(target, item.target, "written"):
         written = target.stat(part)
         if written is None or written.size != count:
             arrived = written.size if written else 0
             raise OSError(f"only {arrived:,} of {count:,} bytes arrived (perhaps the disk is full)")
-    with about(source, item.source, "read"):
+    with explain(source, item.source, "read"):
         if count < item.entry.size:
             raise OSError(f"it ended after {count:,} of {item.entry.size:,} bytes")
 

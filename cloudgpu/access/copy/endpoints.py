@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 * 1024  # bytes per request: the most that every OpenSSH server answers whole
 WRITE_BYTES = 128 * 1024  # half of what every OpenSSH server takes
-READS_AHEAD = 256  # read requests under way at once; paramiko looks every 10 ms whether it may send more
+READ_AHEAD = 256  # read requests under way at once; paramiko looks every 10 ms whether it may send more
 PERMISSIONS = 0o777  # copied; set-uid and the like are not
 MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -172,7 +172,7 @@ class MachineFiles:
             if size:  # a file that says 0 may still have content (in /proc)
                 _silence_prefetch(file)
                 _set_request_size(file, READ_BYTES)
-                file.prefetch(size, READS_AHEAD)
+                file.prefetch(size, READ_AHEAD)
             yield _as_file(file)
 
     @contextlib.contextmanager
@@ -225,12 +225,12 @@ def _set_request_size(file: Any, size: int) -> None:
 
 def _silence_prefetch(file: Any) -> None:
     """Keep paramiko from printing a traceback when the connection is lost while it reads ahead: the reader says it."""
-    from cloudgpu.access.ssh.transport import BROKEN
+    from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
     ahead = file._prefetch_thread  # noqa: SLF001  (there is no door for it)
 
     def quietly(*arguments: Any) -> None:
-        with contextlib.suppress(*BROKEN):
+        with contextlib.suppress(*CONNECTION_ERRORS):
             ahead(*arguments)
 
     file._prefetch_thread = quietly  # noqa: SLF001

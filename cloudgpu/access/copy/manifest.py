@@ -14,7 +14,7 @@ from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 # What keeps one path from being written, but not those beside it; what else there is (a full disk) meets them all.
-OF_ONE_PATH = {
+PATH_ERRNOS = {
     getattr(errno, name)
     for name in "EACCES EPERM ENOENT EEXIST EISDIR ENOTDIR ELOOP EINVAL EILSEQ ENAMETOOLONG ENOTEMPTY".split()
 }
@@ -35,7 +35,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CopyPlan:
     """Everything to copy, each directory before what is in it; `skipped` is neither file nor directory.
 
     `failed` says of each directory in it that cannot be listed why.
@@ -46,7 +46,7 @@ class Layout:
     failed: tuple[PathFailed, ...]
 
 
-def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destination: str) -> Layout:
+def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destination: str) -> CopyPlan:
     """Return what copying `paths` to `destination` means. Nothing is changed on either side.
 
     Raises InvalidRequest for a source that is missing or no file, a destination that cannot take it, links in a circle.
@@ -55,18 +55,18 @@ def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destinatio
     walk = _Walk(source, [], [])
     items: list[Item] = []
     for path in paths:
-        with about(source, path, "read"):
+        with explain(source, path, "read"):
             entry = source.stat(path)
         if entry is None:
-            raise _refused(source, path, "does not exist", "Correct the path.")
+            raise _path_error(source, path, "does not exist", "Correct the path.")
         if not entry.directory and not entry.file:
-            raise _refused(source, path, "is neither a file nor a directory", "Only those are copied.")
+            raise _path_error(source, path, "is neither a file nor a directory", "Only those are copied.")
         items.extend(walk.items(Item(path, _final(target, destination, path, entry, into=into), entry)))
-    return Layout(tuple(items), tuple(walk.skipped), tuple(walk.failed))
+    return CopyPlan(tuple(items), tuple(walk.skipped), tuple(walk.failed))
 
 
 @contextlib.contextmanager
-def about(side: Endpoint, path: str, done: str) -> Iterator[None]:
+def explain(side: Endpoint, path: str, done: str) -> Iterator[None]:
     """Turn an OSError about a path into InvalidRequest that names it; `done` is `read` or `written`.
 
     It is PathFailed where other paths may fare better.
@@ -80,7 +80,7 @@ def about(side: Endpoint, path: str, done: str) -> Iterator[None]:
         if why == "Failure":  # all that SFTP 3 can say
             why = "the machine gives no reason (perhaps its disk is full)"
         field = "SOURCE" if done == "read" else "DESTINATION"
-        alone = done == "read" or why == BAD_NAME or getattr(error, "errno", None) in OF_ONE_PATH
+        alone = done == "read" or why == BAD_NAME or getattr(error, "errno", None) in PATH_ERRNOS
         why = "its name is not taken there (perhaps it is too long)" if why == BAD_NAME else printable(why)
         raise (PathFailed if alone else InvalidRequest)(
             f"{side.label(path)} cannot be {done}: {why[:1].lower()}{why[1:].rstrip('.')}.",
@@ -125,23 +125,23 @@ def check_its_own(target: Endpoint, path: str) -> None:
 
 def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
     """Tell whether the destination is a directory that takes the sources under their own names."""
-    with about(target, destination, "written"):
+    with explain(target, destination, "written"):
         found = target.stat(destination or ".")
     if found is not None and found.directory:
         return True
     if found is not None and (several or destination.endswith("/")):
-        raise _refused(target, destination, "is not a directory", "Name a directory.", field="DESTINATION")
+        raise _path_error(target, destination, "is not a directory", "Name a directory.", field="DESTINATION")
     if found is None and (several or destination.endswith("/")):
-        raise _refused(target, destination, "does not exist", "Make that directory first.", field="DESTINATION")
+        raise _path_error(target, destination, "does not exist", "Make that directory first.", field="DESTINATION")
     return False
 
 
 def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, into: bool) -> str:
     if not into:
-        with about(target, destination, "written"):
+        with explain(target, destination, "written"):
             there = target.stat(destination)
         if there is not None and entry.directory:
-            raise _refused(target, destination, "is a file", "Name a directory.", field="DESTINATION")
+            raise _path_error(target, destination, "is a file", "Name a directory.", field="DESTINATION")
         return destination
     name = posixpath.basename(path.rstrip("/"))
     # `.`, `..` and `/` have no name of their own: what is in them goes right there, as with cp.
@@ -158,7 +158,7 @@ class _Walk:
 
     def items(self, first: Item) -> Iterator[Item]:
         """Yield an item and all below it. The circle check compares a directory's real path with those above it."""
-        with about(self.source, first.source, "read"):
+        with explain(self.source, first.source, "read"):
             top = (self.source.absolute_path(first.source),) if first.entry.directory else ()
         waiting: list[tuple[Item, tuple[str, ...]]] = [(first, top)]
         while waiting:
@@ -181,7 +181,7 @@ class _Walk:
 
     def _children(self, item: Item) -> list[tuple[str, Entry | None]]:
         try:
-            with about(self.source, item.source, "read"):
+            with explain(self.source, item.source, "read"):
                 return list(self.source.children(item.source))
         except PathFailed as error:
             self.failed.append(error)
@@ -192,14 +192,14 @@ def _chain(source: Endpoint, item: Item, name: str, above: tuple[str, ...]) -> t
     """Return the real paths of a directory and all above it."""
     if not item.entry.linked:
         return (*above, posixpath.join(above[-1], name))
-    with about(source, item.source, "read"):
+    with explain(source, item.source, "read"):
         real = source.absolute_path(item.source)
     if real in above:
-        raise _refused(
+        raise _path_error(
             source, item.source, f"is a link that leads in a circle (to {printable(real)})", "Remove the link."
         )
     return (*above, real)
 
 
-def _refused(side: Endpoint, path: str, what: str, way_out: str, *, field: str = "SOURCE") -> InvalidRequest:
+def _path_error(side: Endpoint, path: str, what: str, way_out: str, *, field: str = "SOURCE") -> InvalidRequest:
     return InvalidRequest(f"{side.label(path)} {what}.", field=field, value=side.label(path), next=way_out)

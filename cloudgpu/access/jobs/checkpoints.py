@@ -27,7 +27,7 @@ from cloudgpu.access.jobs.copies import (
     target_path,
 )
 
-KEEP = 2  # the newest may turn out to be of no use to the command
+MAX_KEPT = 2  # the newest may turn out to be of no use to the command
 
 
 class Source(Protocol):
@@ -60,13 +60,13 @@ def stored(into: Path) -> tuple[StoredCheckpoint, ...]:
     return tuple(sorted(found, key=lambda one: one.number))
 
 
-def take(source: Source, name: str, into: Path) -> bool:
+def copy_checkpoint(source: Source, name: str, into: Path) -> bool:
     """Copy one checkpoint, unless it is here already; return whether it is whole here. Raises InvalidRequest."""
     before = source.manifest("checkpoint", [name])
     if not before.files or before.changed:
         return False
     here = stored(into)
-    if any(one.name == name and _same(one, before) for one in here):
+    if any(one.name == name and _is_same_checkpoint(one, before) for one in here):
         return True
     fresh = part_path(into, "new")
     try:
@@ -85,7 +85,7 @@ def take(source: Source, name: str, into: Path) -> bool:
     return True
 
 
-def prune(into: Path, keep: int = KEEP) -> None:
+def prune(into: Path, keep: int = MAX_KEPT) -> None:
     """Remove all copies but the newest ones, and what killed processes left unfinished; nothing that is not ours."""
     remove_part_files(into)
     for one in stored(into)[: -keep or None]:
@@ -100,7 +100,7 @@ def _stored_manifest(path: Path) -> dict[str, list[dict[str, str]]] | None:
         return None
 
 
-def _same(checkpoint: StoredCheckpoint, manifest: Manifest) -> bool:
+def _is_same_checkpoint(checkpoint: StoredCheckpoint, manifest: Manifest) -> bool:
     known = _stored_manifest(checkpoint.path.parent)
     return known is not None and known["files"] == [asdict(file) for file in manifest.files]
 

@@ -15,7 +15,7 @@ from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
 
-PARTS = (
+MODULES = (
     "remote_files",
     "remote_attempt",
     "remote_download",
@@ -33,8 +33,8 @@ for name in {SLURM_PARTS!r}:
         exec(compile(file.read(), path, "exec"), module.__dict__)
 sys.exit(module.submit())
 """
-COMMAND = command_of("cloudgpu.access.jobs", PARTS)
-MARK = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
+COMMAND = command_of("cloudgpu.access.jobs", MODULES)
+ANSWER_PREFIX = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
 LONGEST_HEAD = 256 * 1024 * 1024
 LONGEST_FRAME = 16 * 1024 * 1024
 _HEAD = struct.Struct(">BI")
@@ -55,7 +55,7 @@ class Refused(Exception):
 @cache
 def program() -> bytes:
     """Return the texts, each behind its length."""
-    return module_texts(Path(__file__).parent, PARTS)
+    return module_texts(Path(__file__).parent, MODULES)
 
 
 @cache
@@ -89,11 +89,11 @@ class _Incoming:
         if self.head is not None:
             return self._pass(data)
         self._buffer += data
-        if not self._buffer.startswith(MARK[: len(self._buffer)]):
+        if not self._buffer.startswith(ANSWER_PREFIX[: len(self._buffer)]):
             raise ValueError("no head")
         end = self._buffer.find(b"\n")
         if end >= 0:
-            self._begin(len(MARK), end)
+            self._begin(len(ANSWER_PREFIX), end)
         elif len(self._buffer) > LONGEST_HEAD:
             raise ValueError("a head is too long")
         return None
@@ -113,7 +113,7 @@ class _Incoming:
             self._sink(data)
 
 
-def ask(
+def run_request(
     connection: Connection,
     verb: str,
     *,
@@ -131,7 +131,7 @@ def ask(
     request = request_of(verb, **values)
     with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
         while True:
-            served, is_new = get_channel(connection, COMMAND, program(), MARK)
+            served, is_new = get_channel(connection, COMMAND, program(), ANSWER_PREFIX)
             incoming = _Incoming(sink)
             try:
                 whole = served.request(request, pieces, incoming.write, timeout)

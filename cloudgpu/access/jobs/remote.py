@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from cloudgpu.access.jobs import checkpoints as copies_of_checkpoints
-from cloudgpu.access.jobs.checkpoints import KEEP, StoredCheckpoint
+from cloudgpu.access.jobs.checkpoints import MAX_KEPT, StoredCheckpoint
 from cloudgpu.access.jobs.copies import (
     Copied,
     CopiedFile,
@@ -23,8 +23,8 @@ from cloudgpu.access.jobs.copies import (
     read_files,
     read_manifest,
 )
-from cloudgpu.access.jobs.program import Refused, StreamFrames, ask
-from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Exit, Phase, RemoteState, Storing
+from cloudgpu.access.jobs.program import Refused, StreamFrames, run_request
+from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Exit, Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.errors import InvalidRequest, Unreachable
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
 GRACE_S = 10.0
-ANSWER_S = 60.0  # how long a machine may take for what is no transfer
+TIMEOUT_S = 60.0  # how long a machine may take for what is no transfer
 TRIES = 3  # rounds of a transfer whose files change, or are removed, meanwhile
 
 
@@ -131,7 +131,7 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class Tailed:
+class OutputPosition:
     """Where the output was left off, for the next `tail`, and how far the attempt was then."""
 
     out: int
@@ -201,14 +201,14 @@ class RemoteJob:
         ours = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
         for left in reversed(range(TRIES)):  # what another job's end removes between the two is sent again
             try:
-                return _state(self._ask("start", timeout=ANSWER_S, **values))
+                return _state(self._ask("start", timeout=TIMEOUT_S, **values))
             except Refused as error:
                 if error.kind != "missing" or not left:
                     raise self._fault(error) from error
                 self._send_missing(error.answer.get("hashes", ()), ours, progress)
         raise AssertionError
 
-    def state(self, *, timeout_s: float = ANSWER_S) -> RemoteState:
+    def state(self, *, timeout_s: float = TIMEOUT_S) -> RemoteState:
         """Return how far the attempt is. A supervisor that was killed is replaced."""
         return _state(self._request("look", timeout=timeout_s))
 
@@ -217,7 +217,7 @@ class RemoteJob:
 
         It may still run then. Its exit has this `reason`, a word; the first one counts, and the shortest grace.
         """
-        return _state(self._request("cancel", timeout=ANSWER_S, reason=reason, grace=grace_s))
+        return _state(self._request("cancel", timeout=TIMEOUT_S, reason=reason, grace=grace_s))
 
     def tail(
         self,
@@ -228,7 +228,7 @@ class RemoteJob:
         err_from: int = 0,
         since: float | None = None,
         follow: bool = False,
-    ) -> Tailed:
+    ) -> OutputPosition:
         """Write the command's output, each stream to its own file, from these offsets on; return where it ended.
 
         `since` leaves out what was written before (epoch seconds by the machine's clock). `follow`: until the attempt
@@ -238,16 +238,16 @@ class RemoteJob:
         self._request("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
         if frames.end is None:
             raise cut_short(self.connection.target.name)
-        return Tailed(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
+        return OutputPosition(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
 
     def offsets_at(self, since: float) -> tuple[int, int]:
         """Return how many bytes of stdout and stderr were written by then (epoch seconds by the machine's clock)."""
-        positions = self._request("written", timeout=ANSWER_S, since=since)
+        positions = self._request("written", timeout=TIMEOUT_S, since=since)
         return int(positions["out"]), int(positions["err"])
 
     def output_times(self, place: int) -> bytes:
         """Return what is new of the index of when output was written, from this byte of it on; empty for nothing."""
-        return str(self._request("times", timeout=ANSWER_S, place=place)["times"]).encode()
+        return str(self._request("times", timeout=TIMEOUT_S, place=place)["times"]).encode()
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
@@ -277,7 +277,7 @@ class RemoteJob:
             before = after
         if sent:
             os.sync()  # the machine may be terminated for it
-        why = "" if whole else f"{_named(before)} changed while they were fetched"
+        why = "" if whole else f"{_changed_files(before)} changed while they were fetched"
         return FetchedResults(before.files, before.size, sent, whole, why, before.skipped)
 
     def copy(self, which: str, files: Sequence[CopiedFile], into: Path, delivered: Path | None = None) -> Copied:
@@ -298,7 +298,7 @@ class RemoteJob:
             raise cut_short(self.connection.target.name)
         return Copied(copying.bytes, tuple(copying.torn))
 
-    def sync_checkpoints(self, into: Path, *, keep: int = KEEP) -> tuple[StoredCheckpoint, ...]:
+    def sync_checkpoints(self, into: Path, *, keep: int = MAX_KEPT) -> tuple[StoredCheckpoint, ...]:
         """Copy the newest finished checkpoints into a directory here; return the whole copies, the newest last.
 
         Each entry of the checkpoint directory is one; it is finished when its name is no `.tmp`, `.part` or hidden one.
@@ -306,7 +306,7 @@ class RemoteJob:
         computer's disk is full.
         """
         for name in reversed(self.state().checkpoints[:keep]):
-            copies_of_checkpoints.take(self, name, into)
+            copies_of_checkpoints.copy_checkpoint(self, name, into)
         copies_of_checkpoints.prune(into, keep)
         return copies_of_checkpoints.stored(into)
 
@@ -330,18 +330,18 @@ class RemoteJob:
 
     def call(self, verb: str, **values: Any) -> dict[str, Any]:
         """Have a verb of the program carried out that moves no files over this connection; return its answer."""
-        return self._request(verb, timeout=ANSWER_S, **values)
+        return self._request(verb, timeout=TIMEOUT_S, **values)
 
     def clean(self) -> int:
         """Remove the job's attempts from the machine, and the files that no other job needs; return bytes freed.
 
         Raises InvalidRequest while one of them runs.
         """
-        return int(self._request("clean", timeout=ANSWER_S)["freed"])
+        return int(self._request("clean", timeout=TIMEOUT_S)["freed"])
 
     def _send(self, files: Mapping[str, tuple[int, Path]], progress: Progress | None) -> int:
         rows = [[digest, size] for digest, (size, _) in files.items()]
-        missing = self._request("missing", timeout=ANSWER_S, files=rows)["missing"] if rows else []
+        missing = self._request("missing", timeout=TIMEOUT_S, files=rows)["missing"] if rows else []
         return self._send_missing(missing, files, progress)
 
     def _send_missing(
@@ -361,7 +361,7 @@ class RemoteJob:
             raise self._fault(error) from error
 
     def _ask(self, verb: str, **values: Any) -> dict[str, Any]:
-        return ask(self.connection, verb, job=self.job, attempt=self.attempt, **values)
+        return run_request(self.connection, verb, job=self.job, attempt=self.attempt, **values)
 
     def _fault(self, error: Refused) -> Exception:
         name = self.connection.target.name
@@ -379,7 +379,7 @@ class RemoteJob:
 
 def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     """Return the jobs, with their attempts, that live on a machine. Raises Unreachable."""
-    return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
+    return tuple((str(job), int(number)) for job, number in run_request(connection, "busy", timeout=TIMEOUT_S)["busy"])
 
 
 def _item(file: File) -> list[Any]:
@@ -393,7 +393,7 @@ def _restore(restored: Restored) -> dict[str, Any]:
     }
 
 
-def _named(manifest: Manifest) -> str:
+def _changed_files(manifest: Manifest) -> str:
     return ", ".join(manifest.changed[:3]) or "some of the files"
 
 
@@ -442,9 +442,9 @@ def _engine(data: Any) -> EngineState | None:
         return None
 
 
-def _storing(data: Mapping[str, Any]) -> Storing | None:
+def _storing(data: Mapping[str, Any]) -> Uploads | None:
     """Return how far the uploads are; None where nobody ever was to upload anything."""
     if data.get("until") is None:
         return None
     at = None if data.get("at") is None else float(data["at"])
-    return Storing(bool(data["alive"]), float(data["until"]), at, bool(data.get("final")), str(data.get("error") or ""))
+    return Uploads(bool(data["alive"]), float(data["until"]), at, bool(data.get("final")), str(data.get("error") or ""))

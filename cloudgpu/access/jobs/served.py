@@ -111,7 +111,7 @@ class ProgramChannel:
         if self._channel.exit_status < 0:
             return None
         self.close()
-        with contextlib.suppress(*_broken()):
+        with contextlib.suppress(*_errors()):
             return self._channel.recv_stderr(ERRORS_KEPT)
         return b""
 
@@ -137,7 +137,7 @@ class ProgramChannel:
         self._frames.begin(receive)
         while not self._frames.is_over:
             data = b""
-            with contextlib.suppress(*_broken()):  # it opens the window, too, on a connection that is just ending
+            with contextlib.suppress(*_errors()):  # it opens the window, too, on a connection that is just ending
                 data = self._channel.recv(CHUNK)
             if not data:
                 self._channel.status_event.wait(EXIT_WAIT_S)  # it comes behind the last byte
@@ -165,7 +165,7 @@ class ProgramChannel:
         self._send([request])
         self._send(self._watched(pieces))
         if self.read_error is not None:  # the program keeps what was whole by then
-            with contextlib.suppress(*_broken()):
+            with contextlib.suppress(*_errors()):
                 self._channel.shutdown_write()
 
     def _watched(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -177,12 +177,12 @@ class ProgramChannel:
             self.read_error = error
 
     def _send(self, pieces: Iterable[bytes]) -> None:
-        with contextlib.suppress(*_broken()):  # the program has ended, or the connection: the reader sees which
+        with contextlib.suppress(*_errors()):  # the program has ended, or the connection: the reader sees which
             for piece in pieces:
                 self._channel.sendall(piece)
 
     def _interrupt(self) -> None:
-        with contextlib.suppress(*_broken()):
+        with contextlib.suppress(*_errors()):
             cast("SshChannel", self._channel).send_signal("INT")
 
     @contextlib.contextmanager
@@ -204,10 +204,10 @@ class ProgramChannel:
             timer.cancel()
 
 
-def _broken() -> tuple[type[BaseException], ...]:
-    from cloudgpu.access.ssh.transport import BROKEN
+def _errors() -> tuple[type[BaseException], ...]:
+    from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
-    return BROKEN
+    return CONNECTION_ERRORS
 
 
 class _Frames:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cloudgpu.access import files
 from cloudgpu.access.jobs.store import (
-    SMALL,
+    SMALL_FILE,
     FileStamp,
     StoreWriter,
     delete_old_stamps,
@@ -29,11 +29,11 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool, stop_if_abandoned
 
 Progress = Callable[[int, int], None]  # bytes that are done, and in all
-AT_ONCE = 4  # large files
+MAX_PARALLEL = 4  # large files
 BATCH = 512  # small files
 
 
-def take(
+def take_snapshot(
     root: Path,
     store: Path,
     *,
@@ -75,9 +75,9 @@ class _SnapshotTaker:
 
     def run(self) -> list[tuple[FileStamp, SnapshotFile]]:
         """Read every file that is not known to be as it was: small ones one by one, large ones side by side."""
-        small = [one for one in self._found.files if one.size <= SMALL]
-        large = [one for one in self._found.files if one.size > SMALL]
-        with Pool(min(AT_ONCE, os.cpu_count() or 1)) as pool:
+        small = [one for one in self._found.files if one.size <= SMALL_FILE]
+        large = [one for one in self._found.files if one.size > SMALL_FILE]
+        with Pool(min(MAX_PARALLEL, os.cpu_count() or 1)) as pool:
             parts = [pool.submit(self._store_files, [one]) for one in sorted(large, key=lambda one: -one.size)]
             taken = self._store_files(small)
             for part in parts:
@@ -171,8 +171,8 @@ def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = 
         if not is_locked:
             return 0
         listed = [file for file in store.glob("*.json") if is_hash(file.stem)]
-        stay = [file for file in listed if file.stem in keep or _is_young(file, taken_before)]
-        needed = _needed(stay, keep)
+        stay = [file for file in listed if file.stem in keep or _is_new_file(file, taken_before)]
+        needed = _needed_stamps(stay, keep)
         with files.explain_os_errors(store):
             freed = sum(_unlink(file) for file in listed if file not in stay)  # a list goes before its files
             freed += sum(_unlink(store / name) for name in stored_sizes(store) if name not in needed)
@@ -181,11 +181,11 @@ def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = 
     return freed
 
 
-def _is_young(file: Path, taken_before: float | None) -> bool:
+def _is_new_file(file: Path, taken_before: float | None) -> bool:
     return taken_before is not None and file.stat().st_mtime >= taken_before
 
 
-def _needed(stay: Iterable[Path], keep: AbstractSet[str]) -> set[str]:
+def _needed_stamps(stay: Iterable[Path], keep: AbstractSet[str]) -> set[str]:
     needed: set[str] = set()
     for file in stay:
         try:

@@ -27,7 +27,7 @@ from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool, stop_if_abandoned
 
-SMALL = 1 << 20  # bytes of a file that is read in one piece
+SMALL_FILE = 1 << 20  # bytes of a file that is read in one piece
 CHUNK = 4 << 20
 TRIES = 5
 TRUSTED_AFTER_NS = 2_000_000_000  # some file systems count time in steps of 2 s
@@ -115,7 +115,7 @@ class StoreWriter:
             except FileChanged:
                 stop_if_abandoned()
                 before = self._current_stamp(entry.path)
-        raise _refused(entry.path, "changes while it is read", "Stop what writes to it, or leave it out of the job.")
+        raise _path_error(entry.path, "changes while it is read", "Stop what writes to it, or leave it out of the job.")
 
     def _current_stamp(self, path: str) -> FileStamp | None:
         try:
@@ -129,7 +129,7 @@ class StoreWriter:
     def _read_file(self, path: str, before: FileStamp) -> tuple[FileStamp, str]:
         descriptor = self._open(path)
         try:
-            if before[0] <= SMALL:
+            if before[0] <= SMALL_FILE:
                 return before, self._add_small(descriptor, path, before)
             return before, self._add_large(descriptor, path, before)
         finally:
@@ -260,10 +260,10 @@ def _read_into(descriptor: int, buffer: bytearray, path: str) -> int:
 
 def _unreadable(path: str, error: OSError) -> InvalidRequest:
     why = f"cannot be read: {(error.strerror or str(error)).lower()}"
-    return _refused(path, why, "Correct its permissions, or leave it out of the job.")
+    return _path_error(path, why, "Correct its permissions, or leave it out of the job.")
 
 
-def _refused(path: str, why: str, way_out: str) -> InvalidRequest:
+def _path_error(path: str, why: str, way_out: str) -> InvalidRequest:
     return InvalidRequest(f"{printable(path)} {why}.", field="workdir", value=path, next=way_out)
 
 

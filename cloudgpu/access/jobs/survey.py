@@ -372,16 +372,16 @@ def _too_large(files: Sequence[FileEntry], total: int, max_bytes: int, ignore_fi
 
 def largest_parts(files: Sequence[FileEntry]) -> list[tuple[str, int]]:
     """Return the largest entries with their bytes, from the deepest directory that holds more than half of all."""
-    total, found = sum(one.size for one in files), _parts_below(files, "")
+    total, found = sum(one.size for one in files), _parts_by_size(files, "")
     while found[0][0].endswith("/") and 2 * found[0][1] > total:
-        below = _parts_below(files, found[0][0])
+        below = _parts_by_size(files, found[0][0])
         if 2 * below[0][1] <= total:
             break
         found = below
     return found[:MAX_NAMED]
 
 
-def _parts_below(files: Sequence[FileEntry], start: str) -> list[tuple[str, int]]:
+def _parts_by_size(files: Sequence[FileEntry], start: str) -> list[tuple[str, int]]:
     sizes: dict[str, int] = defaultdict(int)
     for one in files:
         if one.path.startswith(start):

@@ -33,7 +33,7 @@ class JupyterServer:
     started: bool
 
 
-class NotYet(Unreachable):
+class NotReadyYet(Unreachable):
     """A machine whose agent or JupyterLab is not there, and may come while the machine is being set up.
 
     `surely`: the machine itself says that JupyterLab is being installed.
@@ -42,12 +42,14 @@ class NotYet(Unreachable):
     surely = False
 
 
-def give_up(_fault: NotYet) -> bool:
+def do_not_wait(_fault: NotReadyYet) -> bool:
     """Wait for nothing that is not there yet."""
     return False
 
 
-def ensure(connection: Connection, *, wait_s: float = 30, retry: Callable[[NotYet], bool] = give_up) -> JupyterServer:
+def ensure(
+    connection: Connection, *, wait_s: float = 30, retry: Callable[[NotReadyYet], bool] = do_not_wait
+) -> JupyterServer:
     """Return the machine's JupyterLab, started when it was not running; it has `wait_s` seconds to answer.
 
     What is not there yet is tried again as long as `retry` says so. Raises Unreachable when it cannot be had, with
@@ -56,8 +58,8 @@ def ensure(connection: Connection, *, wait_s: float = 30, retry: Callable[[NotYe
     started = False
     while True:
         try:
-            answer = _ask(connection, "ensure", wait_s)
-        except NotYet as error:
+            answer = _send_request(connection, "ensure", wait_s)
+        except NotReadyYet as error:
             if not retry(error):
                 raise
             started = True  # by the try before, where it runs already when it answers
@@ -69,7 +71,7 @@ def ensure(connection: Connection, *, wait_s: float = 30, retry: Callable[[NotYe
 
 def stop(connection: Connection) -> bool:
     """End the machine's JupyterLab with its kernels; return whether it was running. Raises Unreachable."""
-    return bool(_ask(connection, "stop", _STOP_S)["stopped"])
+    return bool(_send_request(connection, "stop", _STOP_S)["stopped"])
 
 
 def program() -> bytes:
@@ -77,7 +79,7 @@ def program() -> bytes:
     return Path(__file__).with_name("remote_lab.py").read_bytes()
 
 
-def _ask(connection: Connection, verb: str, wait_s: float) -> dict[str, Any]:
+def _send_request(connection: Connection, verb: str, wait_s: float) -> dict[str, Any]:
     command = f"{_AGENT} python -IS - {verb} --wait {wait_s:g}"
     done = connection.capture(command, timeout=wait_s + _MARGIN_S, input=program())
     name = connection.target.name
@@ -117,7 +119,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
             next=_remedy(name, message),
         )
     if answer.get("installing"):
-        fault = NotYet(
+        fault = NotReadyYet(
             f"There is no JupyterLab on {name} yet: {message}.",
             field="name",
             value=name,
@@ -125,7 +127,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
         )
         fault.surely = True
         return fault
-    return (NotYet if answer.get("starting") else Unreachable)(
+    return (NotReadyYet if answer.get("starting") else Unreachable)(
         f"JupyterLab on {name} did not start: {message}.",
         field="name",
         value=name,
@@ -145,7 +147,7 @@ def _remedy(name: str, message: str) -> str:
 
 def _no_answer(name: str, done: Completed) -> Unreachable:
     if done.status in _NOT_FOUND:
-        return NotYet(
+        return NotReadyYet(
             f"{name} has no cloudgpu agent, or not yet.",
             field="name",
             value=name,

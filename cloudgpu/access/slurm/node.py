@@ -21,26 +21,26 @@ from cloudgpu.errors import Unreachable
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
-MARK = b"\x1ecloudgpu-slurm "
+ANSWER_PREFIX = b"\x1ecloudgpu-slurm "
 MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bytes of an answer
 FACTS_S, START_S, STOP_S, REQUEST_S = 60.0, 120.0, 60.0, 60.0
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  (where Slurm listens if it cannot be told an address)
-PARTS = ("remote_processes", "remote_place", "remote_root", "remote_node")  # each may import those before it
-COMMAND = command_of("cloudgpu.access.slurm", PARTS)
+MODULES = ("remote_processes", "remote_place", "remote_root", "remote_node")  # each may import those before it
+COMMAND = command_of("cloudgpu.access.slurm", MODULES)
 
 
 @cache
 def program() -> bytes:
-    """Return the texts of PARTS, each preceded by its length."""
-    return module_texts(Path(__file__).parent, PARTS)
+    """Return the texts of MODULES, each preceded by its length."""
+    return module_texts(Path(__file__).parent, MODULES)
 
 
 @cache
 def cleanup_program() -> str:
     """Return the program that root runs to end the processes of all users."""
-    return Path(__file__).with_name(f"{PARTS[0]}.py").read_text(encoding="utf-8")
+    return Path(__file__).with_name(f"{MODULES[0]}.py").read_text(encoding="utf-8")
 
 
 class EngineNode:
@@ -52,7 +52,7 @@ class EngineNode:
         self.files: EngineFiles = engine_files(cluster, node)
         self._mark = mark_of(cluster, node)
         self._connection = connection
-        self._served = ProgramChannel(connection, COMMAND, program(), MARK)
+        self._served = ProgramChannel(connection, COMMAND, program(), ANSWER_PREFIX)
 
     def __enter__(self) -> Self:
         return self

@@ -15,8 +15,8 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
-LARGEST = 64 * 1024  # bytes of a key file
-WITHIN_S = 30.0
+MAX_KEY_BYTES = 64 * 1024  # bytes of a key file
+TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,19 @@ class GuestKey:
 
 def read_guest_key(path: Path) -> GuestKey:
     """Return the one public key in a file; raise InvalidRequest for a private key, several, or none."""
-    text = _read(path)
+    text = _read_key_file(path)
     if "PRIVATE KEY" in text:
-        raise _refused(
+        raise _key_file_error(
             path, "holds a private key, which is to be shared with nobody", f"Name its public half: {path}.pub"
         )
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
     if len(lines) > 1:
-        raise _refused(path, f"holds {len(lines)} lines, and one key is let in at a time", "Give each its own file.")
+        raise _key_file_error(
+            path, f"holds {len(lines)} lines, and one key is let in at a time", "Give each its own file."
+        )
     if not lines or not is_public_key(lines[0]):
         way_out = "Ask for the line of ~/.ssh/id_ed25519.pub: ssh-ed25519 AAAA..."
-        raise _refused(path, "holds no OpenSSH public key", way_out)
+        raise _key_file_error(path, "holds no OpenSSH public key", way_out)
     key = guest_key(lines[0])
     says_who = key.comment not in ("", KEY_COMMENT) or path.stem.startswith("id_")
     return key if says_who else replace(key, comment=path.stem)
@@ -56,12 +58,12 @@ def guest_key(line: str) -> GuestKey:
     return GuestKey(f"{kind} {blob}", "".join(comment), f"SHA256:{digest}")
 
 
-def let_in(connection: Connection, key: GuestKey) -> bool:
+def add_key(connection: Connection, key: GuestKey) -> bool:
     """Let this key log in as the machine's user; return whether it could not before. Raises Unreachable."""
     return _change(connection, key, let_in=True)
 
 
-def let_out(connection: Connection, key: GuestKey | None) -> bool:
+def remove_key(connection: Connection, key: GuestKey | None) -> bool:
     """Take this key (every shared one, for None) out again; return whether there was one. Raises Unreachable.
 
     Who is logged in stays so until the connection ends.
@@ -73,7 +75,7 @@ def _change(connection: Connection, key: GuestKey | None, *, let_in: bool) -> bo
     mark, line = f"cloudgpu:{connection.target.id}", key.line if key else ""
     text = Path(__file__).with_name("remote_authorized_keys.py").read_text(encoding="utf-8")
     program = f"{text}\n\nmain({mark!r}, {line!r}, let_in={let_in!r})\n".encode()
-    done = connection.capture('"$HOME"/.cloudgpu/agent python -IS -', timeout=WITHIN_S, input=program)
+    done = connection.capture('"$HOME"/.cloudgpu/agent python -IS -', timeout=TIMEOUT_S, input=program)
     name = connection.target.name
     try:
         answer = json.loads(done.stdout)
@@ -88,14 +90,14 @@ def _change(connection: Connection, key: GuestKey | None, *, let_in: bool) -> bo
         ) from None
 
 
-def _read(path: Path) -> str:
+def _read_key_file(path: Path) -> str:
     try:
         with path.expanduser().open("rb") as file:
-            return file.read(LARGEST).decode("utf-8", "replace")
+            return file.read(MAX_KEY_BYTES).decode("utf-8", "replace")
     except (OSError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise _refused(path, f"cannot be read ({why.lower()})", "Name a file with one public key.") from error
+        raise _key_file_error(path, f"cannot be read ({why.lower()})", "Name a file with one public key.") from error
 
 
-def _refused(path: Path, says: str, way_out: str) -> InvalidRequest:
+def _key_file_error(path: Path, says: str, way_out: str) -> InvalidRequest:
     return InvalidRequest(f"{path} {says}.", field="--key", value=str(path), next=way_out)

@@ -128,11 +128,11 @@ class Connection:
     @contextlib.contextmanager
     def explain_errors(self) -> Iterator[None]:
         """Turn what paramiko raises about this connection into Unreachable."""
-        from cloudgpu.access.ssh.transport import BROKEN
+        from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
         try:
             yield
-        except BROKEN as error:
+        except CONNECTION_ERRORS as error:
             raise self.lost(error) from error
 
     def lost(self, error: Exception | None = None) -> Unreachable:

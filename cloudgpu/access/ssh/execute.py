@@ -99,12 +99,12 @@ def _size(stdout: IO[bytes]) -> os.terminal_size:
 @contextlib.contextmanager
 def _as_terminal(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes]) -> Iterator[None]:
     """Hand every key on as it is typed, and every new size of the window."""
-    with _raw(stdin), _following(channel, stdout):
+    with _raw_terminal(stdin), _forward_window_size(channel, stdout):
         yield
 
 
 @contextlib.contextmanager
-def _raw(stdin: IO[bytes] | None) -> Iterator[None]:
+def _raw_terminal(stdin: IO[bytes] | None) -> Iterator[None]:
     if stdin is None or not stdin.isatty():
         yield
         return
@@ -120,7 +120,7 @@ def _raw(stdin: IO[bytes] | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _following(channel: Channel, stdout: IO[bytes]) -> Iterator[None]:
+def _forward_window_size(channel: Channel, stdout: IO[bytes]) -> Iterator[None]:
     """Tell the machine every new size of the window."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
@@ -139,10 +139,10 @@ def _following(channel: Channel, stdout: IO[bytes]) -> Iterator[None]:
 
 
 def _tell_sizes(channel: Channel, sizes: SimpleQueue[os.terminal_size | None]) -> None:
-    from cloudgpu.access.ssh.transport import BROKEN
+    from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
     while (size := sizes.get()) is not None:
-        with contextlib.suppress(*BROKEN):
+        with contextlib.suppress(*CONNECTION_ERRORS):
             channel.resize_pty(size.columns, size.lines)
 
 
@@ -176,7 +176,7 @@ print(len(told))
 _RUN = f"\"$HOME\"/.cloudgpu/agent python -IS -c '{_SAY}'"
 
 
-def say(target: Target, text: str, *, timeout: float) -> int:
+def write_to_terminals(target: Target, text: str, *, timeout: float) -> int:
     """Write `text` to the terminals of this machine's user and return how many took it; `timeout` is in seconds.
 
     Raises Unreachable for a machine that does not answer, and for one on which no Python of the agent's runs.

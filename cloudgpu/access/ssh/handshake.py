@@ -10,7 +10,7 @@ from cloudgpu.access.ssh.client_files import check_private
 from cloudgpu.access.ssh.jump import dial, no_answer
 from cloudgpu.access.ssh.target import LoginRefused, Target, reason
 from cloudgpu.access.ssh.transport import (
-    BROKEN,
+    CONNECTION_ERRORS,
     Ed25519Key,
     IncompatiblePeer,
     PasswordRequiredException,
@@ -33,7 +33,7 @@ def open_transport(target: Target, host_key: str, deadline: float) -> SshTranspo
 def open_transport_with(target: Target, host_key: str, key: PKey, deadline: float) -> SshTransport:
     """Return a transport to the machine that owns this host key, logged in with `key`; raises as `open_transport`."""
     connected = dial(target, deadline)
-    deadline += jump.WITHIN_S if target.jump else 0
+    deadline += jump.LOGIN_TIMEOUT_S if target.jump else 0
     transport = SshTransport(connected, host_key.split(" ", 1)[0])
     try:
         _shake_hands(target, transport, deadline)
@@ -91,7 +91,7 @@ def _log_in(target: Target, transport: SshTransport, key: PKey, deadline: float)
     answered = threading.Event()
     try:
         transport.auth_publickey(target.address.user, key, answered)
-    except BROKEN as error:
+    except CONNECTION_ERRORS as error:
         raise no_answer(target, "it closed the connection during the login") from error
     if not answered.wait(max(0.1, deadline - time.monotonic())):
         raise no_answer(target, "it stopped answering during the login")

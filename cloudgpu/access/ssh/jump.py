@@ -20,9 +20,9 @@ from cloudgpu.access.ssh.client_files import ssh_client
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused, Target, reason
 from cloudgpu.errors import Unreachable, WrongHostKey
 
-WITHIN_S = 20.0  # what a login at the jump host may take, beside the one at the machine
+LOGIN_TIMEOUT_S = 20.0  # what a login at the jump host may take, beside the one at the machine
 GRACE_S = 0.2  # for its last words, and to take leave of the jump host
-SAID = 4096  # bytes of ssh's messages that are looked at, from the end
+MAX_MESSAGE_BYTES = 4096  # bytes of ssh's messages that are looked at, from the end
 # OpenSSH stays deaf to Ctrl-C where that was ignored before it: the key is meant for what runs on the machine.
 _DEAF = 'trap "" INT; exec "$0" "$@"'
 _LASTING = re.compile(r"Permission denied|Host key verification failed|Too many authentication failures")
@@ -49,7 +49,7 @@ class ProxySocket(socket.socket):
                 self.process.wait(GRACE_S)
             self.process.kill()
             self.process.wait()
-            self.said = _last_words(self._messages)
+            self.said = _last_messages(self._messages)
             self._messages.close()
 
     def explained(self, target: Target, error: BaseException) -> BaseException:
@@ -90,9 +90,9 @@ def open_through(target: Target) -> ProxySocket:
     return ProxySocket(ours, process, messages)
 
 
-def _last_words(messages: IO[bytes]) -> str:
+def _last_messages(messages: IO[bytes]) -> str:
     """Return what ssh said last, as the end of a sentence: two lines at most, none that says nothing."""
-    messages.seek(max(0, messages.seek(0, 2) - SAID))
+    messages.seek(max(0, messages.seek(0, 2) - MAX_MESSAGE_BYTES))
     lines = messages.read().decode("utf-8", "replace").splitlines()
     telling = [line.strip().rstrip(".") for line in lines if not _EMPTY_WORDS.search(line)]
     return "; ".join("".join(filter(str.isprintable, line)) for line in telling[-2:])

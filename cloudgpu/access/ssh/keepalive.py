@@ -13,7 +13,7 @@ from cloudgpu.errors import Frozen
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
-QUIET_S = 1.0  # silence after which a ping is sent
+PING_AFTER_S = 1.0  # silence after which a ping is sent
 DEADLINE_S = 3.0  # how long the answer may take
 PING = "keepalive@openssh.com"
 
@@ -25,7 +25,7 @@ class Keepalive:
     paramiko's own `set_keepalive` requests no answer, and so detects nothing.
     """
 
-    def __init__(self, connection: Connection, *, quiet: float = QUIET_S, deadline: float = DEADLINE_S) -> None:
+    def __init__(self, connection: Connection, *, quiet: float = PING_AFTER_S, deadline: float = DEADLINE_S) -> None:
         self._connection = connection
         self._quiet = quiet
         self._deadline = deadline
@@ -74,14 +74,14 @@ class Keepalive:
         self._ping_due.set()
 
     def _send_pings(self) -> None:
-        from cloudgpu.access.ssh.transport import BROKEN
+        from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
         while True:
             self._ping_due.wait()
             self._ping_due.clear()
             if self._ended.is_set():
                 return
-            with contextlib.suppress(*BROKEN):
+            with contextlib.suppress(*CONNECTION_ERRORS):
                 self._connection.transport.global_request(PING, wait=True)
 
     def _give_up(self) -> None:

@@ -25,7 +25,7 @@ STREAMS = 8  # one alone is limited on EC2: to 5 Gbit/s, or 10 in a placement gr
 PORTS = (20_000, 29_999)
 TRIES = 3  # ports that may be taken
 ANSWER_S, BEGIN_S, REST_S = 15.0, 5.0, 3.0  # for a look, until the server listens, beside the seconds of measuring
-LAST_WORDS_S = 2.0  # in which what was started ends, once it is hung up on
+STOP_TIMEOUT_S = 2.0  # in which what was started ends, once it is hung up on
 INIT_S = 45.0  # that NCCL and MPI may take before they measure
 MAX_OUTPUT = 1 << 20
 NCCL = ("all_reduce_perf_mpi", "all_reduce_perf")  # the first has MPI for certain
@@ -94,7 +94,7 @@ def iperf3(server: Connection, client: Connection, address: str, *, seconds: int
         port = random.randint(*PORTS)  # noqa: S311  (no secret)
         with _listening(server, address, port, seconds) as listens:
             if listens:
-                return _sent(client, address, port, seconds)
+                return _measure_upload(client, address, port, seconds)
     raise Unreachable(
         f"iperf3 found no free port on {server.target.name}.", field="name", value=server.target.name, next="Try again."
     )
@@ -104,7 +104,7 @@ def iperf3(server: Connection, client: Connection, address: str, *, seconds: int
 def _listening(server: Connection, address: str, port: int, seconds: int) -> Iterator[bool]:
     argv = ["iperf3", "-s", "-1", "--forceflush", "-B", address, "-p", str(port)]
     with _run_in_session(server, argv, seconds + BEGIN_S + 2 * REST_S) as channel:
-        output = _read(channel, BEGIN_S, until=b"listening on")
+        output = _read_until(channel, BEGIN_S, until=b"listening on")
         if b"listening on" not in output and b"in use" not in output:
             text = output.decode(errors="replace").strip() or "it was silent"
             raise Unreachable(
@@ -113,11 +113,11 @@ def _listening(server: Connection, address: str, port: int, seconds: int) -> Ite
         yield b"listening on" in output
 
 
-def _sent(client: Connection, address: str, port: int, seconds: int) -> Bandwidth:
+def _measure_upload(client: Connection, address: str, port: int, seconds: int) -> Bandwidth:
     argv = ["iperf3", "-c", address, "-p", str(port), "-t", str(seconds), "-P", str(STREAMS), "-J"]
     argv += ["--connect-timeout", "3000"]
     with _run_in_session(client, argv, seconds + 2 * REST_S) as channel:
-        output = _read(channel, seconds + 2 * REST_S + LAST_WORDS_S)
+        output = _read_until(channel, seconds + 2 * REST_S + STOP_TIMEOUT_S)
     return iperf3_result(output, client.target.name, address)
 
 
@@ -150,7 +150,7 @@ def nccl(first: Connection, program: str, nodes: int, gpus: int, slurm_conf: str
     words = shlex.join([*ask, "--time=2", "mpirun", *run])
     argv = ["sh", "-c", f'SLURM_CONF="$HOME"/{shlex.quote(slurm_conf)} {AS_ROOT} exec {words}']
     with _run_in_session(first, argv, INIT_S) as channel:
-        output = _read(channel, INIT_S + LAST_WORDS_S)
+        output = _read_until(channel, INIT_S + STOP_TIMEOUT_S)
     return nccl_result(output, first.target.name, program, nodes * gpus)
 
 
@@ -174,7 +174,7 @@ def nccl_result(output: bytes, name: str, program: str, ranks: int) -> Bandwidth
     raise Unreachable(f"{program} did not run on {name}: {last}", field="name", value=name, next="Use --with iperf3")
 
 
-def missing(names: Sequence[str]) -> InvalidRequest:
+def no_iperf3(names: Sequence[str]) -> InvalidRequest:
     """Return the error that iperf3 is not installed on these machines."""
     each = "\n".join(f"cloudgpu exec {name} -- sudo apt-get install -y iperf3" for name in names)
     return InvalidRequest(
@@ -192,10 +192,10 @@ def _run_in_session(connection: Connection, argv: Sequence[str], limit_s: float)
             yield channel
         finally:
             channel.shutdown_write()
-            channel.status_event.wait(LAST_WORDS_S)
+            channel.status_event.wait(STOP_TIMEOUT_S)
 
 
-def _read(channel: Channel, patience_s: float, until: bytes | None = None) -> bytes:
+def _read_until(channel: Channel, patience_s: float, until: bytes | None = None) -> bytes:
     """Return what comes until the end, `until` is there, or the time is over."""
     output, give_up = b"", time.monotonic() + patience_s
     while (until is None or until not in output) and len(output) < MAX_OUTPUT:

@@ -22,7 +22,7 @@ from paramiko.channel import Channel
 from paramiko.message import Message
 from paramiko.sftp_client import SFTPClient
 
-from cloudgpu.access.ssh.transport import BROKEN, SshChannel, hang_up
+from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, SshChannel, hang_up
 
 
 class _Names(Message):
@@ -54,7 +54,7 @@ def _as_names(message: Any) -> Any:
 
 
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's own window
-LAST_WORDS_S = 1.0  # how long an interrupted command may take to end
+STOP_TIMEOUT_S = 1.0  # how long an interrupted command may take to end
 
 
 def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stderr: IO[bytes]) -> int | None:
@@ -93,9 +93,9 @@ def _interruptible(channel: Channel) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        with contextlib.suppress(*BROKEN):
+        with contextlib.suppress(*CONNECTION_ERRORS):
             cast("SshChannel", channel).send_signal("INT")
-            channel.status_event.wait(LAST_WORDS_S)
+            channel.status_event.wait(STOP_TIMEOUT_S)
         raise
 
 
@@ -128,13 +128,13 @@ def _feeding(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
 
 
 def _feed(channel: Channel, stdin: IO[bytes], wake: int) -> None:
-    with contextlib.suppress(*BROKEN):  # the command has ended, or the connection: the reader sees which
-        while data := _read(stdin, wake):
+    with contextlib.suppress(*CONNECTION_ERRORS):  # the command has ended, or the connection: the reader sees which
+        while data := _read_input(stdin, wake):
             channel.sendall(data)
         channel.shutdown_write()
 
 
-def _read(stdin: IO[bytes], wake: int) -> bytes:
+def _read_input(stdin: IO[bytes], wake: int) -> bytes:
     """Return what can be read now, waiting for it; nothing at its end or when `wake` is closed."""
     descriptor = _descriptor(stdin)
     if descriptor is not None:

@@ -54,7 +54,7 @@ def reason(error: Exception) -> str:
     return str(text).strip().rstrip(".").lower()
 
 
-WITHIN_S = 10.0
+TIMEOUT_S = 10.0
 # The server's first type in this order is shown and pinned; later connections accept only that type.
 KEY_TYPES = (
     "ssh-ed25519",
@@ -66,13 +66,13 @@ KEY_TYPES = (
 )
 
 
-def shown_host_key(host: str, port: int, *, within_s: float = WITHIN_S) -> str:
+def shown_host_key(host: str, port: int, *, within_s: float = TIMEOUT_S) -> str:
     """Return the key that the SSH server at `host:port` owns, as `ssh-ed25519 AAAA...`. Nothing is sent, no login.
 
     Whoever is in between could show a key of their own: a person has to compare its `fingerprint`.
     Raises Unreachable when no SSH server answers within `within_s` seconds.
     """
-    from cloudgpu.access.ssh.transport import BROKEN, SSHException, SshTransport
+    from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, SSHException, SshTransport
 
     deadline = time.monotonic() + within_s
     try:
@@ -86,7 +86,7 @@ def shown_host_key(host: str, port: int, *, within_s: float = WITHIN_S) -> str:
         transport.banner_timeout = transport.handshake_timeout = left
         transport.start_client(timeout=left)
         key = transport.get_remote_server_key()
-    except (SSHException, *BROKEN) as error:
+    except (SSHException, *CONNECTION_ERRORS) as error:
         why = reason(error) if transport.remote_version else "it did not introduce itself as an SSH server"
         raise _no_answer(host, port, why) from error
     finally:

@@ -34,7 +34,7 @@ from paramiko.transport import Transport
 
 
 # What paramiko raises when a connection, or a channel of it, is over; any call may, also `close`.
-BROKEN = (SSHException, EOFError, OSError)
+CONNECTION_ERRORS = (SSHException, EOFError, OSError)
 
 
 class SshChannel(Channel):
@@ -73,7 +73,7 @@ class SshChannel(Channel):
             super().shutdown(how)
 
     def close(self) -> None:
-        """Close the channel. Raises one of BROKEN when the connection is just ending."""
+        """Close the channel. Raises one of CONNECTION_ERRORS when the connection is just ending."""
         with self._order:
             super().close()
 
@@ -101,7 +101,7 @@ class SshChannel(Channel):
             threading.Thread(target=self._answer, args=(last,), name="lane-close", daemon=True).start()
 
     def _answer(self, last: list[Message]) -> None:
-        with contextlib.suppress(*BROKEN), self._order:
+        with contextlib.suppress(*CONNECTION_ERRORS), self._order:
             for message in last:
                 self._transport._send_user_message(message)
 
@@ -141,7 +141,7 @@ class SshChannel(Channel):
 
 
 __all__ = [
-    "BROKEN",
+    "CONNECTION_ERRORS",
     "Ed25519Key",
     "IncompatiblePeer",
     "Message",
@@ -198,7 +198,7 @@ def _close(channel: Channel, message: Message) -> None:
 
 def hang_up(channel: Channel) -> None:
     """Close a channel, whatever has become of its connection."""
-    with contextlib.suppress(*BROKEN):
+    with contextlib.suppress(*CONNECTION_ERRORS):
         channel.close()
 
 

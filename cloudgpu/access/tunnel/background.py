@@ -133,7 +133,7 @@ def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> BackgroundTunn
     """
     tunnel = find(directory, id)
     if tunnel is not None:
-        _end(directory, tunnel, timeout)
+        _end_process(directory, tunnel, timeout)
     with explain_os_errors(_log(directory, id)):
         _log(directory, id).unlink(missing_ok=True)
     remove_page(directory, id)
@@ -159,7 +159,7 @@ def remove_page(directory: Path, id: str) -> None:  # noqa: A002
         directory.rmdir()
 
 
-def _end(directory: Path, tunnel: BackgroundTunnel, timeout: float) -> None:
+def _end_process(directory: Path, tunnel: BackgroundTunnel, timeout: float) -> None:
     for number, patience in ((signal.SIGTERM, timeout), (signal.SIGKILL, timeout)):
         _send_signal(directory, tunnel, number)
         deadline = time.monotonic() + patience
@@ -267,11 +267,11 @@ def _read_locked(file: Path) -> BackgroundTunnel | None:
                 # A shared lock: two readers at once do not mistake each other for the tunnel.
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return _read(file, stream.read())
+                return _parse_tunnel(file, stream.read())
         return None
 
 
-def _read(file: Path, content: bytes) -> BackgroundTunnel:
+def _parse_tunnel(file: Path, content: bytes) -> BackgroundTunnel:
     try:
         return BackgroundTunnel(**json.loads(content))
     except (ValueError, TypeError) as error:

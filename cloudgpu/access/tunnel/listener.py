@@ -32,7 +32,7 @@ def listen(first_port: int) -> socket.socket:
     wanted = range(first_port, min(first_port + PORTS_TRIED, 65536)) if first_port else ()
     for port in (*wanted, 0):
         # Bound at once and kept: a port that was only checked may be in use a moment later.
-        listener = _take(port)
+        listener = _bind_port(port)
         if listener is not None:
             return listener
     raise InvalidRequest(
@@ -46,7 +46,7 @@ def reset(client: socket.socket) -> None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
 
-def _take(port: int) -> socket.socket | None:
+def _bind_port(port: int) -> socket.socket | None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         if sys.platform == "linux":

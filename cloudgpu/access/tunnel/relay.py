@@ -11,7 +11,7 @@ import threading
 
 from paramiko.channel import Channel
 
-from cloudgpu.access.ssh.transport import BROKEN, hang_up
+from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, hang_up
 from cloudgpu.access.tunnel.listener import reset
 
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's window and the socket's buffers
@@ -45,7 +45,7 @@ class Relay:
             while data := self._client.recv(CHUNK):
                 self._channel.sendall(data)
             self._channel.shutdown_write()
-        except BROKEN:
+        except CONNECTION_ERRORS:
             hang_up(self._channel)
         self._sent_all.set()
         if self._channel.eof_received:
@@ -56,7 +56,7 @@ class Relay:
             while data := self._channel.recv(CHUNK):
                 self._client.sendall(data)
             self._delivered_all = bool(self._channel.eof_received)
-        except BROKEN:
+        except CONNECTION_ERRORS:
             hang_up(self._channel)
         if self._delivered_all:
             self._end_of_data()

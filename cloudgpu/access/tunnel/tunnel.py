@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, retryable
-from cloudgpu.access.ssh.keepalive import DEADLINE_S, QUIET_S, Keepalive
+from cloudgpu.access.ssh.keepalive import DEADLINE_S, PING_AFTER_S, Keepalive
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.access.tunnel.listener import LOOPBACK, listen, reset
 from cloudgpu.errors import CloudgpuError
@@ -26,12 +26,12 @@ FIRST_PORT = 8888
 PATIENCE_S = 60.0  # how long a connection begun during an outage waits for the machine
 CONNECT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-LOOK_S = 0.5  # how often the listener looks whether it is to end
+POLL_S = 0.5  # how often the listener looks whether it is to end
 
 RemotePort = int | Callable[[Connection], int]
 
 
-class Happening(StrEnum):
+class TunnelChange(StrEnum):
     """What can happen to a tunnel."""
 
     CONNECTED = "connected"
@@ -45,7 +45,7 @@ class Happening(StrEnum):
 class TunnelEvent:
     """What happened, on which local port, and the fault that caused it (None: none did)."""
 
-    kind: Happening
+    kind: TunnelChange
     port: int
     fault: CloudgpuError | None = None
 
@@ -77,7 +77,7 @@ class Tunnel:
         tell: Callable[[TunnelEvent], None] = lambda _event: None,
         patience: float = PATIENCE_S,
         timeout: float = CONNECT_S,
-        quiet: float = QUIET_S,
+        quiet: float = PING_AFTER_S,
         deadline: float = DEADLINE_S,
     ) -> None:
         self._target_source = target_source
@@ -120,10 +120,10 @@ class Tunnel:
         except BaseException:
             link.connection.close()
             raise
-        listener.settimeout(LOOK_S)
+        listener.settimeout(POLL_S)
         self.port = listener.getsockname()[1]
         self._link, self._listener = link, listener
-        self._tell(TunnelEvent(Happening.CONNECTED, self.port))
+        self._tell(TunnelEvent(TunnelChange.CONNECTED, self.port))
         self._threads = [
             threading.Thread(target=self._accept, args=(listener,), name="tunnel-accept", daemon=True),
             threading.Thread(target=self._keep, args=(link,), name="tunnel-keep", daemon=True),
@@ -171,7 +171,7 @@ class Tunnel:
         if self._ended.is_set():
             return None
         self._adopt(None)
-        self._tell(TunnelEvent(Happening.LOST, self.port, error))
+        self._tell(TunnelEvent(TunnelChange.LOST, self.port, error))
         pause = FIRST_PAUSE_S
         while not self._ended.wait(pause):
             pause = min(LONGEST_PAUSE_S, pause * 2)
@@ -180,12 +180,12 @@ class Tunnel:
             except CloudgpuError as why:
                 if not retryable(why):
                     raise
-                self._tell(TunnelEvent(Happening.TRIED, self.port, why))
+                self._tell(TunnelEvent(TunnelChange.TRIED, self.port, why))
                 continue
             if not self._adopt(link):
                 link.connection.close()
                 return None
-            self._tell(TunnelEvent(Happening.RECONNECTED, self.port))
+            self._tell(TunnelEvent(TunnelChange.RECONNECTED, self.port))
             return link
         return None
 
@@ -222,7 +222,7 @@ class Tunnel:
                 self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept` where the system allows it
         if link is not None:
             link.connection.close()
-        self._tell(TunnelEvent(Happening.ENDED, self.port, error))
+        self._tell(TunnelEvent(TunnelChange.ENDED, self.port, error))
 
     # The door: one thread that accepts, and one per client until its bytes flow.
 
@@ -233,7 +233,7 @@ class Tunnel:
                     client, _ = listener.accept()
                 except OSError as error:
                     if error.errno in (errno.EMFILE, errno.ENFILE):
-                        self._ended.wait(LOOK_S)  # too many open files: those who knock wait in the system's queue
+                        self._ended.wait(POLL_S)  # too many open files: those who knock wait in the system's queue
                     continue
                 thread = threading.Thread(target=self._serve, args=(client,), name="tunnel-client", daemon=True)
                 self._clients[client] = thread
@@ -264,7 +264,7 @@ class Tunnel:
         asked_port_again = False
         link: _Link | None = None
         while (link := self._next_link(link, deadline)) is not None:
-            channel = _open(link, caller)
+            channel = _open_channel(link, caller)
             if channel is not None:
                 return channel
             if link.connection.is_usable():  # the machine is there, but nobody listens on that port
@@ -292,12 +292,12 @@ class Tunnel:
                 self._adopt(_Link(link.connection, self._ask_port(link.connection)))
 
 
-def _open(link: _Link, caller: tuple[str, int]) -> Channel | None:
-    from cloudgpu.access.ssh.transport import BROKEN
+def _open_channel(link: _Link, caller: tuple[str, int]) -> Channel | None:
+    from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
     try:
         return link.connection.transport.open_channel(
             "direct-tcpip", (LOOPBACK, link.remote_port), caller, timeout=OPEN_CHANNEL_S
         )
-    except BROKEN:
+    except CONNECTION_ERRORS:
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.reaper.decisions import Decision
-    from cloudgpu.core.reaper.result import Ended, GivenWarning, ReaperRun
+    from cloudgpu.core.reaper.result import EndedItem, GivenWarning, ReaperRun
 
 
 def command(
@@ -205,7 +205,7 @@ def _done_lines(run: ReaperRun) -> Iterator[str]:
         yield f"{one.name}: left, {one.why}"
 
 
-def _done_text(ended: Ended) -> str:
+def _done_text(ended: EndedItem) -> str:
     return f"{ended.name}: {_DONE[ended.do]} ({ended.rule}): {ended.why}"
 
 

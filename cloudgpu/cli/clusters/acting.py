@@ -124,14 +124,14 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
     """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
     from cloudgpu.control.clusters.power import check_start_all
     from cloudgpu.control.clusters.start import start_all
-    from cloudgpu.control.lifecycle.start import AWAKE, new_lease
+    from cloudgpu.control.lifecycle.start import UP_STATES, new_lease
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import ZERO, Money, usd
     from cloudgpu.core.values.times import iso
 
     check_start_all(machines)
     until = new_lease(session, machines[0], options.lease, options.renew_until)
-    if any(machine.state not in AWAKE for machine in machines):
+    if any(machine.state not in UP_STATES for machine in machines):
         lives, prices = until.expires - session.clock(), [machine.price for machine in machines if machine.price]
         cost = sum((run_cost(Money(one.nanos_per_hour), lives) for one in prices), ZERO)
         known = dollars(usd(cost) if len(prices) == len(machines) else None)

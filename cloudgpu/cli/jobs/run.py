@@ -95,9 +95,9 @@ def command(
         planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
         if dry_run:
             return
-        from cloudgpu.control.jobs.plan import begin
+        from cloudgpu.control.jobs.plan import record_request
 
-        job = begin(session, planned)
+        job = record_request(session, planned)
     else:
         tell(f"{job.name} is {job.state} already: this follows it.")
     raise typer.Exit(_begun(session, job) if detach else _in_front(session, job))

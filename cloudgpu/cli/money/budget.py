@@ -146,12 +146,12 @@ def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
 
 
 def _judge(session: Session, name: str | None, every: str, output: Format) -> None:
-    from cloudgpu.control.budgets.commands import EVERY, check_budgets, is_refused
+    from cloudgpu.control.budgets.commands import CHECK_INTERVAL, check_budgets, has_exceeded_budget
     from cloudgpu.control.inputs.launch_request import duration
 
-    value = check_budgets(session, name, every=duration(every, "--every") or EVERY)
+    value = check_budgets(session, name, every=duration(every, "--every") or CHECK_INTERVAL)
     emit(output, value, check_text(value, every))
-    if is_refused(value):
+    if has_exceeded_budget(value):
         raise typer.Exit(3)
 
 

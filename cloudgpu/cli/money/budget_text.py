@@ -28,7 +28,7 @@ WIDEST_BAR = 50
 NEAR = 80  # percent spent
 USED_UP, PASSED, NEARLY, FITS = "used up", "passed by what runs", "nearly used up", "fits"
 _BAD = {USED_UP: "is used up", PASSED: "will be passed by what runs", NEARLY: "is nearly used up"}
-FEW = 5  # budgets that the first line names
+MAX_NAMED = 5  # budgets that the first line names
 WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
 
 
@@ -37,8 +37,8 @@ def list_text(values: Sequence[BudgetStatus]) -> str:
     if not values:
         return ""
     bad = [f"{status['name']} {_BAD[state]}" for status in values if (state := _state(status)) in _BAD]
-    more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
-    message = f"{'; '.join(bad[:FEW])}{more}." if bad else _fit_text(values)
+    more = f"; and {len(bad) - MAX_NAMED} more" if len(bad) > MAX_NAMED else ""
+    message = f"{'; '.join(bad[:MAX_NAMED])}{more}." if bad else _fit_text(values)
     return f"{paragraph(message)}\n\n{table_of(values)}"
 
 
@@ -62,13 +62,13 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
             f"{min(status['spent_percent'], 9999)}%",
             _amount(status["committed_usd"]),
             _hourly(status["burn_usd_per_hour"]),
-            _lasts(status),
+            _credit_lasts(status),
         ]
         for status in values
     ]
     headings = ["NAME", "PERIOD", "LIMIT", "SPENT", "", "TO COME", "$/H", "LASTS"]
     heading, *lines = table_rows(rows, headings, right=(2, 3, 4, 5, 6))
-    below = [f"{line}\n{_bar(one)}\n{_about(one)}" for line, one in zip(lines, values, strict=True)]
+    below = [f"{line}\n{_bar(one)}\n{_budget_details(one)}" for line, one in zip(lines, values, strict=True)]
     return "\n".join([heading, *below])
 
 
@@ -127,7 +127,7 @@ def _overshoot(status: BudgetStatus, every: str) -> str:
     )
 
 
-def _about(status: BudgetStatus) -> str:
+def _budget_details(status: BudgetStatus) -> str:
     parts = [status["scope"], ", ".join(status["actions"])]
     parts += [] if status["tz"] == "UTC" else [status["tz"]]
     parts += [] if status["amount"] is None else [_rate(status)]
@@ -159,7 +159,7 @@ def _rate(status: BudgetStatus) -> str:
     return f"{Decimal(status['amount'] or 0):,f} {status['currency']} at {status['per_usd']} of {status['rate_as_of']}"
 
 
-def _lasts(status: BudgetStatus) -> str:
+def _credit_lasts(status: BudgetStatus) -> str:
     if status["exhausted"]:
         return "spent"
     return "yes" if status["exhausted_in_s"] is None else duration_text(status["exhausted_in_s"])

@@ -28,7 +28,7 @@ MONTH = 365 / 12
 YEAR = 365
 ROWS = 4  # of the short table
 CENTS = 100  # dollars; below it amounts are shown with cents
-DEAREST = 100_000  # dollars an hour; no machine is, and no price above it is a help
+MAX_PRICE = 100_000  # dollars an hour; no machine is, and no price above it is a help
 
 
 def calculated_text(
@@ -48,7 +48,7 @@ def calculated_text(
     blocks = [
         "\n".join(paragraph(text) for text in answer if text),
         *([drawn_years(document)] if chart else []),
-        *(_evidence(document, shown) if verbose else _brief(document, shown, table=not chart)),
+        *(_evidence(document, shown) if verbose else _short_text(document, shown, table=not chart)),
     ]
     if sources:
         blocks += [paragraph(text) for text in (_sold_source(document), _source(document["desktop"])) if text]
@@ -76,10 +76,10 @@ def drawn_years(document: CalculatedDocument) -> str:
     return f"{lines(series, columns())}\nUS dollars by year"
 
 
-def _brief(document: CalculatedDocument, amounts: _Amounts, *, table: bool) -> Iterator[str]:
+def _short_text(document: CalculatedDocument, amounts: _Amounts, *, table: bool) -> Iterator[str]:
     """Yield the years as a table, or the uses where there are two, and where the price is from."""
     if len(document["answers"]) > 1:
-        yield _uses(document, amounts)
+        yield _usage_table(document, amounts)
     elif table:
         yield _years_table(document["answers"][0]["expected"]["curve"], document["years"], amounts)
     cloud = document["cloud"]
@@ -132,7 +132,7 @@ def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> st
     return table(cells, ["AFTER", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _uses(document: CalculatedDocument, amounts: _Amounts) -> str:
+def _usage_table(document: CalculatedDocument, amounts: _Amounts) -> str:
     rows = [
         [
             f"{one['utilization_percent']:g}%",
@@ -253,12 +253,12 @@ def _answer(answer: Outcomes, life: float, amounts: _Amounts, *, several: bool) 
     work = f"{number:,}: it is {one['desktop_hours_per_day']:,.1f} desktop hours of work a day"
     yield "desktops", work if number > 1 else None
     yield "electricity", f"{one['kwh_per_year']:,.0f} kWh and {amounts.short(one['electricity_usd_per_year'])} a year"
-    yield "break-even", _even(answer)
-    yield "by use", _by_use(one, life)
+    yield "break-even", _break_even(answer)
+    yield "by use", _cheaper_by_use(one, life)
     yield "by price", _by_price(one["break_even_usd_per_hour"], life, amounts)
 
 
-def _by_use(outcome: Outcome, life: float) -> str:
+def _cheaper_by_use(outcome: Outcome, life: float) -> str:
     percent, several = outcome["break_even_utilization_percent"], outcome["desktops"] > 1
     which, most = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
     if percent is None:
@@ -273,7 +273,7 @@ def _by_use(outcome: Outcome, life: float) -> str:
 
 
 def _by_price(price: str | None, life: float, amounts: _Amounts) -> str | None:
-    if price is None or Decimal(price) > DEAREST:
+    if price is None or Decimal(price) > MAX_PRICE:
         return None
     above = (
         f"if an hour costs more than {amounts.with_code(price, 2)} at this use" if Decimal(price) else "at any price"
@@ -281,7 +281,7 @@ def _by_price(price: str | None, life: float, amounts: _Amounts) -> str | None:
     return f"over {_years(life)} the desktop is cheaper {above}"
 
 
-def _even(answer: Outcomes) -> str:
+def _break_even(answer: Outcomes) -> str:
     outcome = answer["expected"]
     if outcome["break_even_days"] is None:
         return "never, within 30 years"
@@ -333,7 +333,10 @@ def _speed_text(document: CalculatedDocument) -> str:
     if with_known_speeds is None:
         return ""
     every, speed = with_known_speeds["answers"], with_known_speeds["speed"]
-    parts = [_even(one) if len(every) == 1 else f"{_even(one)} at {one['utilization_percent']:g}%" for one in every]
+    parts = [
+        _break_even(one) if len(every) == 1 else f"{_break_even(one)} at {one['utilization_percent']:g}%"
+        for one in every
+    ]
     fast = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
     return f"With {fast}: {'; '.join(parts)}."
 

@@ -15,7 +15,7 @@ from cloudgpu.cli.terminal import has_unicode
 
 MIN, MAX = 20, 160  # columns of a chart
 ROWS = 8  # of a chart, without its axis
-HALF = 0.5  # of a cell: from here on it is drawn
+HALF_CELL = 0.5  # of a cell: from here on it is drawn
 
 
 class Cells(NamedTuple):
@@ -32,12 +32,12 @@ class Cells(NamedTuple):
 
 
 BLOCKS = Cells("▁▂▃▄▅▆▇█", "·", "█", "▒", "░", "│", "└", "─")
-PLAIN = Cells("_.-:=+*#", " ", "#", "=", ".", "|", "+", "-")  # where the output cannot have blocks
+ASCII = Cells("_.-:=+*#", " ", "#", "=", ".", "|", "+", "-")  # where the output cannot have blocks
 
 
 def cells() -> Cells:
     """Return what standard output can show: blocks in Unicode, else ASCII."""
-    return BLOCKS if has_unicode(sys.stdout) else PLAIN
+    return BLOCKS if has_unicode(sys.stdout) else ASCII
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -82,10 +82,10 @@ def columns(labels: Sequence[str], values: Sequence[float], width: int, height: 
     levels = [_level(one, top, 8 * height) if one > 0 else 0 for one in values]
     lines = []
     for row in range(height, 0, -1):
-        bar = "".join(_part(level - 8 * (row - 1), charset, solid).ljust(each) for level in levels)
+        bar = "".join(_bar_end(level - 8 * (row - 1), charset, solid).ljust(each) for level in levels)
         lines.append(f"{ticks.get(row, '').rjust(margin)} {charset.axis}{bar}".rstrip())
     lines.append(f"{'$0'.rjust(margin)} {charset.corner}{charset.foot * (each * len(values))}")
-    return "\n".join([*lines, " " * (margin + 2) + _under(labels, each)])
+    return "\n".join([*lines, " " * (margin + 2) + _axis_labels(labels, each)])
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], width: int, height: int = 14) -> str:
@@ -124,7 +124,7 @@ def dollars(amount: float) -> str:
 
 def _level(value: float, top: float, steps: int) -> int:
     """Return how many of `steps` a value above zero is: at least one, so that it is seen."""
-    return max(1, min(steps, math.floor(value / top * steps + HALF))) if top > 0 else 0
+    return max(1, min(steps, math.floor(value / top * steps + HALF_CELL))) if top > 0 else 0
 
 
 def _cells_of(value: float, limit: float, width: int) -> int:
@@ -132,14 +132,14 @@ def _cells_of(value: float, limit: float, width: int) -> int:
         return 0
     if limit <= 0 or value >= limit:
         return width
-    return max(1, min(width - 1, math.floor(value / limit * width + HALF))) if width > 1 else 0
+    return max(1, min(width - 1, math.floor(value / limit * width + HALF_CELL))) if width > 1 else 0
 
 
-def _part(eighths: int, charset: Cells, wide: int) -> str:
+def _bar_end(eighths: int, charset: Cells, wide: int) -> str:
     return "" if eighths <= 0 else charset.eighths[min(8, eighths) - 1] * wide
 
 
-def _under(labels: Sequence[str], each: int) -> str:
+def _axis_labels(labels: Sequence[str], each: int) -> str:
     """Return the labels under their columns, each where it does not touch the one before."""
     line = ""
     for number, label in enumerate(labels):

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 WIDTH = 80
 NARROWEST = 12  # characters that a name is left, however wide the numbers are
 NEAR = 10  # times what was spent: a desktop that costs more is not named
-FEW = 6  # names, or reasons, that are told one by one
+MAX_NAMED = 6  # names, or reasons, that are told one by one
 UNREAD_MINUTES = 15  # as often as a counter is read while somebody works on the machine
-SHOWN = 10  # groups that are told one by one without -v
+MAX_GROUPS = 10  # groups that are told one by one without -v
 CALENDAR = ("day", "week", "month")
 MACHINES = "machines that run"
-FINE = Decimal(10)  # dollars: below it amounts are shown with two more digits
+SMALL_AMOUNT = Decimal(10)  # dollars: below it amounts are shown with two more digits
 _HEADS = {
     "instance": "MACHINE",
     "day": "DAY",
@@ -39,9 +39,9 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
     it the desktop is there where the cloud has cost at least a tenth of it for hours of work.
     """
     if not document["groups"]:
-        return _nothing(document)
+        return _no_costs_text(document)
     largest = max((Decimal(group["high_usd"] or 0) for group in document["groups"]), default=Decimal(0))
-    amounts = Amounts(currency, 2 if largest < FINE else 0)
+    amounts = Amounts(currency, 2 if largest < SMALL_AMOUNT else 0)
     head = "\n".join(filter(None, [_answer(document, amounts), "" if chart else _spark(document, amounts)]))
     body = _chart(document) if chart else _table(document, amounts, verbose=verbose)
     blocks = [head, body, *_notes(document, amounts, verbose=verbose, chart=chart)]
@@ -99,7 +99,7 @@ def _chart(document: CostDocument) -> str:
     return f"{title}\n\n{columns([one['day'][-2:].lstrip('0') for one in days], spent, width())}"
 
 
-def _nothing(document: CostDocument) -> str:
+def _no_costs_text(document: CostDocument) -> str:
     if document["since"] is None and document["until"] is None:
         return "Nothing has been spent yet, as far as this ledger knows; no cloud was queried."
     return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was queried.")
@@ -128,9 +128,9 @@ def _names(groups: Sequence[CostGroup]) -> list[str]:
 
 def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
     """Return the dearest groups, and the others as one; all where that would leave out but two."""
-    if len(groups) <= SHOWN + 2:
+    if len(groups) <= MAX_GROUPS + 2:
         return groups
-    rest = groups[SHOWN:]
+    rest = groups[MAX_GROUPS:]
 
     def total(key: Literal["usd", "low_usd", "high_usd", "on_demand_usd", "savings_usd"]) -> str | None:
         amounts = [Decimal(amount) for group in rest if (amount := group[key]) is not None]
@@ -148,7 +148,7 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
         "without_price": sum(group["without_price"] for group in rest),
         "marks": "".join(mark for mark in _MARKS if any(mark in group["marks"] for group in rest)),
     }
-    return [*groups[:SHOWN], others]
+    return [*groups[:MAX_GROUPS], others]
 
 
 def _table_text(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
@@ -228,19 +228,19 @@ def _sentences(*found: str) -> str:
 
 def _period(document: CostDocument) -> str:
     """Return the period in words; a midnight of UTC is its date, where days are those of UTC."""
-    since, until = (moment and _moment(moment, document["tz"]) for moment in (document["since"], document["until"]))
+    since, until = (moment and _time_text(moment, document["tz"]) for moment in (document["since"], document["until"]))
     if not until:
         return f"since {since}"
     return " ".join(filter(None, [f"from {since}" if since else "", f"until {until}"]))
 
 
-def _moment(text: str, tz: str) -> str:
+def _time_text(text: str, tz: str) -> str:
     return text[:10] if tz == "UTC" and text[11:19] == "00:00:00" else f"{text[:16]}Z"
 
 
 def _missing_text(document: CostDocument) -> str:
     number = document["total"]["without_price"]
-    return f"+ {number} without a price, in no sum: {first_few(document['unpriced'], FEW)}." if number else ""
+    return f"+ {number} without a price, in no sum: {first_few(document['unpriced'], MAX_NAMED)}." if number else ""
 
 
 def _unmetered_text(document: CostDocument) -> str:
@@ -249,7 +249,7 @@ def _unmetered_text(document: CostDocument) -> str:
     long = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
     names = [traffic["name"] for traffic in long]
     return (
-        f"Not in it: bytes out that nobody has read, of {first_few(names, FEW)}; -o json says since when."
+        f"Not in it: bytes out that nobody has read, of {first_few(names, MAX_NAMED)}; -o json says since when."
         if names
         else ""
     )
@@ -263,8 +263,8 @@ def _doubts(document: CostDocument) -> str:
     reasons = document["total"]["reasons"]
     if not reasons:
         return ""
-    more = f" And {len(reasons) - FEW} more: -o json has all." if len(reasons) > FEW else ""
-    return f"Because: {'; '.join(reasons[:FEW])}.{more}"
+    more = f" And {len(reasons) - MAX_NAMED} more: -o json has all." if len(reasons) > MAX_NAMED else ""
+    return f"Because: {'; '.join(reasons[:MAX_NAMED])}.{more}"
 
 
 def _marks(document: CostDocument, *, verbose: bool) -> str:
@@ -295,20 +295,20 @@ def _uncompared_text(document: CostDocument) -> str:
     return f"ON DEMAND and SAVED leave out {counted(number, 'run')} whose on-demand price is not known."
 
 
-def _is_going_on(document: CostDocument) -> bool:
+def _costs_continue(document: CostDocument) -> bool:
     """Say whether anything goes on costing, and the period is not over."""
     burn = document["burn"]
     return document["projected"] is not None and bool(
-        Decimal(burn["usd_per_hour"]) or burn["without_price"] or _parts_of(burn)
+        Decimal(burn["usd_per_hour"]) or burn["without_price"] or _burn_parts(burn)
     )
 
 
 def _coming(document: CostDocument, amounts: Amounts) -> str:
     """Return what it will have cost at the end of the day and month, and what of it runs without a machine."""
     burn, projections = document["burn"], document["projected"]
-    if projections is None or not _is_going_on(document):
+    if projections is None or not _costs_continue(document):
         return ""
-    only_machines = [what for what, _ in _parts_of(burn)] == [MACHINES] and not burn["without_price"]
+    only_machines = [what for what, _ in _burn_parts(burn)] == [MACHINES] and not burn["without_price"]
     parts = "" if only_machines else f"An hour now: {_burn(burn, amounts)}. "
     day, month = (amounts.with_code(projections[end]["usd"]) for end in ("end_of_day", "end_of_month"))
     return f"{parts}At this rate: {day} by the end of the day, {month} by the end of the month."
@@ -316,7 +316,7 @@ def _coming(document: CostDocument, amounts: Amounts) -> str:
 
 def _to_come(document: CostDocument, amounts: Amounts) -> str:
     burn, projections = document["burn"], document["projected"]
-    if projections is None or not _is_going_on(document):
+    if projections is None or not _costs_continue(document):
         return ""
     now = f"Now {amounts.with_code(burn['usd_per_hour'], 2)} an hour ({_burn(burn, amounts)})."
     rows = [
@@ -330,12 +330,12 @@ def _to_come(document: CostDocument, amounts: Amounts) -> str:
 
 
 def _burn(burn: BurnRate, amounts: Amounts) -> str:
-    each = [f"{what} {amounts.with_code(amount, 2)}" for what, amount in _parts_of(burn)]
+    each = [f"{what} {amounts.with_code(amount, 2)}" for what, amount in _burn_parts(burn)]
     missing = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
     return f"{', '.join(each) or 'nothing known'}{missing}"
 
 
-def _parts_of(burn: BurnRate) -> list[tuple[str, str]]:
+def _burn_parts(burn: BurnRate) -> list[tuple[str, str]]:
     """Return what of the burn rate is not zero, in words and in dollars an hour."""
     parts = [
         (MACHINES, burn["machines_usd_per_hour"]),

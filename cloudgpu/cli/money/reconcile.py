@@ -14,7 +14,7 @@ from cloudgpu.cli.render import clipped, dollars, paragraph, table
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument, ReconciledResource
 
-WIDEST = 24  # characters of a name in the table
+MAX_NAME = 24  # characters of a name in the table
 
 
 Form = Literal["text", "json", "csv"]
@@ -46,7 +46,7 @@ def command(
 def _text(value: ReconcileDocument) -> str:
     rows = [
         [
-            clipped(resource["name"] or resource["id"], WIDEST),
+            clipped(resource["name"] or resource["id"], MAX_NAME),
             "?" if resource["unpriced"] and resource["ledger_usd"] == "0" else dollars(resource["ledger_usd"]),
             dollars(resource["bill_usd"]),
             _with_sign(resource["discrepancy_usd"]),
@@ -121,10 +121,12 @@ def _write_csv(value: ReconcileDocument) -> None:
         "discrepancy_usd",
         "likely_reason",
     )
-    rows: list[dict[str, object]] = [{**resource, "reasons": _plain(resource)} for resource in value["resources"]]
+    rows: list[dict[str, object]] = [
+        {**resource, "reasons": _reason_lines(resource)} for resource in value["resources"]
+    ]
     rows = [{name: row[name] for name in (*names, "reasons")} for row in rows]
     write_csv(sys.stdout, (*names, "reasons"), plain_cells(rows))
 
 
-def _plain(resource: ReconciledResource) -> list[str]:
+def _reason_lines(resource: ReconciledResource) -> list[str]:
     return [f"{part['kind']} {part['usd']}: {part['why']}" for part in resource["reasons"]]

@@ -114,7 +114,7 @@ class _Story:
 
 
 def _play(session: Session, story: _Story) -> DemoDocument:
-    from cloudgpu.control.lifecycle.lifecycle import end, stop
+    from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 
     story.say("cloudgpu demo: launch, notebook, cost, stop, proof. Everything stays on this machine.")
     machine = _launch(session, story)
@@ -125,7 +125,7 @@ def _play(session: Session, story: _Story) -> DemoDocument:
     machine = stop(session, machine, why="the demo is over")
     story.detail(f"{machine.name} is {machine.state}, billed: {'yes' if machine.billed else 'no'}")
     story.step("End it, and prove it.")
-    machine = end(session, machine, why="the demo is over")
+    machine = terminate_one(session, machine, why="the demo is over")
     proof = _prove(session, story)
     return {
         "machine": machine.name,
@@ -238,7 +238,7 @@ def _told_if_anybody_listens(tell: Callable[[str], None]) -> Callable[[str], Non
 def _clean(session: Session, root: Path) -> None:
     """End whatever a demo that failed or was interrupted has left running, and remove its home."""
     from cloudgpu import underway
-    from cloudgpu.control.lifecycle.lifecycle import end
+    from cloudgpu.control.lifecycle.lifecycle import terminate_one
     from cloudgpu.control.session.session import living_machines
 
     interrupt.cancel_repeats()
@@ -246,7 +246,7 @@ def _clean(session: Session, root: Path) -> None:
     session.report = _told_if_anybody_listens(session.report)
     try:
         for machine in living_machines(session.ledger.machines()):
-            end(session, machine, why="the demo is over")
+            terminate_one(session, machine, why="the demo is over")
     except BaseException:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"The demo's machine may still run. To end it: CLOUDGPU_HOME={root} cloudgpu down --all\n")

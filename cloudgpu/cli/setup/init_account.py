@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.common import Format, confirm, emit, open_session
 
 if TYPE_CHECKING:
-    from cloudgpu.control.setup.retire_account import Farewell
+    from cloudgpu.control.setup.retire_account import Retirement
     from cloudgpu.views.documents.setup.init import ForgetDocument, RenameDocument
 
 
@@ -50,7 +50,7 @@ def _machines(value: ForgetDocument) -> str:
     return f"{count}, {ended}, the last at {last}" if last else str(count)
 
 
-def _text(value: ForgetDocument, farewell: Farewell) -> str:
+def _text(value: ForgetDocument, farewell: Retirement) -> str:
     name = value["account"]
     if value["host"] is not None:
         lost = ", ".join(machine["name"] for machine in value["lost"])

@@ -20,7 +20,7 @@ from cloudgpu.config.policies.find import (
 )
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.description import FACTS, TYPED, Chosen, choose
+from cloudgpu.core.policies.description import BY_OPTION, FACTS, Chosen, choose
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, limit_policy, narrowest_limits
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.team.rights import Authorization, Published
@@ -148,7 +148,7 @@ def _of_lab(named: str | None) -> Chosen:
 def chosen_for(home: HomeTerms, machine: Machine, named: str | None = None) -> Chosen:
     """Return the policy that is meant for a machine: `named`, its launch's, or what the home would choose now."""
     if named is not None:
-        return Chosen(named, f"{TYPED} {named}")
+        return Chosen(named, f"{BY_OPTION} {named}")
     if machine.policy:
         by = machine.policy_by
         return Chosen(machine.policy, f"it was launched under {machine.policy}" + (f" ({by})" if by else ""))

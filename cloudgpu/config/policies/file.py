@@ -14,7 +14,7 @@ from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.config.policies.kinds import Kind, Misread
 from cloudgpu.config.policies.schema import LIMITS, POLICY, Key, Keys, Section
 from cloudgpu.core.policies.limits import Limits, Stoppers, narrowest_limits
-from cloudgpu.core.policies.policy import Act, Idle, MachineBudget, Policy, Retention, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policies.policy import Act, Idle, LabelRule, MachineBudget, Policy, Retention, Unknown, Unpausable
 from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.times import duration_text
@@ -151,7 +151,7 @@ def _rules(values: Values) -> Values:
         found["budget"] = MachineBudget(rule["amount"], Act(rule.get("do", Act.WARN)))
     if (rule := values.get("unlabelled")) is not None:
         required = rule.get("require", ("owner", "project"))
-        found["unlabelled"] = Unlabelled(required, rule["after"], Act(rule.get("do", Act.WARN)))
+        found["unlabelled"] = LabelRule(required, rule["after"], Act(rule.get("do", Act.WARN)))
     for name in ("stopped", "images"):
         if (rule := values.get(name)) is not None:
             found[name] = Retention(rule["after"], Act(rule.get("do", Act.WARN)))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.access import AllowDocument, SkippedMachine, SshRule
 
 CALLER = "caller"
-WITHIN_S = 60
+TIMEOUT_S = 60
 
 
 def parse_network(typed: str | None, *, any_source: bool = False) -> str | None:
@@ -107,7 +107,7 @@ def _split_by_owner(session: Session, machines: Sequence[Machine]) -> tuple[list
 
 def lock_rules(session: Session, machine: Machine) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
-    return session.lock(f"doors-{machine.account}", wait=WITHIN_S)
+    return session.lock(f"doors-{machine.account}", wait=TIMEOUT_S)
 
 
 def _named(session: Session, name: str, cidr: str | None) -> list[Machine]:

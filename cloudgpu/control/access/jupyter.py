@@ -12,27 +12,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.tunnel import background
-from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
+from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Tunnel, TunnelChange, TunnelEvent
 from cloudgpu.control.access.reach import check_reachable, find_moved, reached
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key
 from cloudgpu.control.network.reachability import closed
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import (
-    AuthFailed,
-    CloudgpuError,
-    InvalidRequest,
-    ProviderUnavailable,
-    Unreachable,
-)
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable, Unreachable
 from cloudgpu.providers.abilities import Resolves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from cloudgpu.access.jupyter.client import JupyterServer, NotYet
+    from cloudgpu.access.jupyter.client import JupyterServer, NotReadyYet
     from cloudgpu.access.jupyter.notebook import CellResult
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.access.ssh.target import Target
@@ -168,14 +162,14 @@ class JupyterTunnel:
 
     def _told(self, event: TunnelEvent) -> None:
         name, why = self._machine.name, event.fault.message if event.fault else ""
-        if event.kind is Happening.LOST:
+        if event.kind is TunnelChange.LOST:
             self._session.report(f"{name}: connection lost ({why}); the tunnel waits for it")
             self._tries = 0
-        elif event.kind is Happening.TRIED:
+        elif event.kind is TunnelChange.TRIED:
             self._tries += 1
             if self._tries == DOOR_AFTER_TRIES:
                 self._tell_closed()
-        elif event.kind is Happening.RECONNECTED:
+        elif event.kind is TunnelChange.RECONNECTED:
             self._session.report(f"{name}: connected again")
 
     def _tell_closed(self) -> None:
@@ -186,7 +180,7 @@ class JupyterTunnel:
             self._session.report(f"{fault.message} {fault.next} (the tunnel then continues)")
 
 
-def setup_patience(session: Session, machine: Machine) -> Callable[[NotYet], bool]:
+def setup_patience(session: Session, machine: Machine) -> Callable[[NotReadyYet], bool]:
     """Return what says whether to go on waiting for Jupyter: while a machine of a cloud is being set up.
 
     Its first minutes install Jupyter, and a driver where the image has none; said once. A host whose Python has no
@@ -196,7 +190,7 @@ def setup_patience(session: Session, machine: Machine) -> Callable[[NotYet], boo
     reported: list[str] = []
     begun: list[datetime] = []
 
-    def go_on(fault: NotYet) -> bool:
+    def go_on(fault: NotReadyYet) -> bool:
         now = session.clock()
         begun.append(now)
         last = begun[0] + SETUP_WITHIN if fault.surely else until

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 LOG = ".cloudgpu/on_start.log"  # below the user's home there
-WITHIN = timedelta(hours=1)
+TIMEOUT = timedelta(hours=1)
 POLL_S, ANSWER_S = 1.0, 30.0
 _LOOK = 'cat "$HOME/.cloudgpu/on_start.status" 2>/dev/null || echo running'  # not begun is not ended
 
@@ -46,7 +46,7 @@ def on_start_of(session: Session, machine: Machine, template: Template) -> OnSta
 def wait_for_on_start(session: Session, machine: Machine, template: Template) -> OnStart | None:
     """Wait until the script has ended; return None where the template has none.
 
-    Raises InvalidRequest where it failed, ProviderUnavailable where it still runs after `WITHIN`, and what `reached`
+    Raises InvalidRequest where it failed, ProviderUnavailable where it still runs after `TIMEOUT`, and what `reached`
     raises. The machine goes on in each case.
     """
     from cloudgpu.control.access.reach import reached
@@ -54,7 +54,7 @@ def wait_for_on_start(session: Session, machine: Machine, template: Template) ->
     if not template.on_start.strip():
         return None
     session.report(f"{machine.name}: waiting for on_start of the template {template.name} to end")
-    deadline = session.clock() + WITHIN
+    deadline = session.clock() + TIMEOUT
     with reached(session, machine) as connection:
         while (found := _read_status(connection))[0] is OnStart.RUNNING:
             if session.clock() >= deadline:
@@ -84,7 +84,7 @@ def _failed(machine: Machine, template: Template, status: str) -> InvalidRequest
 
 
 def _still_running(machine: Machine) -> ProviderUnavailable:
-    hours = int(WITHIN.total_seconds() // 3600)
+    hours = int(TIMEOUT.total_seconds() // 3600)
     return ProviderUnavailable(
         f"on_start still runs on {machine.name} after {hours} hour; the machine is ready and billed.",
         field="template",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.ssh import client_files
-from cloudgpu.access.ssh.authorized_keys import GuestKey, let_in, let_out
+from cloudgpu.access.ssh.authorized_keys import GuestKey, add_key, remove_key
 from cloudgpu.control.access.allowlist import lock_rules
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.inventory.sync_some import explain_terminated
@@ -58,7 +58,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
     network = _network(session, machine, from_, before) if kept else None
     with changing(_half_done(machine)):
         with reached(session, machine) as connection:
-            changed = let_in(connection, key)
+            changed = add_key(connection, key)
             target = connection.target
         if network is not None and keeper is not None:
             changed |= before.get(label_of(machine, key)) != network
@@ -87,7 +87,7 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
         with explain_terminated(session, machine):
             closed = _closed(session, machine, key)
         with reached(session, machine) as connection:
-            changed = let_out(connection, key)
+            changed = remove_key(connection, key)
         fingerprint = key.fingerprint if key else None
         if machine.shared and (fingerprint is None or fingerprint in machine.shared):
             now = session.clock()

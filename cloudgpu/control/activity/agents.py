@@ -15,12 +15,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, AgentStatus, parse_agent_status, unknown_status
+from cloudgpu.core.activity.agent_status import DAY, OLD_AGENT, RING, AgentStatus, parse_agent_status, unknown_status
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.clusters.engine import split, tells_queue, with_queue
 from cloudgpu.core.events.observations import has_moved_on, instance_observed_by_itself, not_before
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.reaper.evidence import AHEAD
+from cloudgpu.core.reaper.evidence import CLOCK_SLACK
 from cloudgpu.core.reaper.seen import Word
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
@@ -69,7 +69,7 @@ def _answers(asker: ReportsActivity, ids: Sequence[str]) -> Mapping[str, Word]:
 
 def _plausible(session: Session, word: Word) -> Word:
     """Return the word; none where the machine's clock is so far ahead that it says nothing."""
-    return None if isinstance(word, datetime) and word - session.clock() > AHEAD else word
+    return None if isinstance(word, datetime) and word - session.clock() > CLOCK_SLACK else word
 
 
 def _write(session: Session, machines: Sequence[Machine], words: Mapping[str, Word]) -> None:
@@ -82,8 +82,8 @@ def _write(session: Session, machines: Sequence[Machine], words: Mapping[str, Wo
         session.ledger.append(drafts)
 
 
-ASK = '"$HOME"/.cloudgpu/agent status --since {since}'
-AT_MOST = 2_000_000  # bytes of an answer: a day of samples is a tenth of it
+STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status --since {since}'
+MAX_ANSWER_BYTES = 2_000_000  # bytes of an answer: a day of samples is a tenth of it
 MINUTE = 60.0
 USAGE = 2  # how argparse ends for words that it does not know
 
@@ -162,12 +162,12 @@ def _asked(target: Target, now: float, last: float, how: _How) -> tuple[AgentSta
 
 def _answer(connection: Connection, since: float, deadline: float, queue: str | None = None) -> tuple[AgentStatus, str]:
     left = max(1.0, deadline - time.monotonic())
-    ask = ASK.format(since=int(max(0, since)))
+    ask = STATUS_COMMAND.format(since=int(max(0, since)))
     command = ask if queue is None else f"sh -c {shlex.quote(with_queue(ask, queue))}"
-    done = connection.capture(command, timeout=left, max_bytes=AT_MOST)
+    done = connection.capture(command, timeout=left, max_bytes=MAX_ANSWER_BYTES)
     output, engine = (done.stdout, "") if queue is None else split(done.stdout)
     if done.status == USAGE and not output:
-        return unknown_status(EARLIER), engine
+        return unknown_status(OLD_AGENT), engine
     if done.status and not output:
         return unknown_status(f"its agent does not answer (status {done.status})"), engine
     return parse_agent_status(output), engine

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
+from cloudgpu.core.activity.utilization import HOUR, OWN_PROVIDER, ActivityReport, Hour, hours
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Resource, Usage
@@ -80,7 +80,7 @@ def own_machines(machines: Iterable[Machine], busy_hours: Mapping[str, Sequence[
 
     Without those of `local`, which share the computer that cloudgpu runs on and stand for no machine that was bought.
     """
-    mine = (machine for machine in machines if machine.provider == OWN and machine.id in busy_hours)
+    mine = (machine for machine in machines if machine.provider == OWN_PROVIDER and machine.id in busy_hours)
     return tuple(_own(machine, busy_hours[machine.id]) for machine in mine)
 
 
@@ -119,7 +119,7 @@ class _Hears:
     session: Session
     known: dict[str, bool] = field(default_factory=dict)
 
-    def word(self, machine: Machine, run: Run) -> Word | None:
+    def word(self, machine: Machine, run: Run) -> ActivityReport | None:
         """Return a machine's word of its latest run; None where a sync does not bring it, or it is of another run.
 
         The ledger has it to a quarter of an hour. While a machine runs, each sync that saw it brought its word.
@@ -130,7 +130,7 @@ class _Hears:
             return None
         seen = last_seen_at(self.session.ledger, machine) if machine.billed else None
         at = run[1] if seen is None else from_iso(seen).timestamp()
-        return Word((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
+        return ActivityReport((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
 
     def _in_a_look(self, account: str) -> bool:
         if account not in self.known:

@@ -29,7 +29,7 @@ from cloudgpu.core.advice.compare import (
 )
 from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import Daily, add_sums, daily
+from cloudgpu.core.billing.daily import DailyCosts, add_sums, daily
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import EQUAL, SpeedRatio, Work, speed_ratio
 from cloudgpu.core.model.machine import Machine
@@ -39,7 +39,7 @@ from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.core.values.units import Energy
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.views.advice.compare import compare_value
-from cloudgpu.views.advice.compare_sentences import Story
+from cloudgpu.views.advice.compare_sentences import CompareFacts
 
 if TYPE_CHECKING:
     from cloudgpu.control.advice.compare_request import CompareRequest
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 SAMPLES_WINDOW_S = 3600.0  # the latest samples, which have the use of a GPU if it is measured
-NOTHING = timedelta(0)
+NO_TIME = timedelta(0)
 CLOCK_TOLERANCE = timedelta(minutes=1)  # two clocks that differ by less agree
 _KWH = 3_600_000  # joules
 
@@ -64,7 +64,7 @@ class PeriodCosts:
     machines: Sequence[Machine]
     ended: Sequence[Ended]
     hours: Mapping[str, Sequence[Hour]]
-    cost: Daily | None = None
+    cost: DailyCosts | None = None
 
 
 def read_period_costs(session: Session, since: datetime | None, until: datetime | None) -> PeriodCosts:
@@ -86,7 +86,7 @@ def compare_with_desktop(
     return compare_value(_story(session, request, known), request.tz, request.currency, request.changed)
 
 
-def _story(session: Session, request: CompareRequest, costs: PeriodCosts) -> Story:
+def _story(session: Session, request: CompareRequest, costs: PeriodCosts) -> CompareFacts:
     now, desktop = session.clock(), request.desktop
     desktop_gpu, goes_on = gpu_named(desktop.gpu), request.until is None or request.until > now
     rented, only_local = rented_machines(costs.machines)
@@ -100,19 +100,19 @@ def _story(session: Session, request: CompareRequest, costs: PeriodCosts) -> Sto
     cases = {} if history is None else compare_cases(history, desktop, goes_on=goes_on)
     number = cases[Case.EXPECTED].owned.number if cases else 1
     local_names = [] if only_local else [machine.name or machine.id for machine in ran if machine.provider == LOCAL]
-    return Story(
+    return CompareFacts(
         now=now,
         desktop=desktop,
         desktop_memory=None if desktop_gpu is None else desktop_gpu.memory_gib,
         work=request.work or Work.TRAINING,
         history=history,
         cases=cases,
-        own=_own_work(session, request, costs),
+        own=_own_machines_work(session, request, costs),
         unpriced=unpriced,
         since=request.since,
         until=request.until,
         goes_on=goes_on,
-        worth=ZERO if history is None else ownership_cost(by_age, history.elapsed, NOTHING, number).worth,
+        worth=ZERO if history is None else ownership_cost(by_age, history.elapsed, NO_TIME, number).worth,
         worth_by=by_age.depreciation,
         ledger_ahead=ledger_ahead,
         only_local=only_local,
@@ -178,7 +178,7 @@ def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> b
     return any(sample.get("gpu") is not None for sample in samples.read(last - SAMPLES_WINDOW_S, last))
 
 
-def _own_work(session: Session, request: CompareRequest, costs: PeriodCosts) -> list[OwnMachineWork]:
+def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodCosts) -> list[OwnMachineWork]:
     by_id = {machine.id: machine for machine in costs.machines}
     own = own_machines(costs.machines, costs.hours)
     work = request.work or Work.TRAINING

@@ -12,7 +12,7 @@ from typing import Unpack
 from cloudgpu.control.advice.desktop_choice import FIGURES, command_text, is_chosen, rates_for, requested_desktop
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.advice.desktop import NO_TERMS, Desktop, Terms, years
+from cloudgpu.core.advice.desktop import NO_TERMS, Desktop, FinanceTerms, years
 from cloudgpu.core.advice.numbers import (
     MAX_PRICE,
     Number,
@@ -74,7 +74,7 @@ class Rented:
     spot: bool
     use: Utilization
     horizon: timedelta
-    terms: Terms = NO_TERMS
+    terms: FinanceTerms = NO_TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,11 @@ def _check_mode(options: CompareOptions) -> None:
 def _rented(options: CompareOptions, desktop: Desktop, work: Work | None, rates: RateLookup) -> Rented:
     gpu, price = options.get("gpu"), options.get("price")
     if gpu is None and price is None:
-        raise _missing("--gpu", "Neither a GPU nor a price was given.", "Add --gpu v100, or --price 2.14, or both.")
+        raise _missing_option(
+            "--gpu", "Neither a GPU nor a price was given.", "Add --gpu v100, or --price 2.14, or both."
+        )
     if work is not None and gpu is None:
-        raise _missing("--gpu", f"How fast a GPU is at {work} depends on which one it is.", "Add --gpu v100.")
+        raise _missing_option("--gpu", f"How fast a GPU is at {work} depends on which one it is.", "Add --gpu v100.")
     if price is not None and options.get("spot"):
         message = "--spot asks the catalogue for a spot price, and --price says one."
         raise InvalidRequest(message, field="--spot", value=None, next="Keep one of the two.")
@@ -188,14 +190,14 @@ def _rented(options: CompareOptions, desktop: Desktop, work: Work | None, rates:
     )
 
 
-def _terms(options: CompareOptions) -> Terms:
+def _terms(options: CompareOptions) -> FinanceTerms:
     interest, drift, vat = options.get("interest"), options.get("price_drift"), options.get("vat")
-    return Terms(
+    return FinanceTerms(
         interest=Fraction(0) if interest is None else parse_share(interest, "--interest"),
         drift=Fraction(0) if drift is None else parse_yearly_change(drift, "--price-drift"),
         vat=Fraction(0) if vat is None else parse_share(vat, "--vat"),
     )
 
 
-def _missing(field: str, message: str, way_out: str) -> InvalidRequest:
+def _missing_option(field: str, message: str, way_out: str) -> InvalidRequest:
     return InvalidRequest(message, field=field, value=None, next=way_out)

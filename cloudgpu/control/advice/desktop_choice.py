@@ -163,25 +163,25 @@ def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
     if desktop.resale > desktop.purchase:
         name = "resale" if "resale" in typed else "purchase"
         says = f"A resale of {desktop.resale.text()} is more than the purchase of {desktop.purchase.text()}."
-        raise _refused(name, typed, says, "Write what it is sold for after its life: --resale 300")
+        raise _option_error(name, typed, says, "Write what it is sold for after its life: --resale 300")
     at_work = desktop.gpu_power.times(desktop.gpus) + desktop.rest_power
     if desktop.idle_power > at_work:
         name = next(one for one in ("idle_watts", "watts", "rest_watts") if one in typed)
         says = f"It would take {desktop.idle_power.watts} W while it waits, and {at_work.watts} W at work."
-        raise _refused(name, typed, says, "Write what all of it takes while it waits: --idle-watts 60")
+        raise _option_error(name, typed, says, "Write what all of it takes while it waits: --idle-watts 60")
     if desktop.depreciation is Depreciation.DECLINING and not desktop.yearly_loss:
         says = f"What part of its worth {desktop.name} loses a year is not in its file."
         raise InvalidRequest(says, field="--yearly-loss", value=None, next="Add --yearly-loss 20%.")
     if desktop.depreciation is not Depreciation.DECLINING and "yearly_loss" in typed:
         says = f"What a desktop loses of its worth a year is for declining depreciation, and this is {_kind(desktop)}."
-        raise _refused("yearly_loss", typed, says, "Add --depreciation declining, or leave it out.")
+        raise _option_error("yearly_loss", typed, says, "Add --depreciation declining, or leave it out.")
 
 
 def _kind(desktop: Desktop) -> str:
     return "without any" if desktop.depreciation is Depreciation.NONE else str(desktop.depreciation)
 
 
-def _refused(name: str, typed: Mapping[str, object], says: str, way_out: str) -> InvalidRequest:
+def _option_error(name: str, typed: Mapping[str, object], says: str, way_out: str) -> InvalidRequest:
     return InvalidRequest(says, field=_option(name), value=str(typed[name]), next=way_out)
 
 

@@ -21,12 +21,12 @@ from cloudgpu.control.advice.estimate_inputs import (
     attached_costs,
     discontinued_types,
     offers_of,
-    on_other,
     past_run,
     past_value,
     precisions,
     relaxations,
     requested_disks,
+    scale_hours,
     with_resolved_type,
 )
 from cloudgpu.control.advice.estimate_notes import assumptions
@@ -240,11 +240,13 @@ def _work_hours(
         speeds.left_out[gpu.name] = "no figures in the catalogue"
         return None
     return (
-        _of_flops(request.flops, spec, gpus, speeds) if request.flops else _of_past(request, past, spec, gpus, speeds)
+        _hours_of_flops(request.flops, spec, gpus, speeds)
+        if request.flops
+        else _hours_like_past(request, past, spec, gpus, speeds)
     )
 
 
-def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds) -> WorkHours | None:
+def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds) -> WorkHours | None:
     peak = peak_tflops(spec, flops.precision)
     if peak is None:
         cannot = flops.precision is Precision.BF16 and not has_bf16(spec)
@@ -257,7 +259,7 @@ def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds) ->
     return WorkHours(*(compute_hours(flops.number, peak, gpus, one) for one in flops.efficiency))
 
 
-def _of_past(
+def _hours_like_past(
     request: EstimateQuery, past: PastMachine | None, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds
 ) -> WorkHours | None:
 
@@ -268,7 +270,7 @@ def _of_past(
         speeds.left_out[spec.name] = f"no figure that {past.gpu.name} has, too"
         return None
     speeds.ratios[spec.name] = ratio
-    return on_other(past, ratio, gpus)
+    return scale_hours(past, ratio, gpus)
 
 
 def _estimate_request(request: EstimateQuery) -> EstimateRequest:
@@ -312,12 +314,12 @@ def nodes_value(
         "gradient_bytes": GRADIENT_BYTES,
         "efficiency": query.used_of_peak,
         "network_used": USED_OF_NETWORK,
-        "worth": [_of_offer(query, one, machines) for one in estimates] or [*_of_own(request, query)],
+        "worth": [_offer_worth(query, one, machines) for one in estimates] or [*_own_gpus_worth(request, query)],
         "assumptions": [*_assumptions(query)],
     }
 
 
-def _of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesWorth:
+def _offer_worth(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesWorth:
     shape, listed = estimate.buy.offer.type, estimate.buy.offer.listed
     peak = peak_of([shape.gpu])
     value = _worth(
@@ -335,11 +337,11 @@ def _of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]
         "provider": shape.provider,
         "region": listed.region,
         "instance_type": shape.name,
-        "spot_loss": None if loss is None else _chance(loss),
+        "spot_loss": None if loss is None else _loss_chance(loss),
     }
 
 
-def _of_own(request: EstimateQuery, query: NodesQuery) -> Iterator[NodesWorth]:
+def _own_gpus_worth(request: EstimateQuery, query: NodesQuery) -> Iterator[NodesWorth]:
     """Yield the GPUs that were named, as machines of the user's own."""
     gpu = request.filters.gpu
     for spec in matching_gpus(gpu, catalog.gpus()) if gpu else ():
@@ -390,7 +392,7 @@ def _worth(query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork 
     }
 
 
-def _chance(loss: GangLoss) -> GangChance:
+def _loss_chance(loss: GangLoss) -> GangChance:
     (one_least, one_most), (any_least, any_most) = loss.each, loss.chance
     return {
         "per": loss.per,

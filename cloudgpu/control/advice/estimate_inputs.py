@@ -18,7 +18,7 @@ from cloudgpu.catalog.storage import PriceClass, price_class_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
 from cloudgpu.control.session.session import Session, find_any, one_of
-from cloudgpu.core.advice.estimate import AttachedCostEstimate, PaidWhen, Precision, WorkHours, peak_tflops
+from cloudgpu.core.advice.estimate import AttachedCostEstimate, PaidPer, Precision, WorkHours, peak_tflops
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
@@ -110,12 +110,12 @@ def attached_costs(
     kind = disk_at(offer, wished) if request.disk_gb else ""
     if kind:
         stored_as = tier(AZURE[kind], request.disk_gb) if provider == "azure" else kind
-        yield AttachedCostEstimate("disk", rates.of(provider, region, stored_as, request.disk_gb), PaidWhen.KEPT)
+        yield AttachedCostEstimate("disk", rates.of(provider, region, stored_as, request.disk_gb), PaidPer.KEPT)
     for name, paid in address_parts(provider, offer.listed.market, request.address):
         yield AttachedCostEstimate("address", rates.of(provider, region, name, 1), paid)
 
 
-def address_parts(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidWhen]]:
+def address_parts(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidPer]]:
     """Yield each price that an address has, and when it is paid.
 
     Azure's are static whatever is asked for: a Standard address stays until it is removed.
@@ -124,11 +124,11 @@ def address_parts(provider: str, market: Market, address: Address) -> Iterator[t
     if address is Address.NONE or kind is None:
         return
     if provider == "azure" or (provider == "aws" and address is Address.STATIC):
-        yield kind, PaidWhen.KEPT
+        yield kind, PaidPer.KEPT
         return
-    yield kind, PaidWhen.RUNNING
+    yield kind, PaidPer.RUNNING
     if address is Address.STATIC:
-        yield _UNUSED_IP, PaidWhen.IDLE
+        yield _UNUSED_IP, PaidPer.IDLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def past_run(session: Session, name: str) -> PastMachine:
         *sums,
     )
     if not past.work.hours:
-        raise _never_used(past)
+        raise _never_used_error(past)
     return past
 
 
@@ -230,7 +230,7 @@ def _no_gpu(machine: Machine, says: str) -> InvalidRequest:
     return InvalidRequest(says, field="--like", value=machine.name, next=way)
 
 
-def _never_used(past: PastMachine) -> InvalidRequest:
+def _never_used_error(past: PastMachine) -> InvalidRequest:
     why = (
         f"all of its {float(past.idle_hours):.2f} billed hours were idle" if past.idle_hours else "it was never billed"
     )
@@ -242,7 +242,7 @@ def _never_used(past: PastMachine) -> InvalidRequest:
     )
 
 
-def on_other(past: PastMachine, ratio: SpeedRatio, gpus: Fraction) -> WorkHours:
+def scale_hours(past: PastMachine, ratio: SpeedRatio, gpus: Fraction) -> WorkHours:
     """Return the hours of the same work on so many GPUs, of which one is so many times as fast; linear in their number.
 
     At least: the GPU's hours alone, and the best reading of the speeds; at most: all that is not known, and the worst.
@@ -257,26 +257,26 @@ def with_resolved_type(request: EstimateQuery) -> EstimateQuery:
     if request.type is None:
         return request
     names = {
-        _plain(shape.name): (shape.provider, shape.name)
+        _plain_type(shape.name): (shape.provider, shape.name)
         for shape in catalog.types(request.filters.provider)
         if request.filters.provider in (None, shape.provider)
     }
-    if _plain(request.type) not in names:
+    if _plain_type(request.type) not in names:
         raise _unknown_type(request.type, [name for _, name in names.values()])
-    provider, name = names[_plain(request.type)]
+    provider, name = names[_plain_type(request.type)]
     return replace(request, type=name, filters=replace(request.filters, provider=provider, with_legacy=True))
 
 
-def _plain(name: str) -> str:
+def _plain_type(name: str) -> str:
     return name.lower().removeprefix("standard_")
 
 
 def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
-    alone = [one for one in known if _plain(one).startswith(f"{_plain(name)}+")]
+    alone = [one for one in known if _plain_type(one).startswith(f"{_plain_type(name)}+")]
     if name and alone:
         says, way = f"{name!r} has no GPU by itself.", f"Say which is attached to it: {', '.join(alone)}."
         return InvalidRequest(says, field="--type", value=name, next=way)
-    owner = next((shape for shape in catalog.types() if _plain(shape.name) == _plain(name)), None)
+    owner = next((shape for shape in catalog.types() if _plain_type(shape.name) == _plain_type(name)), None)
     if owner is not None:
         says, way = f"{name!r} is a type of {owner.provider}.", f"Leave out --provider, or write {owner.provider}."
         return InvalidRequest(says, field="--type", value=name, next=way)

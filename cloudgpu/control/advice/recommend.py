@@ -14,9 +14,9 @@ from cloudgpu.control.advice.desktop_choice import DEFAULT_DESKTOP, desktop_name
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
-from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, possible_builds, power_supply
+from cloudgpu.core.advice.desktop_build import Build, PowerSupply, desktop_break_even, possible_builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
-from cloudgpu.core.advice.recommend import Machine, WorkNeeds, exclusion, fitting_machines, left_out
+from cloudgpu.core.advice.recommend import Machine, WorkNeeds, excluded_gpus, exclusion, fitting_machines
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Figures, Rules
 from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BUILT = "rtx3090-used"  # the shipped desktop whose rest, idle power, tariff and life every build has
 KAGGLE_GPU, KAGGLE_GPUS = "T4", 2  # of a Kaggle notebook; the P100 is older than today's frameworks
-SHOWN = 6  # machines, and desktops; more do not help to choose
+MAX_CHOICES = 6  # machines, and desktops; more do not help to choose
 
 
 def recommendation_document(session: Session, work: str | None, **given: Unpack[RecommendOptions]) -> RecommendDocument:
@@ -56,27 +56,29 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
     machines = fitting_machines(offers, need, spec_of, figures, now)
     builds = possible_builds(specs, need, base, figures)
     within = [one for one in builds if request.bounds.budget is None or one.desktop.purchase <= request.bounds.budget]
-    shown = tuple(within[:SHOWN])
+    shown = tuple(within[:MAX_CHOICES])
     return Answer(
         kind=request.kind,
         model=request.model,
         need=need,
         rules=rules,
         bounds=request.bounds,
-        machines=tuple(machines[:SHOWN]),
-        cheapest=min((one for one in machines if _alike(one, machines[0])), key=lambda one: one.price, default=None),
+        machines=tuple(machines[:MAX_CHOICES]),
+        cheapest=min(
+            (one for one in machines if _has_no_more_gpus(one, machines[0])), key=lambda one: one.price, default=None
+        ),
         builds=shown,
         break_evens=tuple(
-            break_even(one, machines[0], need, request.bounds.hours) if machines else None for one in shown
+            desktop_break_even(one, machines[0], need, request.bounds.hours) if machines else None for one in shown
         ),
         over_budget=tuple(one for one in builds if one not in within),
         unpriced=tuple(_cards_without_price(specs, need, figures)),
-        left_out=left_out(offers, need, spec_of, figures),
+        left_out=excluded_gpus(offers, need, spec_of, figures),
         others=tuple(_other_methods(request, figures)),
         power_supply=_supply(within, base, figures),
-        hidden=0 if machines else len(_anywhere(request, need, figures)),
+        hidden=0 if machines else len(_without_limits(request, need, figures)),
         base=base,
-        free=_free(need, request, figures),
+        free=_free_gpu_count(need, request, figures),
     )
 
 
@@ -90,7 +92,7 @@ def _with_card_prices(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now
     ]
 
 
-def _free(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int | None:
+def _free_gpu_count(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int | None:
     """Return on how many of Kaggle's free T4s the work fits within its free hours; None where it does not."""
     spec, hours = catalog.named_gpu(KAGGLE_GPU), request.bounds.hours
     if spec is None or exclusion(spec, need, figures) or (hours is not None and hours > figures.kaggle_hours.value):
@@ -98,7 +100,7 @@ def _free(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int |
     return need.gpus(spec.memory_gib, KAGGLE_GPUS)
 
 
-def _alike(machine: Machine, first: Machine) -> bool:
+def _has_no_more_gpus(machine: Machine, first: Machine) -> bool:
     """Say whether a machine has no more GPUs than the first."""
     return machine.offer.type.gpu.count == first.offer.type.gpu.count
 
@@ -145,7 +147,7 @@ def _other_methods(request: RecommendRequest, figures: Figures) -> Iterable[tupl
             yield method, default_precision, memory_of(request.model.parameters, method, default_precision, figures)
 
 
-def _anywhere(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[Machine]:
+def _without_limits(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[Machine]:
     """Return what holds the work at any price and anywhere, on the same market."""
     return fitting_machines(
         matching(Filters(market=request.filters.market, trust=request.filters.trust)), need, spec_of, figures

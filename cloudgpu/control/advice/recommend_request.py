@@ -14,7 +14,7 @@ from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
 from cloudgpu.core.advice.numbers import RateLookup, parse_money, parse_number
-from cloudgpu.core.advice.recommendation import Bounds, Model
+from cloudgpu.core.advice.recommendation import Limits, Model
 from cloudgpu.core.advice.workloads import Kind, Rules, Source, SourceQuality
 from cloudgpu.core.catalog.catalog import matching_gpus
 from cloudgpu.core.catalog.gpus import Work
@@ -68,7 +68,7 @@ class RecommendRequest:
     model: Model | None
     gib: Fraction | None
     cards: int | None
-    bounds: Bounds
+    bounds: Limits
     filters: Filters
     tariff: Tariff | None
     cards_priced: Mapping[str, Money] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def parse_recommend(
         model=_model(kind, options),
         gib=None if gib is None else Fraction(gib),
         cards=_whole_number(options.get("cards"), "--cards", MAX_CARDS),
-        bounds=Bounds(
+        bounds=Limits(
             max_price=filters.max_price,
             budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
             hours=_hours(options.get("hours_per_week")),
@@ -195,7 +195,7 @@ def _model(kind: Kind, given: Mapping[str, object]) -> Model | None:
             value=None,
             next="Add --parameters 7b, or the memory itself: --memory 24",
         )
-    precision = _word(given.get("precision"), "--precision", Precision)
+    precision = _parse_choice(given.get("precision"), "--precision", Precision)
     method = _method(kind, precision, given.get("method"))
     chosen = precision or ALLOWED[method][0]
     if chosen not in ALLOWED[method]:
@@ -203,12 +203,12 @@ def _model(kind: Kind, given: Mapping[str, object]) -> Model | None:
             f"{method} does not hold weights in {chosen}.",
             field="--precision",
             value=str(chosen),
-            next=_way_out(method),
+            next=_method_remedy(method),
         )
     return Model(_parameters(parameters), method, chosen)
 
 
-def _way_out(method: Method) -> str:
+def _method_remedy(method: Method) -> str:
     words = ", ".join(ALLOWED[method])
     if method is Method.QLORA:
         return f"Use one of: {words}; in 16 bits it is --method lora."
@@ -221,7 +221,7 @@ def _method(kind: Kind, precision: Precision | None, word: object) -> Method:
             message = "Nothing is trained when a model is only run."
             raise InvalidRequest(message, field="--method", value=str(word), next="Leave --method out.")
         return Method.INFERENCE
-    asked = _word(word, "--method", Method)
+    asked = _parse_choice(word, "--method", Method)
     if asked is Method.INFERENCE:
         message = "inference trains nothing."
         raise InvalidRequest(message, field="--method", value=str(word), next="Say: cloudgpu recommend inference")
@@ -230,7 +230,7 @@ def _method(kind: Kind, precision: Precision | None, word: object) -> Method:
     return Method.QLORA if precision in (Precision.INT4, Precision.INT8) else Method.FULL
 
 
-def _word(word: object, option: str, words: type[Word]) -> Word | None:
+def _parse_choice(word: object, option: str, words: type[Word]) -> Word | None:
     if word is None:
         return None
     text = str(word).strip().lower()

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.session.base import Tell
+from cloudgpu.control.session.base import Report
 from cloudgpu.control.session.session import Session
 
 
@@ -17,7 +17,7 @@ class OpenSession:
     Before each call its ledger is told what was done while it was away, where it is back.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, clock: Callable[[], datetime], tell: Tell) -> None:
+    def __init__(self, environ: Mapping[str, str], *, clock: Callable[[], datetime], tell: Report) -> None:
         self.environ = environ
         self._session = open_session(environ, clock=clock, tell=tell)
 

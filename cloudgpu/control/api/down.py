@@ -10,14 +10,14 @@ from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import sync_reported
 from cloudgpu.control.jobs.slurm.lines import keep_record
-from cloudgpu.control.lifecycle.lifecycle import Ended, terminate_with_resources
+from cloudgpu.control.lifecycle.lifecycle import Termination, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.head import FOLLOW
-from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.parallel import Pool
 from cloudgpu.views.machines import machine_value, queried_accounts_value
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.providers.abilities import Remains
+    from cloudgpu.providers.abilities import RemainingFiles
     from cloudgpu.views.documents.machines.ended import BusyMachine, DownDocument, RetainedFiles
     from cloudgpu.views.documents.machines.storage import NamedResource
 
-AT_ONCE = 8  # machines that are ended side by side
+MAX_PARALLEL = 8  # machines that are ended side by side
 
 
 @dataclass(frozen=True, slots=True)
-class ToEnd:
+class MachinesToEnd:
     """The machines that `down` is about, and a fault for each account that did not say what it has.
 
     `asked` are the accounts that were asked, none where machines were named; `closed` are those that only a credential
@@ -48,7 +48,7 @@ class ToEnd:
     others: Sequence[Machine] = ()
 
 
-def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
+def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> MachinesToEnd:
     """Return the machines that `down` is about, after a sync of all accounts for `--all`: those are one's own.
 
     Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name, RoleNeeded for a
@@ -76,7 +76,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
             authorization = authorization_of(session)
             for machine in machines:
                 check_may(session, machine, "end", authorization=authorization)
-            return ToEnd(machines)
+            return MachinesToEnd(machines)
     except LedgerAway as error:
         return _to_end_by_tags(session, names, error, all_=all_)
     try:
@@ -86,7 +86,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
             [machine for machine in machines if authorization.owns(machine)],
             [machine for machine in machines if not authorization.owns(machine)],
         )
-        return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
+        return MachinesToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
     except LedgerUnavailable as error:  # a full disk, say: what is known is ended all the same
         unseen = LedgerUnavailable(
             f"The accounts were not checked for other machines: {error.message}",
@@ -98,7 +98,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
             [machine for machine in known if authorization.owns(machine)],
             [machine for machine in known if not authorization.owns(machine)],
         )
-        return ToEnd(ours, [unseen], others=others)
+        return MachinesToEnd(ours, [unseen], others=others)
 
 
 def _named(session: Session, names: Sequence[str]) -> list[Machine]:
@@ -108,7 +108,7 @@ def _named(session: Session, names: Sequence[str]) -> list[Machine]:
     return [row for name in names for row in session.find_all_nodes(name, "down", ended=True)]
 
 
-def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> ToEnd:
+def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> MachinesToEnd:
     """Return the machines that are meant while the ledger cannot be read; of all, one's own by the role of last time.
 
     Nobody can say who has which role now: whoever names a machine ends it, where the cloud lets them.
@@ -118,19 +118,21 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
 
     found = tagged(session, fault)
     if not all_:
-        return ToEnd([row for name in names or (None,) for row in named(session, found, name, "down")])
+        return MachinesToEnd([row for name in names or (None,) for row in named(session, found, name, "down")])
     own = mine(session, found)
     unread = LedgerUnavailable(
         f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {fault.message}",
         field="ledger",
         value=fault.value,
         next=f"Run: {FOLLOW}, then run the same again."
-        if isinstance(fault, LedgerLeft)
+        if isinstance(fault, LedgerMovedAway)
         else "Run the same again when the ledger is back.",
     )
     silent = [gap for gap in found.unanswered if not isinstance(gap, AccountElsewhere)]
     away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, AccountElsewhere)]
-    return ToEnd(own, [*_gaps(silent), *away, unread], others=[machine for machine in found.rows if machine not in own])
+    return MachinesToEnd(
+        own, [*_gaps(silent), *away, unread], others=[machine for machine in found.rows if machine not in own]
+    )
 
 
 def _not_here(gap: AccountElsewhere) -> ProviderUnavailable:
@@ -153,7 +155,7 @@ def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = Non
 
 
 def end_machines(
-    session: Session, to_end: ToEnd, running: Sequence[BusyMachine] | None = None
+    session: Session, to_end: MachinesToEnd, running: Sequence[BusyMachine] | None = None
 ) -> tuple[DownDocument, CloudgpuError | None]:
     """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault.
 
@@ -179,11 +181,11 @@ def end_machines(
     return document, worst_of(faults)
 
 
-def _retained(machine: Machine, remains: Remains) -> RetainedFiles:
+def _retained(machine: Machine, remains: RemainingFiles) -> RetainedFiles:
     return {"name": machine.name, "where": remains.where, "files": list(remains.files), "count": remains.count}
 
 
-def _on_purpose(ended: Sequence[Ended]) -> list[NamedResource]:
+def _on_purpose(ended: Sequence[Termination]) -> list[NamedResource]:
     """Return what the user keeps by name of these machines, each thing once."""
     resources = {resource.id: resource for one in ended for resource in one.on_purpose}
     if not resources:
@@ -201,20 +203,20 @@ def group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:
     return [sorted(some, key=node_number) for some in found.values()]
 
 
-def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> list[Ended | CloudgpuError]:
+def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> list[Termination | CloudgpuError]:
     """End these side by side: one whose proof does not come keeps no other one on."""
     if len(wholes) == 1:
         return _ended(session, wholes[0])
 
-    def in_own_session(machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
+    def in_own_session(machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:
         with session.for_thread() as own:
             return _ended(own, machines)
 
-    with Pool(AT_ONCE, "machines") as pool:
+    with Pool(MAX_PARALLEL, "machines") as pool:
         return [outcome for some in pool.map(in_own_session, wholes) for outcome in some]
 
 
-def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
+def _ended(session: Session, machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:
     machine = machines[0]
     if engine_of_machine(machine) == "slurm":
         keep_record(session, machines)

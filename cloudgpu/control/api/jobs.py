@@ -176,7 +176,7 @@ class Jobs(Capability):
     def _begun(self, argv: Sequence[str], options: JobOptions) -> Job:
         """Return the job that is written down: the living one that is meant, else a new one."""
         from cloudgpu.control.jobs.listing import attached
-        from cloudgpu.control.jobs.plan import begin, plan_run
+        from cloudgpu.control.jobs.plan import plan_run, record_request
         from cloudgpu.control.launch.budget_preview import check_budgets
 
         session, request = self._session, self._request(argv, options)
@@ -187,7 +187,7 @@ class Jobs(Capability):
         if planned.prepared is not None:
             check_budgets(session, planned.prepared)
         session.check_launchable()
-        return begin(session, planned)
+        return record_request(session, planned)
 
     def _follow(self, job: Job, stdout: IO[bytes] | None, stderr: IO[bytes] | None, *, detach: bool) -> Job:
         from cloudgpu.control.jobs.follow import follow, reconcile_until_begun

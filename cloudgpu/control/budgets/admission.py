@@ -24,7 +24,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import View
 
 Decision = Callable[["View"], Sequence[Draft]]
-FRESH_FOR = timedelta(minutes=15)
+SYNC_VALID_FOR = timedelta(minutes=15)
 
 
 class NotAdmitted(Exception):
@@ -68,7 +68,7 @@ def _accounts_spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[
 
 def _is_old(session: Session, account: str, region: str | None) -> bool:
     last = session.ledger.last(scope) if (scope := _scope(session, account, region)) else None
-    return last is None or session.clock() - from_iso(last.occurred_at) >= FRESH_FOR
+    return last is None or session.clock() - from_iso(last.occurred_at) >= SYNC_VALID_FOR
 
 
 def _scope(session: Session, account: str, region: str | None) -> str:

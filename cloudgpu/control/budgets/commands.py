@@ -17,7 +17,7 @@ from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets import parsing
-from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
+from cloudgpu.core.budgets.budget import Action, Budget, LimitCurrency, Scope
 from cloudgpu.core.budgets.enforcement import Stop, budget_stops
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.policies.guards import gentlest_ending
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         BudgetTestDocument,
     )
 
-EVERY = timedelta(minutes=15)  # how often budgets are checked by default
+CHECK_INTERVAL = timedelta(minutes=15)  # how often budgets are checked by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
         says = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
         raise InvalidRequest(says, field="NAME", value=options.name[:60], next="Choose a name like lab.")
     amount = parsing.amount_of(options.amount, "--amount")
-    paid_in = _paid_in(session, options, amount)
+    paid_in = _limit_currency(session, options, amount)
     tz = options.tz or session.settings.tz
     scope = parsing.scope_of(options.scope, "--scope")
     _check_known(session, scope)
@@ -115,7 +115,7 @@ def _forecast(text: str | None, default: int | None) -> int | None:
     return None if text == "none" else parsing.percent_of(text, "--forecast")
 
 
-def _paid_in(session: Session, options: BudgetOptions, amount: Decimal) -> PaidIn | None:
+def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -> LimitCurrency | None:
     """Return the currency with the rate that is recorded: the typed one as of its day, else that of config.toml."""
     code = (options.currency or "USD").upper()
     if options.rate is None:
@@ -123,7 +123,7 @@ def _paid_in(session: Session, options: BudgetOptions, amount: Decimal) -> PaidI
             says, way = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
             raise InvalidRequest(says, field="--rate-date", value=options.rate_date, next=way)
         currency = rate_of(session.settings.currencies, code)
-        return None if currency.code == "USD" else PaidIn(amount, currency)
+        return None if currency.code == "USD" else LimitCurrency(amount, currency)
     if code == "USD":
         raise InvalidRequest(
             "A rate needs the currency that it is for.",
@@ -134,7 +134,7 @@ def _paid_in(session: Session, options: BudgetOptions, amount: Decimal) -> PaidI
     today = session.clock().astimezone(zone_of(options.tz or session.settings.tz)).date()
     currency = typed_rate(code, options.rate, options.rate_date or today)
     check_past(currency, session.clock())
-    return PaidIn(amount, currency)
+    return LimitCurrency(amount, currency)
 
 
 def _check_known(session: Session, scope: Scope) -> None:
@@ -162,7 +162,7 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
     before = set_budget(session, budget, anew=anew)
     (state,) = budget_states(session, [budget])
     return {
-        "budget": status_value(state, EVERY),
+        "budget": status_value(state, CHECK_INTERVAL),
         "replaced": None if before is None else budget_value(before),
         "terminates": _terminates(session, budget),
         "warning": _below_committed_warning(session, state),
@@ -205,7 +205,9 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 
 def list_budgets(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
-    return {"budgets": [status_value(state, EVERY) for state in budget_states(session, the_budgets(session, None))]}
+    return {
+        "budgets": [status_value(state, CHECK_INTERVAL) for state in budget_states(session, the_budgets(session, None))]
+    }
 
 
 def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
@@ -213,7 +215,7 @@ def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
     return {"removed": budget_value(remove_budget(session, name))}
 
 
-def check_budgets(session: Session, name: str | None, *, every: timedelta = EVERY) -> BudgetCheckDocument:
+def check_budgets(session: Session, name: str | None, *, every: timedelta = CHECK_INTERVAL) -> BudgetCheckDocument:
     """Sync accounts that are out of date, evaluate the budgets (or one), send alerts, and return the result.
 
     `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
@@ -253,7 +255,7 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJud
     }
 
 
-def is_refused(document: BudgetsDocument | BudgetJudgement) -> bool:
+def has_exceeded_budget(document: BudgetsDocument | BudgetJudgement) -> bool:
     """Say whether a budget that refuses, or stops, is passed."""
     return any(one["exhausted"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
 

@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.budgets.credit import (
-    SOON,
+    WARN_BEFORE,
     CreditFit,
     KnownCredit,
     credit_fit,
+    credit_left,
     credit_refusal,
     hourly_of,
     hourly_spend,
     lasts_for,
-    left_at,
 )
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.checks import Check, Verdict, failed
@@ -45,7 +45,7 @@ def read_credit(provider: Provider) -> Credit | CloudgpuError | None:
         return error
 
 
-def fit_in(
+def check_credit_fit(
     session: Session,
     view: View,
     credit: Credit,
@@ -74,7 +74,7 @@ def check_credit(
     """Raise BudgetRefused where the credit of an account does not carry these machines to their lease's end."""
     if credit is None or isinstance(credit, CloudgpuError):
         return
-    fit = fit_in(session, view, credit, machines, scope, lease)
+    fit = check_credit_fit(session, view, credit, machines, scope, lease)
     if not fit.fits:
         raise credit_refusal(fit, machines[0].name if len(machines) == 1 else f"{len(machines)} machines", lease)
 
@@ -141,7 +141,7 @@ def planned_credit(
     except CloudgpuError as error:
         return error
     scope = scope_of(provider.kind, identity.id)
-    return session.ledger.read(lambda view: fit_in(session, view, credit, subjects, scope, lease))
+    return session.ledger.read(lambda view: check_credit_fit(session, view, credit, subjects, scope, lease))
 
 
 def _unread(account: str) -> str:
@@ -196,13 +196,13 @@ def credit_checks(session: Session, account: str) -> Iterator[Check]:
 
 def _credit_check(credit: KnownCredit, now: datetime) -> Check:
     name, left = f"credit {credit.account}", credit.credit.left.text()
-    rest = left_at(credit.credit, credit.hourly, now)
+    rest = credit_left(credit.credit, credit.hourly, now)
     lasts = lasts_for(rest, credit.hourly)
     if not rest:
         return Check(name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {credit.credit.page}")
     if lasts is None:
         return Check(name, Verdict.OK, f"{left} left; nothing is spent now")
     text = f"{left} left, for {duration_text(lasts)} at {credit.hourly.text(4)} an hour"
-    if lasts > SOON:
+    if lasts > WARN_BEFORE:
         return Check(name, Verdict.OK, text)
     return Check(name, Verdict.WARN, f"{text}; at zero its data is deleted.", f"Pay in at {credit.credit.page}")

@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.admission import Billed, budget_sums, earliest_relevant
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
-from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.budgets.commitments import Assumed, Prices
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events import job_lines
@@ -211,7 +211,7 @@ def _list_price_nanos(provider: str | None, instance_type: str | None, region: s
     return None if price is None else price.per_hour.nanos
 
 
-def _attached_price(provider: str, region: str, kind: str, resource: str) -> Counted:
+def _attached_price(provider: str, region: str, kind: str, resource: str) -> Assumed:
     """Return the listed price of a kind of storage; else the most expensive known, times 1.5."""
     from cloudgpu.catalog import counted_price
     from cloudgpu.catalog.storage import PriceClass
@@ -219,7 +219,7 @@ def _attached_price(provider: str, region: str, kind: str, resource: str) -> Cou
     sort = PriceClass(resource) if resource in list(PriceClass) else None
     found = counted_price(provider, region, kind, sort)
     why = found.source if found.upper_bound else ""
-    return Counted(found.price.nanos, _PER.get(found.unit, "month"), why)
+    return Assumed(found.price.nanos, _PER.get(found.unit, "month"), why)
 
 
 def reserved(session: Session, view: View, budgeted: Budgeted | None = None) -> list[Exposure]:

@@ -98,11 +98,11 @@ def check_listed(provider: str | None) -> None:
     if provider is None or provider in (ANY, *LISTED):
         return
     from cloudgpu.control.session.accounts import provider_kinds
-    from cloudgpu.core.model.machine import HERE
+    from cloudgpu.core.model.machine import OWNED_PROVIDERS
 
     if provider not in provider_kinds():
         return
-    here = "is a machine that is there already" if provider in HERE else "tells its offers and prices itself"
+    here = "is a machine that is there already" if provider in OWNED_PROVIDERS else "tells its offers and prices itself"
     raise InvalidRequest(
         f"The catalogue lists only {', '.join(sorted(LISTED))}: {provider} {here}.",
         field="--provider",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TRIES = 3
 WAIT_S = 3.0
-AT_ONCE = 32
+MAX_PARALLEL = 32
 Ping = float | str  # seconds, or why there is no answer
 
 
@@ -45,7 +45,7 @@ def pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_cou
 
     Opens connections and says nothing on them. Every host name is resolved before its time is taken.
     """
-    with Pool(AT_ONCE, "regions") as pool:
+    with Pool(MAX_PARALLEL, "regions") as pool:
         found = pool.map(lambda region: _ping(region, now), regions)
         return dict(zip((region.name for region in regions), found, strict=True))
 

@@ -91,7 +91,7 @@ def bench_network(
         client = stack.enter_context(reached(session, second))
         lacking = [one.target.name for one in (server, client) if not network_speed.read_tools(one).iperf3]
         if lacking:
-            raise network_speed.missing(lacking)
+            raise network_speed.no_iperf3(lacking)
         session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
         measured = network_speed.iperf3(server, client, ready.address, seconds=seconds)
     return _value(second.name, first.name, second, ready.address, measured, expected)

@@ -24,17 +24,19 @@ from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.clusters.nodes import NodeFacts
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import HERE, Machine
+from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
 
 READY_WITHIN = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
 INSTALLED_WITHIN = timedelta(minutes=15)  # from the first look: a first boot brings drivers and environments, too
-LOOK_AGAIN_S = 3.0
-AT_ONCE = 16  # connections that are opened, or nodes that are worked on, at a time
+POLL_S = 3.0
+MAX_PARALLEL = 16  # connections that are opened, or nodes that are worked on, at a time
 PAUSE_S = 0.2
 KEY_BYTES = 128
-STEADY = timedelta(seconds=3)  # a controller that knew jobs before may drain a node when that tells of the same jobs
+STEADY_FOR = timedelta(
+    seconds=3
+)  # a controller that knew jobs before may drain a node when that tells of the same jobs
 TRIES = 2  # a port that was chosen may be somebody else's a moment later
 _TAKEN = ("address already in use", "bind")  # what a daemon says of a port that somebody else has taken
 
@@ -49,7 +51,7 @@ class _Gang(NamedTuple):
 
     def each(self, call: Callable[[EngineNode], Answer]) -> list[Answer]:
         """Have something done on all nodes side by side; the first error is raised."""
-        with Pool(AT_ONCE, "nodes") as pool:
+        with Pool(MAX_PARALLEL, "nodes") as pool:
             return list(pool.map(call, self.nodes))
 
 
@@ -115,7 +117,7 @@ def tear_down(session: Session, machines: Sequence[Machine]) -> None:
             faults.append(fault)
 
     others = [machine for machine in ordered if rank(machine)]
-    with Pool(AT_ONCE, "nodes") as pool:
+    with Pool(MAX_PARALLEL, "nodes") as pool:
         list(pool.map(remove, others))
     for machine in ordered:
         if not rank(machine):
@@ -129,7 +131,7 @@ def leave_nothing(session: Session, machines: Sequence[Machine]) -> None:
 
     Their end does not wait for one that does not answer, and what still runs ends with its machine. Raises nothing.
     """
-    if machines[0].provider in HERE:
+    if machines[0].provider in OWNED_PROVIDERS:
         with suppress(CloudgpuError):
             tear_down(session, [machine for machine in machines if machine.state == "running"])
 
@@ -153,7 +155,7 @@ def _gang(session: Session, machines: Sequence[Machine]) -> Iterator[_Gang]:
             opened.callback(node.close)
             return node
 
-        with Pool(AT_ONCE, "nodes") as pool:
+        with Pool(MAX_PARALLEL, "nodes") as pool:
             nodes = tuple(pool.map(enter, ordered))
         yield _Gang(cluster, nodes)
 
@@ -176,7 +178,7 @@ def _read_node_facts(session: Session, gang: _Gang, people: Sequence[str]) -> li
         if not reported:
             session.report(f"{_text_of(waits)}: waiting until Slurm is installed")
             reported = True
-        session.pause(LOOK_AGAIN_S)
+        session.pause(POLL_S)
 
 
 def _start_daemons(
@@ -191,7 +193,7 @@ def _start_daemons(
         began = gang.each(
             lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), many_users=several)
         )
-        return names, STEADY if "slurmctld" in began[0] else timedelta(0)
+        return names, STEADY_FOR if "slurmctld" in began[0] else timedelta(0)
     for left in reversed(range(TRIES)):
         try:
             _start_anew(session, gang, facts, digest, several=several)
@@ -233,7 +235,7 @@ def _wait_until_ready(session: Session, gang: _Gang, names: Sequence[str], stead
             if now - since >= steady:
                 return
         elif now >= deadline:
-            raise _not_ready(head.name, names, state, missing)
+            raise _not_ready_error(head.name, names, state, missing)
         else:
             since = None
         again = to_resume(state.nodes)
@@ -242,7 +244,7 @@ def _wait_until_ready(session: Session, gang: _Gang, names: Sequence[str], stead
         session.pause(PAUSE_S)
 
 
-def _not_ready(head: str, names: Sequence[str], state: EngineState, missing: Sequence[str]) -> Unreachable:
+def _not_ready_error(head: str, names: Sequence[str], state: EngineState, missing: Sequence[str]) -> Unreachable:
     why = f"not usable: {', '.join(missing)}" if state.alive else f"the controller does not answer ({state.why})"
     ready = len(names) - len(missing) if state.alive else 0
     return Unreachable(
@@ -271,7 +273,7 @@ def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str
         with session.for_thread() as own:
             return _queue(own, nodes)
 
-    with Pool(min(AT_ONCE, len(asked)), "queues") as pool:
+    with Pool(min(MAX_PARALLEL, len(asked)), "queues") as pool:
         return {cluster_id(nodes[0]): queue for nodes, queue in zip(asked, pool.map(ask, asked), strict=True)}
 
 

@@ -9,10 +9,10 @@ from functools import partial
 
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
-from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, worst_of
+from cloudgpu.control.clusters.together import ClusterResult, faults_in, reload_machines, run_on_machines, worst_of
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
-from cloudgpu.control.lifecycle.start import AWAKE, withdraw_requests_events
+from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests_events
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may, check_override
 from cloudgpu.core.launch.plan import Lease
@@ -41,7 +41,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
 
     Raises as `plan_extension` does where no node can be asked.
     """
-    outcomes = each(session, machines, partial(_plan, by=by))
+    outcomes = run_on_machines(session, machines, partial(_plan, by=by))
     plans, faults = [one for one in outcomes if not isinstance(one, CloudgpuError)], faults_in(outcomes)
     if not plans:
         worst = worst_of(faults)
@@ -78,14 +78,14 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
         session.check_launchable()
         sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
     with lock_machine(session, machines[0]), changing(single.partly_set(command_name(machines[0]))):
-        looks = each(session, reload_machines(session, machines), _extendable)
+        looks = run_on_machines(session, reload_machines(session, machines), _extendable)
         latest = [one for one in looks if not isinstance(one, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
         if latest:
-            lease = _latest([single.not_earlier(extension.lease, one) for one in latest])
+            lease = _latest([single.keep_later_end(extension.lease, one) for one in latest])
             single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
-            _take_back(session, machines)
-            outcomes += each(session, latest, partial(_set_lease, lease=lease))
+            _undo_stop_or_end(session, machines)
+            outcomes += run_on_machines(session, latest, partial(_set_lease, lease=lease))
     return ClusterResult(reload_machines(session, machines), (*extension.faults, *faults_in(outcomes)))
 
 
@@ -108,15 +108,15 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):
         if until is not None:
-            _take_back(session, machines)
-        outcomes = each(session, machines, partial(_set_hold, until=until))
+            _undo_stop_or_end(session, machines)
+        outcomes = run_on_machines(session, machines, partial(_set_hold, until=until))
     return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
 
 
-def _take_back(session: Session, machines: Sequence[Machine]) -> None:
+def _undo_stop_or_end(session: Session, machines: Sequence[Machine]) -> None:
     """Take back a stop or an end that was interrupted before any node had gone: who holds a cluster wants it."""
     nodes = reload_machines(session, machines)
-    if all(machine.state in AWAKE for machine in nodes):
+    if all(machine.state in UP_STATES for machine in nodes):
         session.ledger.append(withdraw_requests_events(session, nodes))
 
 

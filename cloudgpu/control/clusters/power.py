@@ -14,13 +14,7 @@ from cloudgpu.control.clusters.together import (
     workers_first,
 )
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.lifecycle.lifecycle import (
-    Ended,
-    end_locked,
-    lock_machine,
-    request_all,
-    stop_locked,
-)
+from cloudgpu.control.lifecycle.lifecycle import Termination, end_locked, lock_machine, request_all, stop_locked
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
@@ -116,7 +110,7 @@ def _stop_node(session: Session, machine: Machine, *, why: str, is_requested: bo
         return latest
 
 
-def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[Ended | CloudgpuError]:
+def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[Termination | CloudgpuError]:
     """End all nodes of a cluster and delete their resources; return the result or error of each, in order.
 
     Shared resources are deleted with the last node. All are requested to end in one write, before any is: the reaper
@@ -124,14 +118,14 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
     the terminations yet. Raises RoleNeeded if the user may not end them: then none is ended.
     """
 
-    def act() -> list[Ended | CloudgpuError]:
+    def act() -> list[Termination | CloudgpuError]:
         _check_may(session, machines, "end")
         with lock_machine(session, machines[0]):
             requested = frozenset[str]()
             with suppress(CloudgpuError):  # then each node's own request is written, or kept aside
                 requested = request_all(session, "terminate", reload_machines(session, machines), why)
 
-            def end(own: Session, machine: Machine) -> Ended:
+            def end(own: Session, machine: Machine) -> Termination:
                 return end_locked(own, machine, why=why, is_requested=machine.id in requested)
 
             with changing(unfinished_end(command_name(machines[0]))):

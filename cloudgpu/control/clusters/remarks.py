@@ -10,7 +10,7 @@ from cloudgpu.core.clusters.scaling import GangLoss, gang_sentence, loss_an_hour
 from cloudgpu.core.model.machine import Machine, is_owned
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Note, NoteKind
 
-ONLY_PASSES_END_ALL = (
+ONLY_REAPER_ENDS_ALL = (
     "a cluster ends at its lease or when idle only while cloudgpu reap or watch runs; without that, it keeps running "
     "until renew-until"
 )
@@ -24,7 +24,7 @@ def cluster_remarks(nodes: int, item: Available, machines: Iterable[Machine]) ->
     """
     if nodes < 2 or is_owned(item.provider):  # noqa: PLR2004  (a cluster)
         return
-    yield Note(ONLY_PASSES_END_ALL, NoteKind.GUARD)
+    yield Note(ONLY_REAPER_ENDS_ALL, NoteKind.GUARD)
     yield plan_remark(
         nodes, item.instance_type, peak_of(item.accelerators), network_of(item.provider, item.instance_type)
     )

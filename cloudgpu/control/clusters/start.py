@@ -8,10 +8,10 @@ from functools import partial
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_start_all, stop_nodes
-from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, reload_machines, worst_of
+from cloudgpu.control.clusters.together import ClusterResult, faults_in, reload_machines, run_on_machines, worst_of
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import (
-    AWAKE,
+    UP_STATES,
     admit_start,
     check_start,
     may_start_text,
@@ -62,19 +62,19 @@ def start_all(
     with changing(may_start_text(machines[0], name)):
         with lock_machine(session, machines[0]):
             nodes = _living_nodes(session, machines)
-            stopped = [machine for machine in nodes if machine.state not in AWAKE]
-            running = [machine for machine in nodes if machine.state in AWAKE]
+            stopped = [machine for machine in nodes if machine.state not in UP_STATES]
+            running = [machine for machine in nodes if machine.state in UP_STATES]
             if stopped:
                 admit_start(session, stopped, lease, override, no_guard=no_guard, awake=running)
                 _stop_started_and_raise(
-                    session, nodes, stopped, each(session, stopped, partial(_start_node, lease=lease))
+                    session, nodes, stopped, run_on_machines(session, stopped, partial(_start_node, lease=lease))
                 )
             else:
                 session.ledger.append(withdraw_requests_events(session, running))
                 session.report(f"{name} runs already; extend makes its lease longer")
         if not wait:
             return ClusterResult(reload_machines(session, nodes))
-        outcomes = each(session, reload_machines(session, nodes), wait_until_ready)
+        outcomes = run_on_machines(session, reload_machines(session, nodes), wait_until_ready)
         with lock_machine(session, machines[0]):
             _check_still_running(session, nodes, stopped, outcomes)
         faults = faults_in(outcomes) or _set_up_engine(session, reload_machines(session, nodes))
@@ -105,8 +105,8 @@ def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine
 
     Raises if a node cannot be queried: then none was started; InstanceNotFound if none exists.
     """
-    outcomes = each(session, machines, refresh_to_start)
-    running = [machine.name for machine in reload_machines(session, machines) if machine.state in AWAKE]
+    outcomes = run_on_machines(session, machines, refresh_to_start)
+    running = [machine.name for machine in reload_machines(session, machines) if machine.state in UP_STATES]
     if 0 < len(running) < len(machines):
         session.report(f"{command_name(machines[0])} runs in part: {', '.join(running)}")
     lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
@@ -161,7 +161,7 @@ def _check_still_running(
     over = [
         one
         for machine, one in zip(now, outcomes, strict=True)
-        if isinstance(one, CloudgpuError) and machine.id in started and machine.state not in AWAKE
+        if isinstance(one, CloudgpuError) and machine.id in started and machine.state not in UP_STATES
     ]
     if over:
         _stop_started_and_raise(session, machines, started_nodes, over)

@@ -15,8 +15,8 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
 T = TypeVar("T")
-Act = Callable[["Session", Machine], T]
-AT_ONCE = 16  # nodes that are asked, and proved, side by side
+NodeCall = Callable[["Session", Machine], T]
+MAX_PARALLEL = 16  # nodes that are asked, and proved, side by side
 
 
 class ClusterResult(NamedTuple):
@@ -37,7 +37,7 @@ def worst_of(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
     return min(errors, key=lambda fault: order.get(fault.exit_code, 2), default=None)
 
 
-def each(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
+def run_on_machines(session: Session, machines: Sequence[Machine], act: NodeCall[T]) -> list[T | CloudgpuError]:
     """Call `act` for each machine in parallel, each in a session of its own; return the results or errors in order."""
     if len(machines) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
         return [_act_or_error(session, machine, act) for machine in machines]
@@ -46,11 +46,11 @@ def each(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T |
         with session.for_thread() as own:
             return _act_or_error(own, machine, act)
 
-    with Pool(AT_ONCE, "machines") as pool:
+    with Pool(MAX_PARALLEL, "machines") as pool:
         return list(pool.map(in_own_session, machines))
 
 
-def _act_or_error(session: Session, machine: Machine, act: Act[T]) -> T | CloudgpuError:
+def _act_or_error(session: Session, machine: Machine, act: NodeCall[T]) -> T | CloudgpuError:
     try:
         return act(session, machine)
     except CloudgpuError as error:
@@ -66,19 +66,19 @@ def _act_or_error(session: Session, machine: Machine, act: Act[T]) -> T | Cloudg
         )
 
 
-def workers_first(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
-    """Do as `each` does, but node 0 after the others, since it has the queue of all."""
+def workers_first(session: Session, machines: Sequence[Machine], act: NodeCall[T]) -> list[T | CloudgpuError]:
+    """Do as `run_on_machines` does, but node 0 after the others, since it has the queue of all."""
     first = [machine for machine in machines if node_number(machine) == 0]
     others = [machine for machine in machines if node_number(machine) != 0]
     outcomes = {
         machine.id: outcome
         for some in (others, first)
-        for machine, outcome in zip(some, each(session, some, act), strict=True)
+        for machine, outcome in zip(some, run_on_machines(session, some, act), strict=True)
     }
     return [outcomes[machine.id] for machine in machines]
 
 
-def with_or_without_ledger(act: Act[T], done: Callable[[T], str]) -> Act[T]:
+def with_or_without_ledger(act: NodeCall[T], done: Callable[[T], str]) -> NodeCall[T]:
     """Return `act`, made to work without an unavailable ledger; `done` returns what was done, without a full stop."""
     return lambda session, machine: without_ledger(session, machine, partial(act, session), done)
 

@@ -125,7 +125,7 @@ def _count(items: Iterable[LineItem], done: Exported) -> Iterator[LineItem]:
 
 def _write(file: TextIO, form: BillFormat, items: Iterator[LineItem], ledger: str, span: ExportPeriod) -> None:
     if form is BillFormat.FOCUS:
-        columns = (*focus.COLUMNS, *focus.OWN)
+        columns = (*focus.COLUMNS, *focus.OWN_COLUMNS)
         exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
     elif form is BillFormat.CSV:
         exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_value(item) for item in items))

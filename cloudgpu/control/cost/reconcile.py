@@ -76,7 +76,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         read = _read_export(records(lines, str(file)), index, provider, _rates(session))
     _check_providers(read, provider, file)
     providers = {provider} if provider else set(read.providers)
-    ours = _ours(machines, ended, read, providers, now)
+    ours = _ledger_totals(machines, ended, read, providers, now)
     both = {**ours, **read.sides}
     found = {
         one: gap_reasons(ours.get(one, LedgerTotal()), read.sides.get(one, ResourceTotal()), read.end, now)
@@ -133,7 +133,7 @@ def _check_providers(read: ParsedExport, provider: str | None, file: Path) -> No
         )
 
 
-def _ours(
+def _ledger_totals(
     machines: Sequence[Machine],
     ended: Sequence[tuple[str, Usage]],
     read: ParsedExport,

@@ -134,7 +134,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "since": None if period.since is None else iso(period.since),
         "until": None if period.until is None else iso(period.until),
         "currency": None if currency is None else currency.value(),
-        "about": _about(session, read, by_machine),
+        "about": _report_basis(session, read, by_machine),
         "comparison": compare_with_desktop(session, request.compare, costs),
         "step": spent.step,
         "days": spent.days,
@@ -188,7 +188,7 @@ def _read_inputs(session: Session, period: CostQuery) -> ReportInputs:
     return ReportInputs(with_tariffs(session, machines), ended, lines, hours)
 
 
-def _about(session: Session, read: ReportInputs, by_machine: Costs) -> ReportBasis:
+def _report_basis(session: Session, read: ReportInputs, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
     machines = [machine for machine in read.rows if not machine.is_named_resource]
     begins = [use.begin for _, use in read.ended] + [use.begin for machine in read.rows for use in machine.open_usage]

@@ -15,7 +15,7 @@ from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import machine_adopted
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import spot_price_events
-from cloudgpu.core.launch.plan_cost import Extra, beside_entry
+from cloudgpu.core.launch.plan_cost import AddedCost, beside_entry
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.machine import PriceSubject
@@ -40,7 +40,7 @@ def adoption_events(
     on_demand = price
     if instance.market is Market.SPOT:
         on_demand = list_price(session, replace(item_of(instance), market=Market.ON_DEMAND))
-    beside, unknown = _beside(session, instance, listing)
+    beside, unknown = _attached_costs(session, instance, listing)
     if price is None:
         session.report(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
@@ -75,7 +75,9 @@ def _history(session: Session, instance: Instance) -> Sequence[Price]:
         return ()
 
 
-def _beside(session: Session, instance: Instance, listing: ResourceListing | None) -> tuple[list[Extra], str]:
+def _attached_costs(
+    session: Session, instance: Instance, listing: ResourceListing | None
+) -> tuple[list[AddedCost], str]:
     """Return a machine's attached costs as its provider shows them, and those that cannot be known."""
     items, unknown = _disks(session, instance, listing)
     host = instance.address.host if instance.address else ""

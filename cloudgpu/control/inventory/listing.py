@@ -60,7 +60,7 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     return times
 
 
-def _as_seen(machine: Machine, reached: dict[str, str]) -> Machine:
+def _with_seen_at(machine: Machine, reached: dict[str, str]) -> Machine:
     """Return a machine with `seen_at` as of the latest sync that found it; one that nobody has seen stays so."""
     if (
         machine.seen_at is None or machine.is_named_resource or machine.id not in reached
@@ -156,7 +156,7 @@ def machine_documents(
     reached = last_synced_at(session, machines) if reached is None else reached
     here = reachable(session, machines)
     lost = absences(session, machines, here)
-    machines = [_as_seen(machine, reached) for machine in machines]
+    machines = [_with_seen_at(machine, reached) for machine in machines]
     return [
         machine_value(
             machine,

@@ -82,7 +82,7 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
             session.provider_of(machine).get(machine.provider_id)
     machine, sentences = retention_records.record(session, machine, resources, requested_at=asked_at), []
     if retention_rules.is_forgotten(machine, session.clock()):
-        unattached = f"Its disk has been unattached for {retention_rules.LEFT_FOR.days} days"
+        unattached = f"Its disk has been unattached for {retention_rules.IMAGE_AFTER.days} days"
         sentences.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
         machine = retention_records.park_line(session, machine, f"{unattached}.", session.clock())
     for step in retention_rules.steps(machine, resources, session.clock()):

@@ -25,7 +25,7 @@ from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import instance_observed, instance_vanished
-from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, Instance, Listing, State
+from cloudgpu.core.model.instances import REFUSED_PREFIX, TAG_ID, TAG_LEDGER, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
@@ -47,12 +47,12 @@ from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.base import Provider, TokenRule
 from cloudgpu.underway import changing
 
-CLEANING = "shared-things"  # whoever removes it holds this lock, and reads then which launches are written down
+CLEANUP_LOCK = "shared-things"  # whoever removes it holds this lock, and reads then which launches are written down
 _CLEANED_PAUSE_S = 0.2
 CLOCKS_APART = timedelta(minutes=5)  # of two computers with one ledger, at most
-SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
+NOT_LAUNCHED = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
 # Refusals that a cloud gives before it looks at the token: when a call is sent again they say nothing about the first.
-BEFORE_THE_TOKEN = (QuotaExceeded, AuthFailed, InvalidRequest)
+REFUSED_EARLY = (QuotaExceeded, AuthFailed, InvalidRequest)
 
 
 def settle_others(session: Session) -> None:
@@ -102,7 +102,7 @@ def settle_to_end(session: Session, machine: Machine, *, deadline: datetime) -> 
     except LedgerUnavailable:
         raise
     except ProviderUnavailable:  # too early to tell, or a silence
-        with contextlib.suppress(*SURELY_NOT_MADE):
+        with contextlib.suppress(*NOT_LAUNCHED):
             settle(session, machine, deadline=deadline)
         machine = session.ledger.machine(machine.id) or machine
         if machine.launch_status == "open":
@@ -118,7 +118,7 @@ def _send_again(session: Session, provider: Provider, machine: Machine, attempt:
     """
     try:
         send(session, provider, attempt, deadline=deadline, closed_by=(NoCapacity,))
-    except BEFORE_THE_TOKEN as error:
+    except REFUSED_EARLY as error:
         try:
             settle_by_listing(session, machine)
         except ProviderUnavailable as early:
@@ -135,7 +135,7 @@ def send(
     attempt: Attempt,
     *,
     deadline: datetime,
-    closed_by: tuple[type[CloudgpuError], ...] = SURELY_NOT_MADE,
+    closed_by: tuple[type[CloudgpuError], ...] = NOT_LAUNCHED,
 ) -> Instance:
     """Send a saved call to the provider of its account and write down how it ended. The caller holds the launch lock.
 
@@ -177,8 +177,8 @@ def _send(
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else terminate_without_ledger(session, machine, error) from error
-    if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED):
-        raise NoCapacity(not_none(instance.reason).removeprefix(REFUSED), field="offer", value=instance.zone)
+    if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED_PREFIX):
+        raise NoCapacity(not_none(instance.reason).removeprefix(REFUSED_PREFIX), field="offer", value=instance.zone)
     return instance
 
 
@@ -269,18 +269,18 @@ def wait_while_cleaned(session: Session, deadline: datetime) -> None:
     Either the one who removes has read that line and leaves all of it alone, or the launch waits here until that is
     gone, and makes it anew. Raises ProviderUnavailable when the deadline has passed: nothing was sent.
     """
-    while session.is_locked(CLEANING):
+    while session.is_locked(CLEANUP_LOCK):
         if session.clock() >= deadline:
             raise ProviderUnavailable(
                 "Another cloudgpu command is still removing orphaned resources.",
                 field="lock",
-                value=CLEANING,
+                value=CLEANUP_LOCK,
                 next="Run the same up again.",
             )
         session.pause(_CLEANED_PAUSE_S)
 
 
-WHY = "its launch was refused, and left it"
+REFUSED_LAUNCH = "its launch was refused, and left it"
 
 
 def refused_launch_events(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
@@ -293,7 +293,7 @@ def refused_launch_events(session: Session, machine: Machine, instance: Instance
     return [
         launch_settled(machine.id, not_none(machine.token), "made", "found stopped: a refused launch has left it", now),
         instance_observed(still, now, machine=machine),
-        requested("terminate", machine.id, WHY, now, host=platform.node(), who=who, failed=True),
+        requested("terminate", machine.id, REFUSED_LAUNCH, now, host=platform.node(), who=who, failed=True),
     ]
 
 

@@ -55,10 +55,10 @@ def _clearing(session: Session, machine: Machine) -> ClearsShared | None:
     if machine.cluster is None or machine.cluster.nodes == 1:
         return None
     provider = session.provider_of(machine)
-    return provider if isinstance(provider, ClearsShared) and not _is_one_left(session, machine) else None
+    return provider if isinstance(provider, ClearsShared) and not _has_other_nodes(session, machine) else None
 
 
-def _is_one_left(session: Session, machine: Machine) -> bool:
+def _has_other_nodes(session: Session, machine: Machine) -> bool:
     """Say whether another node of its cluster lives, or may."""
     nodes = (row for row in session.ledger.machines() if row.cluster is not None and row.id != machine.id)
     ours = (row for row in nodes if row.cluster and machine.cluster and row.cluster.id == machine.cluster.id)

@@ -67,7 +67,7 @@ def get_repeatedly(session: Session, provider: Provider, id: str) -> Instance:  
     return provider.get(id)
 
 
-PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
+STOP_TIMEOUT = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
 ASKED_AGAIN, ASKED_AGAIN_LATER = timedelta(seconds=15), timedelta(minutes=2)
 
 
@@ -90,7 +90,7 @@ def request_until_confirmed(
     proof. Raises StopUnproved when the proof did not come in time, also if the cloud accepts a request and does not
     answer: a later sync shows whether it was done.
     """
-    deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
+    deadline, pause, last, arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
     ask_again_at, patience, silence = session.clock(), ASKED_AGAIN, UnansweredRounds(session.clock)
     waiting = Waiting(session.waits, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:

@@ -190,8 +190,10 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     sync.answered |= ours
     unseen = []
     for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in ours):
-        tells = listing.is_whole(machine.region) and from_iso(machine.intended_at) < now and _is_asked(machine, listing)
-        found = _missing(session, machine, sync, answer) if tells else None
+        tells = (
+            listing.is_whole(machine.region) and from_iso(machine.intended_at) < now and _is_listed(machine, listing)
+        )
+        found = _missing_events(session, machine, sync, answer) if tells else None
         drafts += found or []
         unseen += [machine.id] if found is None else []
         sync.answered |= {machine.id} if found is not None else set()
@@ -257,7 +259,7 @@ def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     return [scope_of(answer.kind, one) for one in sorted(found)]
 
 
-def _is_asked(machine: Machine, listing: Listing) -> bool:
+def _is_listed(machine: Machine, listing: Listing) -> bool:
     """Say whether the listing, or a question of its own, can tell what became of this machine."""
     return machine.launch_status != "open" or covers(listing, machine)
 
@@ -306,7 +308,7 @@ def _observed_events(
         drafts.append(
             launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
         )
-    if not _is_closed(session, machine, instance, sync):
+    if not _close_request(session, machine, instance, sync):
         return drafts  # seen as ended once that is done: the next sync tries it again
     if is_resized(machine, instance):
         sync.sentences.append(
@@ -319,7 +321,7 @@ def _observed_events(
     )
 
 
-def _is_closed(session: Session, machine: Machine, instance: Instance, sync: SyncResult) -> bool:
+def _close_request(session: Session, machine: Machine, instance: Instance, sync: SyncResult) -> bool:
     """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
     try:
         if close_request(session, machine, instance):
@@ -342,12 +344,12 @@ def close_request(session: Session, machine: Machine, instance: Instance) -> boo
     return True
 
 
-def _missing(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
+def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider, now = session.provider(answer.account), answer.asked_at
     proves_after = provider.token_rule.not_found_ends_after
     if machine.launch_status == "open":
-        return _missing_attempt(session, machine, sync, answer)
+        return _attempt_events(session, machine, sync, answer)
     if (machine.account, machine.region) in sync.silent:
         sync.unanswered.append(Unanswered(machine.name, f"{machine.region} did not answer just now"))
         return None
@@ -367,7 +369,7 @@ def _missing(session: Session, machine: Machine, sync: SyncResult, answer: Answe
     return change_events(session, machine, instance, then)
 
 
-def _missing_attempt(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
+def _attempt_events(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
     """Close an attempt that the listing lacks, once no process is at it: by another listing, under its lock.
 
     This one may have been asked before the call was sent, whatever the clocks of two computers say.
@@ -396,7 +398,7 @@ def _missing_attempt(session: Session, machine: Machine, sync: SyncResult, answe
     return []
 
 
-RESTS = (State.STOPPED, State.DEALLOCATED)
+STOPPED_STATES = (State.STOPPED, State.DEALLOCATED)
 BEGUN_WITHIN = timedelta(hours=1)  # no cloud shows a start that it took this late; the largest machines need minutes
 
 
@@ -406,7 +408,7 @@ def abandoned_start_event(session: Session, machine: Machine, instance: Instance
     Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start
     that the provider took would have shown by then, whatever became of it since.
     """
-    if instance.billed or instance.state not in RESTS:
+    if instance.billed or instance.state not in STOPPED_STATES:
         return []
     asked = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "start_requested"]
     since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN

@@ -45,7 +45,7 @@ def ask_accounts(
     session: Session,
     accounts: Sequence[str],
     requested_at: datetime,
-    to_price: pricing.ToAsk,
+    to_price: pricing.PricesDue,
     regions: Mapping[str, Collection[str]],
     *,
     retained_of: Collection[str] = (),
@@ -140,13 +140,13 @@ def _resources(account: str, found: ResourceListing | Silent) -> ResourceListing
 
 
 def _read_identity_and_prices(
-    session: Session, whose: AccountScope, regions: Collection[str], to_price: pricing.ToAsk
+    session: Session, whose: AccountScope, regions: Collection[str], to_price: pricing.PricesDue
 ) -> Priced:
     """Query an account's identity, and then the prices of its own machines."""
     return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
 
 
-def _read_prices(session: Session, whose: AccountScope, prices: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
+def _read_prices(session: Session, whose: AccountScope, prices: Priced | Silent, to_price: pricing.PricesDue) -> Priced:
     """Return the prices read. Without an answer the account's identity is unknown, too."""
     if not isinstance(prices, Silent):
         return prices

@@ -53,7 +53,7 @@ def explain_terminated(session: Session, machine: Machine) -> Iterator[None]:
         raise
 
 
-AT_ONCE = 16  # machines asked about side by side, where a provider knows one at a time
+MAX_PARALLEL = 16  # machines asked about side by side, where a provider knows one at a time
 Answers = Mapping[str, Instance | CloudgpuError]
 
 
@@ -127,7 +127,7 @@ def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
         return dict.fromkeys(ids, error)
     if isinstance(provider, BulkStop):
         return provider.get_many(ids)
-    with Pool(AT_ONCE, "machines") as pool:
+    with Pool(MAX_PARALLEL, "machines") as pool:
         return dict(zip(ids, pool.map(lambda one: _get(provider, one), ids), strict=True))
 
 

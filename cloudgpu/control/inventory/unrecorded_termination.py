@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, stop_anyway
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, stop_anyway
 from cloudgpu.control.records.retention import resources_in_region, resources_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.ledger.log.head import FOLLOW
-from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.providers.abilities import HasResources
 from cloudgpu.providers.base import Provider
 
@@ -68,7 +68,7 @@ def terminate_without_ledger(
 
 def _remedy_of(error: CloudgpuError) -> str:
     """Return what clears the way for the ledger, up to the command that then writes it."""
-    if isinstance(error, LedgerLeft):
+    if isinstance(error, LedgerMovedAway):
         return f"Run: {FOLLOW}, then run:"
     if isinstance(error, LedgerAway) and not error.lasts:
         return "Free some space there, then run:" if error.full else "When the ledger is back, run:"
@@ -103,7 +103,7 @@ def _provider_ids(session: Session, provider: Provider, machine: Machine, error:
 
 
 def _wait_until(session: Session, machine: Machine, done: Callable[[], bool]) -> None:
-    deadline = session.clock() + PROVED_WITHIN
+    deadline = session.clock() + STOP_TIMEOUT
     while not done():
         if session.clock() >= deadline:
             raise StopUnproved(

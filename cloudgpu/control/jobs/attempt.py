@@ -10,7 +10,7 @@ from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, Restored
 from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.settle import settle, settle_to_end
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
 from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_gang
@@ -34,7 +34,9 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, NoCapacity
 
-WITHIN = timedelta(seconds=30)  # for a command to end whose job continues elsewhere, before its machine ends under it
+END_TIMEOUT = timedelta(
+    seconds=30
+)  # for a command to end whose job continues elsewhere, before its machine ends under it
 _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
 
@@ -113,7 +115,7 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
         if found.launch_status != "open":  # whoever had the lock has settled it
             return found
         do = settle if job.cancel is None else settle_to_end
-        return do(session, found, deadline=session.clock() + PROVED_WITHIN)
+        return do(session, found, deadline=session.clock() + STOP_TIMEOUT)
 
 
 def _name(job: Job, attempt: Attempt) -> str:
@@ -196,7 +198,7 @@ def has_files(session: Session, job: Job) -> bool:
 
 def ends_first(remote: RemoteJob, state: RemoteState, since: timedelta) -> bool:
     """Ask a command that runs to end, for the last copy; say whether to wait for that. Raises Unreachable."""
-    if state.phase not in _LIVES or since >= WITHIN:
+    if state.phase not in _LIVES or since >= END_TIMEOUT:
         return False
     remote.cancel(MOVED)
     return True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.views.documents.jobs.jobs import CancelDocument
 
-LONGEST = timedelta(minutes=5)  # that a job is carried on: its machine may not answer
+CANCEL_TIMEOUT = timedelta(minutes=5)  # that a job is carried on: its machine may not answer
 MAX_PAUSE_S = 5.0
 
 
@@ -55,7 +55,7 @@ def request_cancel(session: Session, job: Job) -> None:
 
 def _continue_job(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
     """Carry a job on to its end; return it with what it waits for, None where nothing is left to do."""
-    until, last_reason = session.clock() + LONGEST, ""
+    until, last_reason = session.clock() + CANCEL_TIMEOUT, ""
     with JobReconciler(session, job.id, environ) as carrier:
         while True:
             carried = carrier.reconcile()

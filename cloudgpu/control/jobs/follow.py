@@ -20,7 +20,7 @@ from cloudgpu.errors import CloudgpuError
 
 _BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
 MAX_PAUSE_S = 5.0
-AGAIN_S = 0.5  # before the next look at an attempt whose output could not be followed
+RETRY_S = 0.5  # before the next look at an attempt whose output could not be followed
 STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to stop
 _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
@@ -33,7 +33,7 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
     Raises LedgerUnavailable, and the OSError with which writing the output failed.
     """
     last_reason = ""
-    with JobReconciler(session, job.id, environ) as carrier, _Printed(session, stdout, stderr) as printed:
+    with JobReconciler(session, job.id, environ) as carrier, _Printer(session, stdout, stderr) as printed:
         while True:
             carried = carrier.reconcile()
             printed.update(carrier, carried)
@@ -45,7 +45,7 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
             printed.wait(min(carried.wait.total_seconds(), MAX_PAUSE_S))
 
 
-class _Printed:
+class _Printer:
     """What is printed of each attempt: live while it runs, from the copies here what was missing then."""
 
     def __init__(self, session: Session, stdout: IO[bytes], stderr: IO[bytes]) -> None:
@@ -79,7 +79,7 @@ class _Printed:
         if live is None:
             self._session.pause(seconds)
         elif live.over.wait(seconds) and live.is_cut:
-            self._session.pause(AGAIN_S)
+            self._session.pause(RETRY_S)
 
     def _begin(self, carrier: JobReconciler, job: Job, attempt: Attempt) -> None:
         if self._live is not None and not self._live.over.is_set():
@@ -133,7 +133,7 @@ class _Live:
             self._remote.tail(self._out.file, self._err.file, out_from=begin[0], err_from=begin[1], follow=True)
         except CloudgpuError:  # the next sync says what is wrong
             self.is_cut = True
-        except _Stop:
+        except _StopPrinting:
             pass
         except Exception as error:  # noqa: BLE001  (raised where this is waited for)
             self.fault = error
@@ -141,7 +141,7 @@ class _Live:
             self.over.set()
 
 
-class _Stop(Exception):
+class _StopPrinting(Exception):
     """Nothing more is to be printed."""
 
 
@@ -175,7 +175,7 @@ class _Stream:
         while not self._stopped.is_set():
             if self._poll is None or self._poll.poll(STOP_S * 1000):
                 return
-        raise _Stop
+        raise _StopPrinting
 
 
 def _copy_output(
@@ -212,5 +212,5 @@ def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]
             if carried.why and carried.why != last_reason:
                 session.report(f"{job.name}: {carried.why}")
             last_reason = carried.why
-            longest = AGAIN_S if job.in_slurm else MAX_PAUSE_S
+            longest = RETRY_S if job.in_slurm else MAX_PAUSE_S
             session.pause(min(carried.wait.total_seconds(), longest))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
 
 CHUNK = 256 * 1024
-AGAIN_S = 5.0  # between two looks at a job that has no machine, or whose machine does not answer
-OVER = (Phase.EXITED, Phase.LOST)
+POLL_EVERY_S = 5.0  # between two looks at a job that has no machine, or whose machine does not answer
+ENDED_PHASES = (Phase.EXITED, Phase.LOST)
 
 
 def logs(
@@ -157,9 +157,9 @@ class _Following:
                 return job
             if found is None:
                 self._tell(f"{job.name} is {job.state}")
-            elif self._tail(job, found) in OVER:
+            elif self._tail(job, found) in ENDED_PHASES:
                 return self._over()
-            self._session.pause(AGAIN_S)
+            self._session.pause(POLL_EVERY_S)
 
     def _tail(self, job: Job, found: tuple[Attempt, Machine]) -> Phase | None:
         """Follow one attempt; return how far it is at the end, None where its machine did not answer."""

@@ -26,7 +26,7 @@ from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.steps import waits_until
 
 WAIT_S = 5.0  # for the program that shows a notice; a desktop that hangs keeps no job waiting
-LONGEST = 500  # characters of a notice
+MAX_LENGTH = 500  # characters of a notice
 _SCRIPT = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
 
 
@@ -78,7 +78,7 @@ def show_end(session: Session, job: Job, environ: Mapping[str, str] = os.environ
 
 def show(title: str, text: str, environ: Mapping[str, str], *, urgent: bool = False) -> bool:
     """Show a notice by the desktop's own program, if this computer has one; say whether it was shown."""
-    command = _command(title, text[:LONGEST], environ, urgent=urgent)
+    command = _command(title, text[:MAX_LENGTH], environ, urgent=urgent)
     if command is None:
         return False
     try:

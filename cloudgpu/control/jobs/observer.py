@@ -36,7 +36,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
 NODES_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
-DOUBT_FOR = timedelta(minutes=3)  # that a node which does not answer is held for lost, if it is
+LOST_AFTER = timedelta(minutes=3)  # that a node which does not answer is held for lost, if it is
 
 
 @dataclass
@@ -107,7 +107,7 @@ class JobObserver:
             nodes, self.nodes_at = refresh_nodes(self.session, nodes), now
         silent = silent_node(self.session, nodes) if failed else None
         self.doubt_at = None if silent is None else self.doubt_at or now
-        if silent is None or self.doubt_at is None or now - self.doubt_at >= DOUBT_FOR:
+        if silent is None or self.doubt_at is None or now - self.doubt_at >= LOST_AFTER:
             return nodes, None
         return nodes, f"its command failed, and {silent} does not answer: it may be lost"
 

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.access.jobs.snapshot import take
+from cloudgpu.access.jobs.snapshot import take_snapshot
 from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
@@ -44,7 +44,7 @@ from cloudgpu.providers.buckets import open_results_bucket
 LOCK = "jobs"  # under which a job's name is taken
 POLICY = "job"  # of a machine that is launched for a job, where the request names none
 SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
-AFTER_COST = timedelta(minutes=15)  # a watcher sees --max-cost reached within minutes, and results come back first
+COST_GRACE = timedelta(minutes=15)  # a watcher sees --max-cost reached within minutes, and results come back first
 LEASE = timedelta(hours=2)  # a running job renews it
 MAX_COMPARED = 200  # jobs of the past: how fast they were copied, how large their checkpoints were
 
@@ -97,7 +97,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         prepared, launch = _within_cost(session, request, launch)
     if prepared is not None:
         sync_for_budgets(session, prepared)
-    snapshot = take(
+    snapshot = take_snapshot(
         request.workdir,
         snapshots(session),
         include=request.include,
@@ -115,7 +115,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     location = _location(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], location)
     traffic = _results_traffic(session, spec, location)
-    fit, most = _fit(session, request, prepared), _money(spec["dearest"])
+    fit, most = _notice_fit(session, request, prepared), _money(spec["dearest"])
     nodes = 1 if prepared is None else prepared.plan.nodes
     received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
     costs = job_traffic(*_prices_there(prepared, machine, request), received, _last_results(session, request))
@@ -173,7 +173,7 @@ def _results_traffic(session: Session, spec: JobSpec, location: tuple[str, str])
     return "" if is_owned(location[0]) else traffic_text(*location, 10**9, (address.cloud, region or ""))
 
 
-def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> SpotNoticeFit | None:
+def _notice_fit(session: Session, request: RunRequest, prepared: Prepared | None) -> SpotNoticeFit | None:
     """Return what fits the notice of a spot machine, by what earlier jobs copied from its type to this computer."""
     item = None if prepared is None else prepared.plan.offer.available
     if item is None or item.market is not Market.SPOT:
@@ -226,7 +226,7 @@ def _within_cost(session: Session, request: RunRequest, launch: UpOptions) -> tu
     if most is None or cost.nanos <= most.nanos:
         return prepared, launch
     minutes = plan.request.renew_s * most.nanos // cost.nanos // 60
-    span = timedelta(minutes=max(1, minutes)) + AFTER_COST
+    span = timedelta(minutes=max(1, minutes)) + COST_GRACE
     usual = timedelta(seconds=plan.request.lease_s)
     bounded: UpOptions = {**launch, "renew_until": _duration_text(span), "lease": _duration_text(min(usual, span))}
     return prepare(session, parse_request(**bounded)), bounded
@@ -313,14 +313,14 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
     if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:
         return
     raise InvalidRequest(
-        f"--max-cost {request.max_cost.text(2)} is less than the first hour of {_whose(prepared)} ({price.text(2)}).",
+        f"--max-cost {request.max_cost.text(2)} is less than the first hour of {_nodes(prepared)} ({price.text(2)}).",
         field="--max-cost",
         value=request.max_cost.text(2),
         next=f"Allow at least {price.text(2)}, or choose a cheaper machine (cloudgpu gpus).",
     )
 
 
-def _whose(prepared: Prepared | None) -> str:
+def _nodes(prepared: Prepared | None) -> str:
     nodes = 1 if prepared is None else prepared.plan.nodes
     return "the machine" if nodes == 1 else f"{nodes} machines"
 
@@ -340,7 +340,7 @@ def _check_results(request: RunRequest) -> None:
     )
 
 
-def begin(session: Session, planned: PlannedRun) -> Job:
+def record_request(session: Session, planned: PlannedRun) -> Job:
     """Write that this job is asked for, and return it; whoever watches carries it on from here.
 
     Raises InvalidRequest where a job of that name or key lives by now.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
 
-LOOK_S = 1.0  # between two looks at where the job runs
-AGAIN_S = 10.0  # after a machine that could not be reached
+POLL_S = 1.0  # between two looks at where the job runs
+RETRY_S = 10.0  # after a machine that could not be reached
 
 
 class ForwardedPorts:
@@ -41,7 +41,7 @@ class ForwardedPorts:
         """Close the tunnels."""
         self._ended.set()
         if self._ports:
-            self._thread.join(AGAIN_S)
+            self._thread.join(RETRY_S)
 
     def _serve(self) -> None:
         with self._session.for_thread() as session:  # a ledger's connection belongs to one thread
@@ -51,8 +51,8 @@ class ForwardedPorts:
                     if machine is not None:
                         self._forward(session, machine)
                 except CloudgpuError:  # whoever carries the job on says what is wrong with its machine
-                    self._ended.wait(AGAIN_S)
-                self._ended.wait(LOOK_S)
+                    self._ended.wait(RETRY_S)
+                self._ended.wait(POLL_S)
 
     def _forward(self, session: Session, machine: str) -> None:
         """Forward all ports to one machine until the job runs there no more."""
@@ -62,7 +62,7 @@ class ForwardedPorts:
         with ExitStack() as tunnels:
             for port, own in open_ports(session.target(row), self._ports, tunnels):
                 self._session.report(f"port {port} of the job: http://127.0.0.1:{own}")
-            while not self._ended.wait(LOOK_S) and _runs_on(session, self._id) == machine:
+            while not self._ended.wait(POLL_S) and _runs_on(session, self._id) == machine:
                 pass
 
 

@@ -98,7 +98,7 @@ class JobReconciler(JobObserver):
     def _observed_state(self, job: Job) -> ObservedState:
         machine = self._machine(job)
         silent = None
-        if machine is not None and machine.state == "running" and self.remote is None and _asks(job):
+        if machine is not None and machine.state == "running" and self.remote is None and _needs_query(job):
             try:
                 self.remote = self.at(job, machine).state()
             except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
@@ -444,6 +444,6 @@ def _is_stopped(machine: Machine) -> bool:
     return machine.parked or machine.state in ("stopped", "deallocated")
 
 
-def _asks(job: Job) -> bool:
+def _needs_query(job: Job) -> bool:
     """Say whether the machine is to be asked: an attempt is open, and its command is not known to be over."""
     return job.outcome is None and job.attempt is not None

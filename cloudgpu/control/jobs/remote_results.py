@@ -30,7 +30,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Unreachable
 
 NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
-NOWHERE = ""  # the host of results that are on no computer
+NO_HOST = ""  # the host of results that are on no computer
 _RUNS = ("pending", "running", "stopping", "unknown")
 
 
@@ -187,7 +187,7 @@ def results_location(job: Job) -> str:
 
 def _line(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
     now, location = session.clock(), results_location(job)
-    return lines.job_results_fetched(job.id, files, size, location, NOWHERE, now, whole=whole, why=why)
+    return lines.job_results_fetched(job.id, files, size, location, NO_HOST, now, whole=whole, why=why)
 
 
 def check_volume_attached(machine: Machine, named: Mapping[str, str | None]) -> None:

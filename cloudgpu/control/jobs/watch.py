@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.reaper.result import ReaperRun
 
-AT_ONCE = 8
-EVERY = timedelta(minutes=1)  # how often `watch` carries them on while one lives
+MAX_PARALLEL = 8
+WATCH_INTERVAL = timedelta(minutes=1)  # how often `watch` carries them on while one lives
 MAX_SHARES = 16  # threads of `reconcile_to_end`
 MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two looks
 
@@ -52,7 +52,7 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
         with session.for_thread() as own, JobReconciler(own, job.id, environ) as carrier:
             return _reconcile_reported(carrier, job)
 
-    with Pool(min(AT_ONCE, len(jobs))) as pool:
+    with Pool(min(MAX_PARALLEL, len(jobs))) as pool:
         calls = [(job, pool.submit(reconcile, job)) for job in jobs]
         return [(job, call.result()) for job, call in calls]
 
@@ -83,14 +83,14 @@ def reconcile_to_end(
     def reconcile_share(share: Sequence[Job]) -> None:
         with session.for_thread() as own, ExitStack() as stack:
             carriers = [stack.enter_context(JobReconciler(own, job.id, environ)) for job in share]
-            _Share(own, list(zip(carriers, share, strict=True)), until).to_the_end()
+            _JobShare(own, list(zip(carriers, share, strict=True)), until).to_the_end()
 
     with Pool(max(1, len(shares))) as pool:
         for call in [pool.submit(reconcile_share, share) for share in shares]:
             call.result()
 
 
-class _Share:
+class _JobShare:
     """The jobs that one thread carries on, each with its open connection: looked at often at first, then less."""
 
     def __init__(self, session: Session, left: list[tuple[JobReconciler, Job]], until: datetime | None) -> None:

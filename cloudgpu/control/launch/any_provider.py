@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, Passed, passing
+from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, SkippedAccount, passing
 from cloudgpu.control.launch.offers import offers_in, with_constraint
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
@@ -13,14 +13,7 @@ from cloudgpu.core.catalog.matching import in_order
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer, Requirements
-from cloudgpu.errors import (
-    AuthFailed,
-    CloudgpuError,
-    InvalidRequest,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-)
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Provider
@@ -40,7 +33,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     offers_by_account: dict[str, Sequence[Offer]] = {}
     less: list[Offer] = []
 
-    def ask(account: str) -> tuple[Passed, ...]:
+    def ask(account: str) -> tuple[SkippedAccount, ...]:
         one = ties.at(account)
         machine = existing if existing and session.account_here(existing) == account else None
 
@@ -60,7 +53,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
         silent = [one for some in pool.map(ask, names) for one in some]
     passed = (*ties.passed, *silent)
     if not offers_by_account:
-        raise _nothing_anywhere(passed)
+        raise _no_match_anywhere(passed)
     having = tuple(one for one in ties.each if one.account in offers_by_account)
     offers = in_order((offer for some in offers_by_account.values() for offer in some), having[0].request.want.market)
     return OffersFound(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
@@ -80,7 +73,7 @@ def constrain_candidates(session: Session, candidates: Candidates) -> Candidates
 
     passed = passing([one.account for one in candidates.each], tie)
     if not done:
-        raise _nothing_anywhere((*candidates.passed, *passed))
+        raise _no_match_anywhere((*candidates.passed, *passed))
     every = replace(candidates, each=tuple(done.values()), passed=(*candidates.passed, *passed))
     return _with_the_volume(session, every)
 
@@ -127,7 +120,7 @@ def volume_accounts(session: Session, name: str) -> set[str]:
     return set(by_account(session, [machine for machine in machines if machine.name == name])[0])
 
 
-def _nothing_anywhere(passed: Sequence[Passed]) -> CloudgpuError:
+def _no_match_anywhere(passed: Sequence[SkippedAccount]) -> CloudgpuError:
     """Return the gravest of these faults, made to say what each account says."""
     for kind in _GRAVEST:
         alike = [one for one in passed if isinstance(one.fault, kind)]

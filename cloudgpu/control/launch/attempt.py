@@ -14,7 +14,7 @@ from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, part
 from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import admit, append_if_admitted
 from cloudgpu.control.budgets.credit import check_credit, read_credit
-from cloudgpu.control.inventory.settle import SURELY_NOT_MADE, send, wait_while_cleaned
+from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_while_cleaned
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.lifecycle.lifecycle import end_locked
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import View
     from cloudgpu.providers.base import Provider
 
-Closed = tuple[type[CloudgpuError], ...]
+Errors = tuple[type[CloudgpuError], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _LaunchFacts:
     """What is found out for an attempt at an offer before the ledger is locked."""
 
     at: Candidate
@@ -81,7 +81,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     them. `places` has one for each, an offer and what was looked up for it: on own machines every node has a host of
     its own, elsewhere all are the same.
     """
-    each = {offer: _ready(session, prepared, offer, resolved) for offer, resolved in dict(places).items()}
+    each = {offer: _gather_facts(session, prepared, offer, resolved) for offer, resolved in dict(places).items()}
     made = list[Attempt]()
     account = each[places[0][0]].at
     credit, lease = read_credit(account.provider), timedelta(seconds=account.request.lease_s)
@@ -120,9 +120,9 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     return tuple(made)
 
 
-def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _Ready:
+def _gather_facts(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _LaunchFacts:
     at, item = prepared.candidates.of(offer), offer.available
-    return _Ready(
+    return _LaunchFacts(
         at,
         offer,
         resolved,
@@ -134,7 +134,7 @@ def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
     )
 
 
-def _attempts(session: Session, prepared: Prepared, each: Sequence[_Ready], view: View) -> list[Attempt]:
+def _attempts(session: Session, prepared: Prepared, each: Sequence[_LaunchFacts], view: View) -> list[Attempt]:
     """Return the attempt of each machine, in the order of the nodes."""
     key, number = _key(prepared, view)
     name = launch_name(prepared.name, key, prepared.plan.nodes, view.names())
@@ -203,7 +203,7 @@ def send_all(
     attempts: Sequence[Attempt],
     *,
     deadline: datetime,
-    closed_by: Closed = SURELY_NOT_MADE,
+    closed_by: Errors = NOT_LAUNCHED,
 ) -> None:
     """Send the saved calls of a launch, all to this provider, and write down how they ended.
 
@@ -222,7 +222,7 @@ def send_all(
 
 
 def _send_each(
-    session: Session, provider: Provider, attempts: Sequence[Attempt], deadline: datetime, closed_by: Closed
+    session: Session, provider: Provider, attempts: Sequence[Attempt], deadline: datetime, closed_by: Errors
 ) -> None:
     for number, attempt in enumerate(attempts):
         name, made = attempt.request.name, [one.machine for one in attempts[:number]]
@@ -230,16 +230,16 @@ def _send_each(
             send(session, provider, attempt, deadline=deadline, closed_by=closed_by)
         except closed_by as error:
             _close(session, attempts[number + 1 :], "void", f"{name} was refused, so it was not sent")
-            end_part(session, made, f"{name} could not be launched: {error.message}")
+            end_nodes(session, made, f"{name} could not be launched: {error.message}")
             _clear_unmade(session, attempt)
             raise
         except LedgerUnavailable:  # that one is ended again
-            end_part(session, made, f"{name} could not be recorded")
+            end_nodes(session, made, f"{name} could not be recorded")
             raise
 
 
 def _send_together(
-    session: Session, provider: LaunchesTogether, attempts: Sequence[Attempt], deadline: datetime, closed_by: Closed
+    session: Session, provider: LaunchesTogether, attempts: Sequence[Attempt], deadline: datetime, closed_by: Errors
 ) -> None:
     first = attempts[0]
     for attempt in attempts:
@@ -295,7 +295,7 @@ def _clear_unmade(session: Session, attempt: Attempt) -> None:
         delete_unused_shared(session, machine)
 
 
-def end_part(session: Session, ids: Sequence[str], why: str) -> None:
+def end_nodes(session: Session, ids: Sequence[str], why: str) -> None:
     """End the machines that were made of a cluster that is not to be, by their ids. The caller holds the launch lock.
 
     Every one is tried. Raises the first fault, where one could not be ended: nothing else is launched then, and the

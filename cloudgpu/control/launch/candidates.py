@@ -9,7 +9,7 @@ from cloudgpu.config.settings import ANY
 from cloudgpu.config.templates.find import Template
 from cloudgpu.control.inputs.launch_request import ClusterRequest, UpRequest
 from cloudgpu.control.launch.containers import check_container, with_room
-from cloudgpu.control.policies.resolve import Agreed, agreed
+from cloudgpu.control.policies.resolve import ResolvedPolicy, agreed
 from cloudgpu.control.records.retention import named_resources
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.control.session.identity import by_account
@@ -59,7 +59,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class SkippedAccount:
     """An account that is passed over, and why."""
 
     account: str
@@ -71,7 +71,7 @@ class Candidates:
     """The accounts that are asked, in no order; `anywhere`: every one was meant, and those in `passed` cannot be."""
 
     each: tuple[Candidate, ...]
-    passed: tuple[Passed, ...] = ()
+    passed: tuple[SkippedAccount, ...] = ()
     anywhere: bool = False
 
     def at(self, account: str) -> Candidate:
@@ -103,11 +103,11 @@ class OffersFound:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Who was passed over for another reason than that it has nothing to offer."""
-        others = (one for one in self.candidates.passed if not _has_nothing(one.fault))
+        others = (one for one in self.candidates.passed if not _is_not_sold_error(one.fault))
         return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
 
 
-def _has_nothing(error: CloudgpuError) -> bool:
+def _is_not_sold_error(error: CloudgpuError) -> bool:
     """Say whether a fault means no more than that this account does not sell what is meant."""
     return isinstance(error, NoCapacity) or (isinstance(error, InvalidRequest) and error.field in _SOLD_ELSEWHERE)
 
@@ -123,14 +123,14 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
     candidates: list[Candidate] = []
     _check_of_no_account(request)
     names = cloud_accounts(session)
-    once = replace(session, report=_once(session.report))
+    once = replace(session, report=_report_once(session.report))
     passed = passing(names, lambda name: candidates.append(candidate(once, request, template, name)))
     if not candidates:
         raise passed[0].fault
     return Candidates(tuple(candidates), passed, anywhere=True)
 
 
-def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
+def _report_once(tell: Callable[[str], None]) -> Callable[[str], None]:
     """Return a function that reports each sentence once, since those of several accounts are mostly equal."""
     reported: set[str] = set()
 
@@ -154,7 +154,7 @@ def _check_of_no_account(request: UpRequest) -> None:
         )
 
 
-def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[Passed, ...]:
+def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[SkippedAccount, ...]:
     """Do this for each account, and return those at which it cannot be done, for a reason of their own."""
     passed = []
     for account in accounts:
@@ -163,7 +163,7 @@ def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[Passed
         except _OF_THE_ACCOUNT as error:
             if isinstance(error, LedgerUnavailable):
                 raise
-            passed.append(Passed(account, error))
+            passed.append(SkippedAccount(account, error))
     return tuple(passed)
 
 
@@ -179,7 +179,7 @@ def candidate(session: Session, request: UpRequest, template: Template, account:
 
 def _request(
     session: Session, request: UpRequest, provider: Provider, template: Template
-) -> tuple[LaunchRequest, Agreed]:
+) -> tuple[LaunchRequest, ResolvedPolicy]:
     """Return the launch request of these options, and what it is under."""
     market = (
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
@@ -228,7 +228,7 @@ def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_dema
                 value=str(market),
                 next=f"Add --spot, or leave {option} out.",
             )
-    for option, what in _missing(provider, setup):
+    for option, what in _unsupported_options(provider, setup):
         raise InvalidRequest(
             f"The {provider.kind} provider has no {what}, so {option} cannot be used there.",
             field=option,
@@ -237,7 +237,7 @@ def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_dema
         )
 
 
-def _missing(provider: Provider, setup: Setup) -> Iterator[tuple[str, str]]:
+def _unsupported_options(provider: Provider, setup: Setup) -> Iterator[tuple[str, str]]:
     """Yield each given option that the provider does not support, and its subject."""
     looks_up, network = isinstance(provider, Resolves), setup.network
     says_who = isinstance(provider, Reachable)
@@ -280,11 +280,11 @@ def check_volume(session: Session, candidates: Candidates, name: str) -> None:
     known = by_account(session, machines)[0]
     for one in candidates.each:
         check_may_use(
-            session, [machine for machine in known.get(one.account, ()) if _may_lie(machine, one.request.want)]
+            session, [machine for machine in known.get(one.account, ()) if _may_be_in_place(machine, one.request.want)]
         )
 
 
-def _may_lie(machine: Machine, needs: Requirements) -> bool:
+def _may_be_in_place(machine: Machine, needs: Requirements) -> bool:
     same = [(needs.region, machine.region), (needs.zone, machine.zone)]
     return all(wished == known for wished, known in same if wished and known)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.settle import settle_by_listing
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.launch.attempt import end_part, send_all
+from cloudgpu.control.launch.attempt import end_nodes, send_all
 from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
@@ -60,7 +60,7 @@ def find_or_settle_node(
         return _complete_or_end(session, prepared, machines, deadline, covered), False
     never = [machine for machine in machines if machine.launch_status in ("refused", "void")]
     if there and never:
-        _end(session, there, f"{never[0].name} was never launched")
+        _end_machines(session, there, f"{never[0].name} was never launched")
         return None, False
     if there and all(machine.terminated_at is None for machine in there):
         there = [refresh(session, machine) for machine in there]
@@ -112,7 +112,7 @@ def _complete_or_end(
             send_all(session, provider, attempts, deadline=deadline, closed_by=(NoCapacity,))
         except NoCapacity as error:  # surely not made: the next offer is tried, as the launch would have done
             session.report(f"{machines[0].zone}: {error.message}")
-            _end(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
+            _end_machines(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
             return None
     else:
         for machine in machines:
@@ -122,7 +122,7 @@ def _complete_or_end(
     made = [machine for machine in now if machine.terminated_at is None and machine.launch_status == "made"]
     if len(made) == not_none(machines[0].cluster).nodes:
         return made[0]
-    _end(session, made, "its launch was interrupted, and not all of its cluster was made")
+    _end_machines(session, made, "its launch was interrupted, and not all of its cluster was made")
     return None
 
 
@@ -150,5 +150,5 @@ def _to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
     return found if all_there and len(found) == len(wanted) else []
 
 
-def _end(session: Session, machines: Sequence[Machine], why: str) -> None:
-    end_part(session, [machine.id for machine in machines if machine.terminated_at is None], why)
+def _end_machines(session: Session, machines: Sequence[Machine], why: str) -> None:
+    end_nodes(session, [machine.id for machine in machines if machine.terminated_at is None], why)

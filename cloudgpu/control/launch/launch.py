@@ -25,7 +25,7 @@ from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
-from cloudgpu.control.lifecycle.start import AWAKE, withdraw_requests_events
+from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests_events
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
@@ -110,7 +110,7 @@ def launch(
                 error.next = SETTLES_FIRST if prepared.new else error.next
                 raise
         nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
-        if found and all(one.state in AWAKE for one in nodes):
+        if found and all(one.state in UP_STATES for one in nodes):
             session.ledger.append(withdraw_requests_events(session, nodes))
         left = launched_text(machine)
         with changing(left):
@@ -220,7 +220,7 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machi
     A timer that was fixed by the launch stays: its own renew-until is the last then.
     """
     provider = session.provider_of(machine)
-    lease = timers.within(session, machine, Lease(prepared.plan.expires, prepared.plan.renew_until))
+    lease = timers.limit_to_timer(session, machine, Lease(prepared.plan.expires, prepared.plan.renew_until))
     if not isinstance(provider, Taggable) or (machine.expires, machine.renew_until) == (
         iso(lease.expires),
         iso(lease.renew_until),
@@ -266,7 +266,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
     refused = Refusals(prepared.candidates.anywhere)
     if prepared.exact is None:  # what seemed to be there is not: where it may lie, and who may reach it, is asked now
-        prepared = _constrain(session, prepared)
+        prepared = _with_constraints(session, prepared)
     looked = {prepared.plan.offer.available.account}
     for offer in _from_the_plan_on(prepared):
         if refused.bars(offer):
@@ -299,7 +299,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
     raise _all_refused_error(prepared, refused.first)
 
 
-def _constrain(session: Session, prepared: Prepared) -> Prepared:
+def _with_constraints(session: Session, prepared: Prepared) -> Prepared:
     """Return the plan with its requests tied, without the offers that lie elsewhere or cannot run its container."""
     candidates = open_to_caller(session, constrain_candidates(session, prepared.candidates))
     wants = {one.account: one.request.want for one in candidates.each}

@@ -15,7 +15,7 @@ from cloudgpu.catalog.rules import BY_REGION, PARTLY, PROVIDERS
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, matching_gpus, same_gpu
 from cloudgpu.core.catalog.gpus import nearest
 from cloudgpu.core.catalog.matching import fits
-from cloudgpu.core.model.machine import HERE
+from cloudgpu.core.model.machine import OWNED_PROVIDERS
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements
 from cloudgpu.core.values.naming import did_you_mean, first_few, near
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
@@ -44,10 +44,10 @@ def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity 
     lasts = provider.kind in BY_REGION
     now = f"launches it in no region of account {provider.account} any more" if lasts else "has none free now"
     return NoCapacity(
-        f"{what(needs)} {stands}, but {provider.kind} {now}.",
+        f"{needs_text(needs)} {stands}, but {provider.kind} {now}.",
         field="--instance-type" if needs.instance_type else "--gpu",
-        value=needs.instance_type or counted(needs),
-        next=f"{'' if lasts else 'Try again later. '}{_way_out(provider, needs, lost)}",
+        value=needs.instance_type or gpu_text(needs),
+        next=f"{'' if lasts else 'Try again later. '}{_nearest_remedy(provider, needs, lost)}",
     )
 
 
@@ -73,7 +73,7 @@ def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
     return []
 
 
-def _way_out(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> str:
+def _nearest_remedy(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> str:
     found = _nearest(provider, needs, lost)
     if found is None:
         return f"See what it sells: cloudgpu gpus --provider {provider.kind}"
@@ -108,12 +108,12 @@ def _command(provider: Provider, needs: Requirements, offer: CatalogOffer) -> st
     return shlex.join(words)
 
 
-def counted(needs: Requirements) -> str:
+def gpu_text(needs: Requirements) -> str:
     """Return the GPU that was asked for, with its number, as it is typed."""
     return f"{needs.gpu}:{needs.gpu_count}" if needs.gpu_count > 1 else str(needs.gpu)
 
 
-def what(needs: Requirements) -> str:
+def needs_text(needs: Requirements) -> str:
     """Return the requirements as part of a sentence."""
     if needs.instance_type:
         return needs.instance_type
@@ -135,10 +135,13 @@ def explain_no_match(
     if provider.kind in PROVIDERS:
         why = _contradiction(provider, needs, items) or _other_market(provider, needs)
         return (
-            why or _elsewhere(provider, needs) or explain_discontinued(provider, needs) or _nothing(provider, needs, ())
+            why
+            or _elsewhere(provider, needs)
+            or explain_discontinued(provider, needs)
+            or _nothing_error(provider, needs, ())
         )
     has = everything(provider, needs)
-    return misspelt(provider, needs, has) or _other_market(provider, needs) or _nothing(provider, needs, has)
+    return misspelt(provider, needs, has) or _other_market(provider, needs) or _nothing_error(provider, needs, has)
 
 
 def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
@@ -148,10 +151,13 @@ def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
     AWS's answer is taken to mean: nobody has seen it for a type that the account could buy on the spot market.
     """
     if needs.market is Market.SPOT and not needs.or_on_demand and isinstance(provider, HasPriceHistory):
-        return _only_on(provider, needs, Market.ON_DEMAND, f"{provider.kind} sells no {what(needs)} as a spot machine")
+        return _wrong_market_error(
+            provider, needs, Market.ON_DEMAND, f"{provider.kind} sells no {needs_text(needs)} as a spot machine"
+        )
     on_demand = "; or drop --spot" if needs.market is Market.SPOT else ""
     return NoCapacity(
-        f"No price is known for {what(needs)}{_of_market(needs)}, and cloudgpu launches nothing without a known price.",
+        f"No price is known for {needs_text(needs)}{_of_market(needs)}, "
+        "and cloudgpu launches nothing without a known price.",
         field="price",
         next=f"{_to_a_price(provider)}{on_demand}",
     )
@@ -165,16 +171,16 @@ def _other_market(provider: Provider, needs: Requirements) -> InvalidRequest | N
     there = replace(needs, market=other)
     if not any(fits(item, there) for item in provider.available(there).items):
         return None
-    return _only_on(provider, needs, other)
+    return _wrong_market_error(provider, needs, other)
 
 
-def _only_on(provider: Provider, needs: Requirements, other: Market, says: str = "") -> InvalidRequest:
+def _wrong_market_error(provider: Provider, needs: Requirements, other: Market, says: str = "") -> InvalidRequest:
     """Return that this is not sold on the wanted market; without `says`, that it is on the other."""
     where = needs.zone or needs.region or f"the regions of account {provider.account}"
     how, remedy = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
     on_spot = " --spot" if needs.market is Market.SPOT else ""
     return InvalidRequest(
-        f"{says or f'{provider.kind} sells {what(needs)} only {how}'} in {where}.",
+        f"{says or f'{provider.kind} sells {needs_text(needs)} only {how}'} in {where}.",
         field="--spot" if other is Market.ON_DEMAND else "--on-demand",
         value=str(needs.market),
         next=f"{remedy} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
@@ -203,17 +209,17 @@ def _too_dear(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     )
 
 
-def _nothing(provider: Provider, needs: Requirements, has: Sequence[Available]) -> NoCapacity:
+def _nothing_error(provider: Provider, needs: Requirements, has: Sequence[Available]) -> NoCapacity:
     wishes = _wishes(needs)
     if not wishes:
         message, remedy = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
         return NoCapacity(message, field="--provider", value=provider.kind, next=remedy)
     words, options = [f"{option} {word}" for option, word in wishes], [option for option, _ in wishes]
     return NoCapacity(
-        f"Account {provider.account} has nothing with {' '.join(words)}{_instead(needs, has)}.",
+        f"Account {provider.account} has nothing with {' '.join(words)}{_other_gpus_clause(needs, has)}.",
         field=options[0],
         value=wishes[0][1],
-        next=f"{_other_count(needs, has)}Drop {_several(options, 'or')}, or pick another --provider.",
+        next=f"{_other_count(needs, has)}Drop {_list_text(options, 'or')}, or pick another --provider.",
     )
 
 
@@ -224,16 +230,16 @@ def _other_count(needs: Requirements, has: Sequence[Available]) -> str:
     return f"Use --gpu {needs.gpu}:{counts[0]}. " if counts else ""
 
 
-def _instead(needs: Requirements, has: Sequence[Available]) -> str:
+def _other_gpus_clause(needs: Requirements, has: Sequence[Available]) -> str:
     """Return a clause with the provider's GPUs, if one was requested and it has any."""
     if needs.gpu is None or not has:
         return ""
-    return f"; it has {_several(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
+    return f"; it has {_list_text(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
 
 
 def _wishes(needs: Requirements) -> list[tuple[str, str]]:
     named = {
-        "--gpu": needs.gpu and counted(needs),
+        "--gpu": needs.gpu and gpu_text(needs),
         "--instance-type": needs.instance_type,
         "--region": needs.region,
         "--zone": needs.zone,
@@ -263,13 +269,13 @@ def _wrong_count(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the fault of a GPU that a provider with a whole list has not, or not so many of."""
     counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, needs.gpu or "")})
     if not counts:
-        return _not_sold(provider, needs)
+        return _not_sold_error(provider, needs)
     if needs.gpu_count not in counts:
         return NoCapacity(
             f"{provider.kind} has no machine with {needs.gpu_count} {needs.gpu}: "
-            f"it has them with {_several(map(str, counts), 'or')}.",
+            f"it has them with {_list_text(map(str, counts), 'or')}.",
             field="--gpu",
-            value=counted(needs),
+            value=gpu_text(needs),
             next=f"For example --gpu {needs.gpu}:{min(counts, key=lambda n: (abs(n - needs.gpu_count), n))}",
         )
     return None
@@ -285,7 +291,7 @@ def _wrong_type(provider: Provider, needs: Requirements, items: Sequence[Availab
     return InvalidRequest(
         f"{needs.instance_type} has {_gpus(found)}, not {needs.gpu_count}x {needs.gpu}.",
         field="--gpu",
-        value=counted(needs),
+        value=gpu_text(needs),
         next="Leave --gpu or --instance-type out.",
     )
 
@@ -294,13 +300,13 @@ def _gpus(accelerators: Sequence[Accelerator]) -> str:
     return ", ".join(f"{gpu.count}x {gpu.name}" for gpu in accelerators) or "no GPU"
 
 
-def _not_sold(provider: Provider, needs: Requirements) -> NoCapacity:
+def _not_sold_error(provider: Provider, needs: Requirements) -> NoCapacity:
     others = sorted({one.provider for one in catalog.types() if same_gpu(one.gpu.name, needs.gpu or "")})
-    do = f"; {_several(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
+    do = f"; {_list_text(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
     return NoCapacity(
         f"{provider.kind} sells no machine with {needs.gpu}{do}.",
         field="--gpu",
-        value=counted(needs),
+        value=gpu_text(needs),
         next=f"See what it sells: cloudgpu gpus --provider {provider.kind}",
     )
 
@@ -318,14 +324,14 @@ def _elsewhere(provider: Provider, needs: Requirements) -> NoCapacity | None:
     option, asked = ("--zone", needs.zone) if needs.zone else ("--region", needs.region)
     places, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
     return NoCapacity(
-        f"{provider.kind} does not launch {what(needs)} in {asked}: it does in {_several(places, 'and')}.",
+        f"{provider.kind} does not launch {needs_text(needs)} in {asked}: it does in {_list_text(places, 'and')}.",
         field=option,
         value=asked,
         next=f"Name {name} {places[0]}, or leave {option} out.",
     )
 
 
-def _several(words: Iterable[str], joint: str) -> str:
+def _list_text(words: Iterable[str], joint: str) -> str:
     """Return `a, b and c`, or the first few and how many more."""
     found = list(words)
     if len(found) > NAMED:
@@ -357,7 +363,7 @@ def misspelt(provider: Provider, needs: Requirements, has: Sequence[Available]) 
         if word is None or word in there or not there:
             continue
         meant = near(word, there)
-        if meant or provider.kind in HERE:
+        if meant or provider.kind in OWNED_PROVIDERS:
             return _fault(provider, option, what, word, meant, sorted(there))
     return _no_gpu(provider, needs, has)
 

@@ -123,7 +123,7 @@ _NOTHING_LOOKED_UP = Resolved({})
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class ResolvedOffer:
     """An offer with what was looked up for it; `passed_over` says why offers before it cannot be launched.
 
     `without` are accounts of which none can.
@@ -183,7 +183,7 @@ def _is_open_already(setup: Setup) -> bool:
 
 def first_launchable(
     session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False
-) -> Exact:
+) -> ResolvedOffer:
     """Return the first offer for which all can be looked up; those before it are said to be passed over.
 
     Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
@@ -201,13 +201,15 @@ def first_launchable(
         except refused.unsent as error:
             session.report(refused.add(offer, error))
             continue
-        notes = dict.fromkeys(f"passed over: {_whose(one, refused)}{error.message}" for one, error in refused.each)
-        return Exact(offer, resolved, tuple(notes), frozenset(refused.accounts))
+        notes = dict.fromkeys(
+            f"passed over: {_account_prefix(one, refused)}{error.message}" for one, error in refused.each
+        )
+        return ResolvedOffer(offer, resolved, tuple(notes), frozenset(refused.accounts))
     errors = [error for _, error in refused.each]
     raise next((error for error in errors if isinstance(error, QuotaExceeded)), refused.first or errors[0])
 
 
-def _whose(offer: Offer, refused: Refusals) -> str:
+def _account_prefix(offer: Offer, refused: Refusals) -> str:
     return f"account {offer.available.account}: " if refused.anywhere else ""
 
 

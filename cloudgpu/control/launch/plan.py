@@ -23,7 +23,7 @@ from cloudgpu.control.launch.candidates import (
 )
 from cloudgpu.control.launch.containers import container_remarks, runnable
 from cloudgpu.control.launch.offers import (
-    Exact,
+    ResolvedOffer,
     first_launchable,
     offers_in,
     offers_unless_launched,
@@ -54,7 +54,7 @@ from cloudgpu.providers.abilities import guarding, needs_run, written_at_home
 from cloudgpu.providers.attached_costs import extras_of
 
 Planned = TypeVar("Planned")
-AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
+PRICE_VALID_FOR = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,9 @@ class Prepared:
     name: str | None = None
     new: bool = False
     again: bool = False  # it brings back a machine of which an image is kept
-    exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
+    exact: ResolvedOffer | None = (
+        None  # what was looked up for the plan's offer; None: requests are not tied yet, either
+    )
     override: str | None = None  # why a budget is to be passed
     no_guard: bool = False  # launched though nothing would end it
     credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
@@ -117,7 +119,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         offers, unfit = runnable(template, found.offers)
         found = replace(found, offers=offers, candidates=open_to_caller(session, found.candidates))
     first = (
-        Exact(found.offers[0])
+        ResolvedOffer(found.offers[0])
         if existing_machine
         else first_launchable(session, found.candidates, found.offers, no_guard=request.no_guard)
     )
@@ -155,7 +157,7 @@ def ask_for_agreement(
     while True:
         ask(planned)
         shown_plan = launch_of(planned)
-        if shown_plan is None or session.clock() - _made_at(shown_plan) <= AGREED_WITHIN:
+        if shown_plan is None or session.clock() - _planned_at(shown_plan) <= PRICE_VALID_FOR:
             return planned
         latest = again()
         now = launch_of(latest)
@@ -166,7 +168,7 @@ def ask_for_agreement(
         planned = latest
 
 
-def _made_at(prepared: Prepared) -> datetime:
+def _planned_at(prepared: Prepared) -> datetime:
     """Return when a plan was made."""
     return prepared.plan.expires - timedelta(seconds=prepared.plan.request.lease_s)
 
@@ -230,7 +232,7 @@ def _plan(
     session: Session,
     found: OffersFound,
     template: Template,
-    first: Exact,
+    first: ResolvedOffer,
     unfit: tuple[str, ...] = (),
     *,
     no_guard: bool,

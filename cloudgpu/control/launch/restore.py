@@ -9,7 +9,7 @@ from datetime import timedelta
 from cloudgpu.control.access.reach import wait_until_ready, with_volume
 from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_admission
 from cloudgpu.control.inventory.settle import settle
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.launch.budget_preview import check_asking
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.offers import offers_unless_launched
@@ -25,7 +25,7 @@ from cloudgpu.control.team.authorization import check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.launch.plan_cost import Extra, row_until
+from cloudgpu.core.launch.plan_cost import AddedCost, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, comes_back, has_retained_resources, not_none
@@ -47,7 +47,7 @@ class MovePlan:
     """What moving a stopped machine means: the image of its disk, and the offers from which it could run again."""
 
     machine: Machine
-    image: Extra
+    image: AddedCost
     offers: tuple[Offer, ...]
 
 
@@ -136,7 +136,7 @@ def settle_restore(session: Session, machine: Machine) -> Machine:
     with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         return (
-            settle(session, machine, deadline=session.clock() + PROVED_WITHIN)
+            settle(session, machine, deadline=session.clock() + STOP_TIMEOUT)
             if machine.launch_status == "open"
             else machine
         )
@@ -338,7 +338,7 @@ def _lifetime(session: Session, lease: Lease) -> Lifetime:
     return Lifetime(lease.expires - now, lease.renew_until - now, Origin.POLICY, Origin.POLICY)
 
 
-def _image_price(session: Session, machine: Machine) -> Extra:
+def _image_price(session: Session, machine: Machine) -> AddedCost:
     disks = [
         one
         for one in retention_records.resources_in_region(session, machine).items

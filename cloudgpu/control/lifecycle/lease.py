@@ -19,7 +19,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_line, lock_machine
-from cloudgpu.control.lifecycle.start import take_back_end
+from cloudgpu.control.lifecycle.start import withdraw_end
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may, check_override
@@ -156,11 +156,11 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     with lock_machine(session, machine):
         latest = latest_of(session, session.ledger.machine(machine.id) or machine)
         check_learns_lease(session, latest)
-        lease, credit = not_earlier(extension.lease, latest), credit_of(session, latest)
-        return take_back_end(session, set_lease(session, latest, lease, "extend", override, credit))
+        lease, credit = keep_later_end(extension.lease, latest), credit_of(session, latest)
+        return withdraw_end(session, set_lease(session, latest, lease, "extend", override, credit))
 
 
-def not_earlier(lease: Lease, machine: Machine) -> Lease:
+def keep_later_end(lease: Lease, machine: Machine) -> Lease:
     """Return the lease with no end before the one that somebody else has set since it was planned."""
     known = [from_iso(text) if text else lease.expires for text in (machine.expires, machine.renew_until)]
     return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
@@ -271,7 +271,7 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid
         check_credit_of_hold(session, [machine], until)
     with lock_machine(session, machine):
         if paid and until is not None:
-            take_back_end(session, machine)
+            withdraw_end(session, machine)
         return set_hold_locked(session, machine, until)
 
 

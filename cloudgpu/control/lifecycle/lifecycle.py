@@ -17,7 +17,7 @@ from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.shared import delete_shared_resources
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, note, request_until_confirmed, stop_instead
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, is_stopped, note, request_until_confirmed, stop_instead
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
@@ -47,7 +47,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InvalidReques
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
-from cloudgpu.providers.abilities import Pausable, Remains, WritesAtHome
+from cloudgpu.providers.abilities import Pausable, RemainingFiles, WritesAtHome
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
@@ -66,12 +66,12 @@ _Check = Callable[[Machine], None] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Termination:
     """How an end went: the machine as recorded, what the user keeps by name and it had to do with, files that stay."""
 
     machine: Machine
     on_purpose: tuple[ProviderResource, ...] = ()
-    remains: Remains | None = None
+    remains: RemainingFiles | None = None
 
 
 def stop(session: Session, machine: Machine, *, why: str, check: _Check = None) -> Machine:
@@ -166,7 +166,7 @@ def not_started(session: Session, machine: Machine) -> Draft:
     return start_refused(machine.id, "the provider did not take it", session.clock())
 
 
-def end(session: Session, machine: Machine, *, why: str) -> Machine:
+def terminate_one(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a machine as `terminate_with_resources` does; return the machine."""
     return terminate_with_resources(session, machine, why=why).machine
 
@@ -179,7 +179,7 @@ def terminate_with_resources(
     failed: bool = False,
     check: _Check = None,
     is_judged: bool = False,
-) -> Ended:
+) -> Termination:
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
     `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
@@ -188,27 +188,27 @@ def terminate_with_resources(
     come in time, EndRefused where something protects it (it is stopped then, where it can be), Unrecorded when the
     machine is gone and the ledger does not know it yet, RoleNeeded where it is not theirs to end.
     """
-    act = partial(_end_alone, session, why=why, failed=failed, check=check, is_judged=is_judged)
+    act = partial(_end, session, why=why, failed=failed, check=check, is_judged=is_judged)
     return without_ledger(session, machine, act, lambda one: f"{one.machine.name} was ended and nothing of it is left")
 
 
-def _end_alone(session: Session, machine: Machine, *, why: str, failed: bool, check: _Check, is_judged: bool) -> Ended:
+def _end(session: Session, machine: Machine, *, why: str, failed: bool, check: _Check, is_judged: bool) -> Termination:
     check_may(session, machine, "end")
     with lock_machine(session, machine):
         if check is not None:
             check(session.ledger.machine(machine.id) or machine)
         machine, on_purpose = _end_with_resources(session, machine, why, failed=failed, is_judged=is_judged)
-    return _end_recorded(session, machine, on_purpose)
+    return _ended_result(session, machine, on_purpose)
 
 
 def end_locked(
     session: Session, machine: Machine, *, why: str, failed: bool = False, is_requested: bool = False
-) -> Ended:
+) -> Termination:
     """Terminate the machine and its resources, as `terminate_with_resources`; the caller holds its lock.
 
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
-    return _end_recorded(session, *_end_with_resources(session, machine, why, failed=failed, is_requested=is_requested))
+    return _ended_result(session, *_end_with_resources(session, machine, why, failed=failed, is_requested=is_requested))
 
 
 def request_all(
@@ -263,14 +263,14 @@ def _end_with_resources(
     return machine, on_purpose
 
 
-def _end_recorded(session: Session, machine: Machine, on_purpose: Sequence[ProviderResource]) -> Ended:
+def _ended_result(session: Session, machine: Machine, on_purpose: Sequence[ProviderResource]) -> Termination:
     clean_up_local_files(session)  # not under the lock: what is locked may still be made
     with suppress(LedgerUnavailable):  # the next sync writes it
         record_resources(session, on_purpose)
-    return Ended(machine, tuple(on_purpose), _remains(session, machine))
+    return Termination(machine, tuple(on_purpose), _remains(session, machine))
 
 
-def _remains(session: Session, machine: Machine) -> Remains | None:
+def _remains(session: Session, machine: Machine) -> RemainingFiles | None:
     """Return which files of its owner's were left where the machine was."""
     if not machine.provider_id:
         return None
@@ -282,9 +282,9 @@ def _remains(session: Session, machine: Machine) -> Remains | None:
 
 def _resolve_and_end(session: Session, machine: Machine, why: str, request: Callable[..., Draft] | None) -> Machine:
     if machine.launch_status == "open":
-        machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
+        machine = settle_to_end(session, machine, deadline=session.clock() + STOP_TIMEOUT)
     if machine.terminated_at is None:
-        return delete_shared_resources(session, _end(session, machine, request))
+        return delete_shared_resources(session, _send_terminate(session, machine, request))
     retention_records.discard_line(session, machine, why)
     if machine.provider_id:
         session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
@@ -329,7 +329,7 @@ def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> Non
         error.next = f"Run: cloudgpu down {command_name(machine)}"
 
 
-def _end(session: Session, machine: Machine, request: Callable[..., Draft] | None) -> Machine:
+def _send_terminate(session: Session, machine: Machine, request: Callable[..., Draft] | None) -> Machine:
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
@@ -392,7 +392,7 @@ def resolve_launch(session: Session, machine: Machine) -> Machine:
     """Return a machine's row of now, once the outcome of its launch is known; raise InstanceNotFound if it is gone."""
     machine = session.ledger.machine(machine.id) or machine
     if machine.launch_status == "open":
-        machine = settle(session, machine, deadline=session.clock() + PROVED_WITHIN)
+        machine = settle(session, machine, deadline=session.clock() + STOP_TIMEOUT)
     if machine.terminated_at:
         raise ended_error(machine, session.clock())
     return machine
@@ -420,13 +420,13 @@ def denied(session: Session, machine: Machine, verb: str) -> Iterator[None]:
         with suppress(LedgerUnavailable):
             latest = session.ledger.machine(machine.id) or machine
         if latest.terminated_at is None and not is_owned(latest.provider):
-            error.message = f"{latest.name} was not {_DONE[verb]}: {_goes_on(latest)}. {error.message}"
+            error.message = f"{latest.name} was not {_DONE[verb]}: {_running_text(latest)}. {error.message}"
             error.args = (error.message,)
             error.next = f"{_by_hand(latest)} Or give cloudgpu a key that may do it. {_remedy(error, latest, verb)}"
         raise
 
 
-def _goes_on(machine: Machine) -> str:
+def _running_text(machine: Machine) -> str:
     """Return what the machine does and costs, as far as the ledger knows."""
     if machine.state in ("stopped", "deallocated") and not machine.billed:
         return "it is stopped, and its disk is still billed"

@@ -28,7 +28,7 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     took too long, InstanceNotFound when there is no disk to keep.
     """
     if not retention_records.supports_images(session, machine):
-        raise _cannot(machine)
+        raise _cannot_park_error(machine)
     if machine.terminated_at is None:
         machine = refresh(session, machine)
     if not machine.parked or machine.terminated_at is None:
@@ -54,7 +54,7 @@ def return_to_parked(session: Session, machine: Machine, *, why: str) -> Machine
 def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
     provider = session.provider_of(machine)
     if not isinstance(provider, Imageable):
-        raise _cannot(machine)
+        raise _cannot_park_error(machine)
     session.report(f"{machine.name}: ending it, its disk is kept")
     count_before_end(session, machine)
     ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
@@ -79,7 +79,7 @@ def _wait_until_gone(
         raise stop_instead(session, machine, refusal) from refusal.__cause__
 
 
-def _cannot(machine: Machine) -> InvalidRequest:
+def _cannot_park_error(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"{machine.name} cannot be parked: {machine.provider} keeps no images.",
         field="name",

@@ -36,21 +36,14 @@ from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import (
-    AuthFailed,
-    CloudgpuError,
-    InvalidRequest,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-)
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.abilities import Taggable
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
 from cloudgpu.views.ended import ended_error
 
-AWAKE = ("running", "pending")
+UP_STATES = ("running", "pending")
 
 
 def new_lease(session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None = None) -> Lease:
@@ -92,9 +85,9 @@ def start(
     check_start(session, [machine], override)
     with lock_machine(session, machine), changing(may_start_text(machine, machine.name)):
         latest = refresh_to_start(session, machine)
-        if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
+        if latest.state in UP_STATES:  # one that cannot be stopped, too: its comeback was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
-            return take_back_end(session, latest)
+            return withdraw_end(session, latest)
         admit_start(session, [latest], lease, override, no_guard=no_guard)
         return start_locked(session, latest, lease)
 
@@ -178,7 +171,7 @@ def withdraw_requests_events(session: Session, awake: Sequence[Machine]) -> list
     ]
 
 
-def take_back_end(session: Session, machine: Machine) -> Machine:
+def withdraw_end(session: Session, machine: Machine) -> Machine:
     """Take back an end of a machine that was requested and is not done; return it. A cluster's is taken back whole."""
     machine = session.ledger.machine(machine.id) or machine
     if machine.gang is not None or not machine.discard:
@@ -229,7 +222,7 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
         raise
     except ProviderUnavailable as error:
         machine = _check_arrived(session, machine, error)
-        if machine.state not in AWAKE:
+        if machine.state not in UP_STATES:
             raise
     return timers.guard(session, refresh(session, machine), "start")
 

@@ -62,7 +62,7 @@ def _volumes(machines: Sequence[Machine]) -> Iterator[str]:
         yield f"The volume{'s'[: len(names) > 1]} {' and '.join(names)} stay{'s'[: len(names) == 1]}."
 
 
-AT_ONCE = 8
+MAX_PARALLEL = 8
 
 
 def still_running(session: Session, machines: Sequence[Machine]) -> list[BusyMachine]:
@@ -74,7 +74,7 @@ def still_running(session: Session, machines: Sequence[Machine]) -> list[BusyMac
     to_query = [machine for machine in machines if _can_query(session, machine)]
     if not to_query:
         return []
-    with Pool(min(AT_ONCE, len(to_query))) as pool:
+    with Pool(min(MAX_PARALLEL, len(to_query))) as pool:
         found = list(pool.map(lambda machine: _busy_machine(session, machine), to_query))
     return [one for one in found if one["processes"] != []]
 

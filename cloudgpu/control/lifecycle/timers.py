@@ -24,12 +24,12 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction, timer_action
 
 _Set = tuple[datetime | None, bool]  # when a timer fires now, None for none; and whether that was changed
-AT_ONCE = 8  # timers set side by side
+MAX_PARALLEL = 8  # timers set side by side
 PRECISE = timedelta(minutes=3)  # clouds fire to the minute, and a time that is nearly over is set a little later
 
 
 @dataclass
-class Repaired:
+class RepairResult:
     """What a repair did: names of machines whose timer was set, moved or dropped, and a fault for each that was not.
 
     `set` had none before, `moved` one that fired at another time. One that was right already is in neither: it is
@@ -121,7 +121,7 @@ def check_host(session: Session, machine: Machine, until: datetime) -> None:
         )
 
 
-def within(session: Session, machine: Machine, lease: Lease) -> Lease:
+def limit_to_timer(session: Session, machine: Machine, lease: Lease) -> Lease:
     """Return a lease that ends with the machine's timer, where that was fixed at its launch; else as it is.
 
     Tells what it has shortened.
@@ -170,12 +170,12 @@ def drop(session: Session, machine: Machine) -> Machine:
         return machine
 
 
-def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> Repaired:
+def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> RepairResult:
     """Set missing timers and drop those of ended machines; calls a provider only if the ledger has such a case.
 
     `machines` may have ended ones among them. A `sweep` asks the providers which timers there are, and compares.
     """
-    done, machines, now = Repaired(), list(machines), session.clock()
+    done, machines, now = RepairResult(), list(machines), session.clock()
     due = [machine for machine in machines if timer_is_due(machine, now)]
     outlived = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
     _set_due(session, due, done)
@@ -186,7 +186,7 @@ def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False
     return done
 
 
-def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
+def _set_due(session: Session, due: list[Machine], done: RepairResult) -> None:
     """Set the timers that the ledger does not know, after asking which there are: a stray, once adopted, may have one.
 
     Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
@@ -198,14 +198,14 @@ def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
         right = [
             machine
             for machine in machines
-            if _is_right(machine, (timers or {}).get(machine.provider_id or ""), session.clock())
+            if _is_timer_right(machine, (timers or {}).get(machine.provider_id or ""), session.clock())
         ]
         for machine in right:
             _record_timer(session, machine, from_iso(not_none(machine.renew_until)), "it is there already")
         _for_each_machine(session, [machine for machine in machines if machine not in right], _set_timer, done, timers)
 
 
-def _is_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
+def _is_timer_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
     """Say whether a timer fires when the machine's is to."""
     return at is not None and abs(at - max(from_iso(not_none(machine.renew_until)), now)) <= PRECISE
 
@@ -214,7 +214,7 @@ def _for_each_machine(
     session: Session,
     machines: list[Machine],
     ask: Callable[[SetsTimer, Machine], _Set],
-    done: Repaired,
+    done: RepairResult,
     timers: Mapping[str, datetime] | None = None,
 ) -> None:
     """Ask for these machines side by side, and write down what was done; of one silence one fault is enough.
@@ -223,7 +223,7 @@ def _for_each_machine(
     """
     asked = [(provider, machine) for _, provider, some in _by_account(session, machines, done) for machine in some]
     silent: dict[tuple[str, str], Silent] = {}
-    with Pool(AT_ONCE) as pool:
+    with Pool(MAX_PARALLEL) as pool:
         outcomes = list(pool.map(lambda one: _try(ask, *one, silent), asked))
     reported: set[tuple[str, str, str]] = set()
     for (_, machine), outcome in zip(asked, outcomes, strict=True):
@@ -267,7 +267,7 @@ def _drop_timer(provider: SetsTimer, machine: Machine) -> _Set:
     return None, True
 
 
-def _sweep(session: Session, machines: list[Machine], done: Repaired) -> None:
+def _sweep(session: Session, machines: list[Machine], done: RepairResult) -> None:
     known = {machine.provider_id for machine in machines}
     for account, provider, group in _by_account(session, [machine for machine in machines if machine.region], done):
         for region in sorted({machine.region for machine in group}):
@@ -280,12 +280,12 @@ def _sweep(session: Session, machines: list[Machine], done: Repaired) -> None:
             done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
-def _repair_all(session: Session, machines: list[Machine], timers: Mapping[str, datetime], done: Repaired) -> None:
+def _repair_all(session: Session, machines: list[Machine], timers: Mapping[str, datetime], done: RepairResult) -> None:
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
     for machine, wanted in _wrong_timers(machines, now):
         there = timers.get(machine.provider_id or "")
-        if wanted is not None and not _is_right(machine, there, now):
+        if wanted is not None and not _is_timer_right(machine, there, now):
             wrong.append(machine)
         elif wanted is None and there is not None and machine.terminated_at is not None:
             outlived.append(machine)
@@ -327,7 +327,7 @@ def _able(session: Session, machine: Machine) -> SetsTimer | None:
 
 
 def _by_account(
-    session: Session, machines: Sequence[Machine], done: Repaired
+    session: Session, machines: Sequence[Machine], done: RepairResult
 ) -> list[tuple[str, SetsTimer, list[Machine]]]:
     """Return these machines by their account here, with its provider, where that has timers that can be set there.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.abilities import Reachable
 
 WAIT_S = 5
-LONGEST = 200  # bytes of an answer that can be an address
+MAX_BYTES = 200  # bytes of an answer that can be an address
 
 
 class CallerUnknown(InvalidRequest):
@@ -73,11 +73,11 @@ def _asked(url: str) -> str | None:
     straight = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with straight.open(url, timeout=WAIT_S) as answer:
-            text = answer.read(LONGEST + 1).decode("ascii")
+            text = answer.read(MAX_BYTES + 1).decode("ascii")
     except (urllib.error.URLError, HTTPException, OSError, ValueError):
         return None
     try:
-        return f"{ipaddress.IPv4Address(text.strip())}/32" if len(text) <= LONGEST else None
+        return f"{ipaddress.IPv4Address(text.strip())}/32" if len(text) <= MAX_BYTES else None
     except ValueError:
         return None
 

@@ -39,8 +39,8 @@ from cloudgpu.errors import (
 )
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.log.head import FOLLOW
-from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
-from cloudgpu.ledger.outage.offering import Offered, offer
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
+from cloudgpu.ledger.outage.offering import OfferResult, offer
 from cloudgpu.ledger.outage.stand_in import StandInLedger
 from cloudgpu.providers.abilities import Pausable, Resolved, guarding, keeps_images
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.outbox import Outbox
 
 T = TypeVar("T")
-LOOK_AGAIN = "What has become of the machines, the ledger learns by: cloudgpu ls --refresh"
+SYNC_LATER = "What has become of the machines, the ledger learns by: cloudgpu ls --refresh"
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def unrecorded_error(done: str, stand_in: StandInLedger) -> Unrecorded:
 
 def ledger_remedy(stand_in: StandInLedger) -> str:
     """Return what has to be done so that the ledger knows what was done without it."""
-    if isinstance(stand_in.fault, LedgerLeft):
+    if isinstance(stand_in.fault, LedgerMovedAway):
         if stand_in.unwritten is not None:
             return f"Run: {FOLLOW}, then run: cloudgpu ls --refresh"
         return f"Run: {FOLLOW} (it takes along what waits in {stand_in.outbox.path})"
@@ -162,11 +162,11 @@ def replay(session: Session) -> None:
         session.report(f"the ledger is back: {lines} about what was done meanwhile were written")
 
 
-def tell_refused(session: Session, offered: Offered) -> None:
+def tell_refused(session: Session, offered: OfferResult) -> None:
     """Say which lines the ledger refuses, why, and where they are kept."""
     if offered.refused:
         session.report(
-            f"{refused_sentence(session, offered.refused)} What was refused is kept in {offered.at}. {LOOK_AGAIN}"
+            f"{refused_sentence(session, offered.refused)} What was refused is kept in {offered.at}. {SYNC_LATER}"
         )
 
 
@@ -198,7 +198,7 @@ def _id_of(session: Session, fault: LedgerAway) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class FoundMachines:
     """The machines of this ledger that were found without it, what did not answer, and what this home has launched."""
 
     rows: list[Machine]
@@ -218,7 +218,7 @@ def find_to_stop(session: Session, name: str | None) -> tuple[Machine, ...]:
         return named(session, tagged(session, error), name, "stop")
 
 
-def tagged(session: Session, fault: LedgerAway) -> Tagged:
+def tagged(session: Session, fault: LedgerAway) -> FoundMachines:
     """Ask every account of the settings, and those of this home's saved calls, for machines of this ledger.
 
     Raises `fault` where this home does not know the ledger's id.
@@ -239,7 +239,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
             _add(machines, gaps, one.account, partial(_machine_of, session, one, calls.get(machine)))
         for call in (call for machine, call in calls.items() if machine not in seen):
             _add(machines, gaps, call.request.account, partial(_unresolved_machine, session, call))
-        return Tagged(machines, gaps, fault, calls.keys())
+        return FoundMachines(machines, gaps, fault, calls.keys())
 
 
 def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unanswered]]:
@@ -266,7 +266,7 @@ def _add(machines: list[Machine], gaps: list[Unanswered], account: str, row: Cal
         gaps.append(Unanswered(account, error.message))
 
 
-def named(session: Session, tagged: Tagged, name: str | None, verb: str) -> tuple[Machine, ...]:
+def named(session: Session, tagged: FoundMachines, name: str | None, verb: str) -> tuple[Machine, ...]:
     """Return the one machine, or the nodes of the one cluster, that is meant for this verb.
 
     Raises InvalidRequest where several bear the name, with their ids, and where one node of a cluster is named.
@@ -295,7 +295,7 @@ def named(session: Session, tagged: Tagged, name: str | None, verb: str) -> tupl
         ) from unknown
 
 
-def mine(session: Session, tagged: Tagged) -> list[Machine]:
+def mine(session: Session, tagged: FoundMachines) -> list[Machine]:
     """Return those of these machines that are this user's, by the role that they last had."""
     known = last_role(session)
     return [machine for machine in tagged.rows if known.owns(machine, tagged.launched)]

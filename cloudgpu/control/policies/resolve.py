@@ -28,7 +28,7 @@ from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed_limits
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
-from cloudgpu.core.policies.description import DEFAULT, TYPED, Chosen, choose
+from cloudgpu.core.policies.description import BY_OPTION, DEFAULT, Chosen, choose
 from cloudgpu.core.policies.limits import Limits, cut_lifetime, limit_policy, narrowest_limits
 from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, PolicyText, lifetime
 from cloudgpu.core.values.times import duration_text
@@ -38,7 +38,7 @@ _NOTHING = PolicyText()
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class ResolvedPolicy:
     """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
 
     `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it
@@ -99,7 +99,9 @@ def limits_of(session: Session) -> Limits:
     return narrowest_limits((lab_limits(session.published()), load_limits(policy_paths(session.home))))
 
 
-def agreed(session: Session, typed: str | None, policy_text: PolicyText, facts: Mapping[str, str | None]) -> Agreed:
+def agreed(
+    session: Session, typed: str | None, policy_text: PolicyText, facts: Mapping[str, str | None]
+) -> ResolvedPolicy:
     """Return what a launch with these facts is under; `typed` is the policy that was named for it.
 
     Raises InvalidRequest for a policy that cannot be found or is not allowed, for what is typed beyond the limits,
@@ -116,14 +118,14 @@ def agreed(session: Session, typed: str | None, policy_text: PolicyText, facts: 
     within = limit_policy(policy, limits)
     published = session.published() if found.origin else {}
     terms = terms_of(session.home_terms, found, published)
-    return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)
+    return ResolvedPolicy(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)
 
 
 def _chosen_policy(session: Session, chosen: Chosen) -> Found:
     try:
         return _found(session, chosen.name)
     except InvalidRequest as error:
-        if chosen.why not in (TYPED, DEFAULT) and error.field == "policy":
+        if chosen.why not in (BY_OPTION, DEFAULT) and error.field == "policy":
             error.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"
         raise
 

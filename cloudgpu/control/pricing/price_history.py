@@ -18,7 +18,7 @@ from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import mean_draw
 from cloudgpu.core.billing.discounts import agreed_price
-from cloudgpu.core.events.log import OWN, Draft
+from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import Priced, is_to_price, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, scope_of_row
@@ -90,7 +90,7 @@ def _discounted(session: Session, item: Available, price: Price | None, at: date
 
 
 @dataclass(frozen=True, slots=True)
-class ToAsk:
+class PricesDue:
     """Machines of which prices may be asked now, of whatever account; and when that was last done, by their scopes."""
 
     rows: Sequence[Machine] = ()
@@ -118,7 +118,7 @@ class ToAsk:
         return self.before[scope_of_row(machine)]
 
 
-def to_ask(session: Session, machines: Sequence[Machine]) -> ToAsk:
+def to_ask(session: Session, machines: Sequence[Machine]) -> PricesDue:
     """Return of which of these machines prices may be asked now.
 
     Those are what is billed now, and spot machines that ended since the last time: what they cost to their end is not
@@ -131,7 +131,7 @@ def to_ask(session: Session, machines: Sequence[Machine]) -> ToAsk:
         if machine.instance_type and machine.provider_id and is_to_price(machine, earliest)
     ]
     accounts = {scope_of_row(machine): machine for machine in known}
-    return ToAsk(known, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()})
+    return PricesDue(known, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()})
 
 
 def ask(session: Session, account: str, since: str | None, machines: Sequence[Machine]) -> Priced:
@@ -255,7 +255,7 @@ def price_again(session: Session, machine: Machine, price: Price, now: datetime)
     on_demand = (
         price if machine.market == Market.ON_DEMAND else list_price(session, available(machine, Market.ON_DEMAND))
     )
-    return [price_observed(machine.id, price, now, on_demand=on_demand, clock=OWN)]
+    return [price_observed(machine.id, price, now, on_demand=on_demand, clock=OWN_CLOCK)]
 
 
 def own_price(session: Session, machine: Machine | None, instance: Instance, now: datetime) -> list[Draft]:
@@ -282,9 +282,9 @@ def pin_to_the_end(session: Session, machine: Machine) -> None:
         session.ledger.append(drafts)
 
 
-ENOUGH = timedelta(hours=1)  # measured in this run, and between two prices of one machine by its meter
-BACK = timedelta(days=7)  # of a run: what it did before says less of what it will draw
-NEWS = Fraction(1, 10)  # of the price in force: what moved by no more is no line in the ledger
+MIN_MEASURED = timedelta(hours=1)  # measured in this run, and between two prices of one machine by its meter
+LOOK_BACK = timedelta(days=7)  # of a run: what it did before says less of what it will draw
+MIN_CHANGE = Fraction(1, 10)  # of the price in force: what moved by no more is no line in the ledger
 
 
 def metered_price(
@@ -300,7 +300,7 @@ def metered_price(
     was_metered = last.basis == Basis.MEASURED
     if other.basis is not Basis.ASSUMED:
         return other if was_metered and other.basis is Basis.SETTING else None
-    if was_metered and now - from_iso(last.as_of) < ENOUGH:
+    if was_metered and now - from_iso(last.as_of) < MIN_MEASURED:
         return None
     drew = _drew(session, machine, now)
     price = drew and agreed_price(session.settings.discounts, item, provider.metered_price(item, *drew), now)
@@ -311,12 +311,12 @@ def _drew(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, t
     """Return the mean of watts in the machine's run, and for how long it was measured; None for too short a time."""
     if machine.state != State.RUNNING or machine.since is None:
         return None
-    begin, end = max(from_iso(machine.since), now - BACK).timestamp(), now.timestamp()
+    begin, end = max(from_iso(machine.since), now - LOOK_BACK).timestamp(), now.timestamp()
     found = mean_draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
-    if found is None or found[1] < ENOUGH.total_seconds():
+    if found is None or found[1] < MIN_MEASURED.total_seconds():
         return None
     return Decimal(round(found[0])), timedelta(minutes=found[1] // 60)
 
 
 def _has_moved(before: int, after: int) -> bool:
-    return abs(after - before) > before * NEWS
+    return abs(after - before) > before * MIN_CHANGE

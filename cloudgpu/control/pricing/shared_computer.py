@@ -17,7 +17,7 @@ from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.computer_share import Presence, Run, draws_of, share_of
 from cloudgpu.core.billing.discounts import agreed_price
-from cloudgpu.core.events.log import OWN, Draft
+from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import price_observed
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Basis, Price
@@ -30,11 +30,13 @@ from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import SharesComputer
 from cloudgpu.providers.attached_costs import paid_prices
 
-FIRST = timedelta(minutes=5)  # of a run, before its first part is written; each part is then as long as all before it
-LONGEST = timedelta(hours=1)  # up to this: two lines an hour at most
-WAITS = timedelta(days=1)  # for samples: an agent keeps a day of them
-BACK = timedelta(days=7)  # what ended before is left as it is
-NEWS = Fraction(1, 10)  # of the price in force: what is off by no more is no line of a machine that runs on
+FIRST_PART = timedelta(
+    minutes=5
+)  # of a run, before its first part is written; each part is then as long as all before it
+LONGEST_PART = timedelta(hours=1)  # up to this: two lines an hour at most
+WAIT_FOR_SAMPLES = timedelta(days=1)  # for samples: an agent keeps a day of them
+LOOK_BACK = timedelta(days=7)  # what ended before is left as it is
+MIN_CHANGE = Fraction(1, 10)  # of the price in force: what is off by no more is no line of a machine that runs on
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def _is_unsettled(machine: Machine, now: datetime) -> bool:
     if _open_run(machine):
         return True
     ended = machine.terminated_at or machine.since
-    return ended is not None and ended > machine.price.as_of and from_iso(ended) > now - BACK
+    return ended is not None and ended > machine.price.as_of and from_iso(ended) > now - LOOK_BACK
 
 
 def _open_run(machine: Machine) -> str | None:
@@ -146,7 +148,7 @@ def _known_until(session: Session, machines: Sequence[Machine], now: datetime) -
         if begun is not None and machine.accelerators:
             last = SampleStore(session.home.samples, machine.id).last()
             found = min(found, max(datetime.fromtimestamp(last, UTC), from_iso(begun)))
-    return max(found, now - WAITS)
+    return max(found, now - WAIT_FOR_SAMPLES)
 
 
 def _parts(machine: Machine, runs: Sequence[tuple[str, str | None]], until: datetime, now: datetime) -> list[_Part]:
@@ -162,7 +164,7 @@ def _parts(machine: Machine, runs: Sequence[tuple[str, str | None]], until: date
 
 
 def _is_due(first: datetime, begin: datetime, end: datetime) -> bool:
-    return end - begin >= min(LONGEST, max(FIRST, (end - first) / 2))
+    return end - begin >= min(LONGEST_PART, max(FIRST_PART, (end - first) / 2))
 
 
 def _computer(
@@ -193,14 +195,14 @@ def _is_news(part: _Part, cost: Price, most: Price, *, alone: bool) -> bool:
     nanos = part.machine.price.nanos_per_hour if part.machine.price else 0
     if part.is_last:
         return bool(part.machine.accelerators) or not alone or cost.per_hour.nanos != nanos
-    if part.machine.accelerators and part.end - part.begin >= WAITS:
+    if part.machine.accelerators and part.end - part.begin >= WAIT_FOR_SAMPLES:
         return True  # else it would be summed up again by every sync, and be longer each time
-    return abs(cost.per_hour.nanos - nanos) > nanos * NEWS or most.per_hour.nanos != nanos
+    return abs(cost.per_hour.nanos - nanos) > nanos * MIN_CHANGE or most.per_hour.nanos != nanos
 
 
 def _events(part: _Part, cost: Price, most: Price) -> list[Draft]:
     """Return the line of what a part cost, and that what comes behind it costs the most again."""
-    lines = [price_observed(part.machine.id, replace(cost, as_of=part.end), part.begin, clock=OWN)]
+    lines = [price_observed(part.machine.id, replace(cost, as_of=part.end), part.begin, clock=OWN_CLOCK)]
     if not part.is_last:
-        lines.append(price_observed(part.machine.id, replace(most, as_of=part.end), part.end, clock=OWN))
+        lines.append(price_observed(part.machine.id, replace(most, as_of=part.end), part.end, clock=OWN_CLOCK))
     return lines

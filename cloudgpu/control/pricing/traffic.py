@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.rates import Rate
     from cloudgpu.core.events.bodies import Received
 
-ASK = '"$HOME"/.cloudgpu/agent status'
+STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status'
 MAX_SAID = 1_000_000  # bytes of an answer
 MAX_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
-COUNTED_EVERY = timedelta(minutes=15)
+COUNT_INTERVAL = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
 
 
@@ -119,11 +119,11 @@ def _number(value: Any, most: float) -> int:
 def count(session: Session, machine: Machine, connection: Connection) -> None:
     """Read the machine's counter over a connection that is there anyway, a few times an hour. Raises nothing."""
     last = machine.traffic
-    if last and session.clock() - from_iso(last.until) < COUNTED_EVERY:
+    if last and session.clock() - from_iso(last.until) < COUNT_INTERVAL:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
         if is_charged(machine):
-            found = connection.capture(ASK, timeout=ANSWER_WITHIN_S, max_bytes=MAX_SAID)
+            found = connection.capture(STATUS_COMMAND, timeout=ANSWER_WITHIN_S, max_bytes=MAX_SAID)
             record(session, machine, status_of(found.stdout))
 
 

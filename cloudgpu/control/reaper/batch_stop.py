@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import cast
 
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, note, with_remedy
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, note, with_remedy
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import not_started
 from cloudgpu.control.pricing.price_history import pin_to_the_end
@@ -99,7 +99,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
     looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
     the next run.
     """
-    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, UnansweredRounds(session.clock)
+    deadline, pause, silence = session.clock() + STOP_TIMEOUT, FIRST_PAUSE_S, UnansweredRounds(session.clock)
     waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()
     wait = Waiting(session.waits, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
     while True:
@@ -172,5 +172,5 @@ def _silent_reason(error: Silent) -> str:
 def _unconfirmed_reason(session: Session, machine: Machine, error: CloudgpuError | None) -> str:
     latest = session.ledger.machine(machine.id) or machine
     word = error.message if error is not None else f"it was last seen {latest.state}"
-    minutes = int(PROVED_WITHIN.total_seconds() // 60)
+    minutes = int(STOP_TIMEOUT.total_seconds() // 60)
     return f"its stop was asked and is not proved after {minutes} minutes: {word}"

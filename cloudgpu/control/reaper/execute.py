@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
 
-from cloudgpu.control.clusters.together import each
+from cloudgpu.control.clusters.together import run_on_machines
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.stop_proof import with_remedy
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_together, stop_together
-from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
+from cloudgpu.control.reaper.observe import RETRY_AFTER_S
 from cloudgpu.control.reaper.recheck import LOCK, Judge, lock_each, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.control.session.session import Session
@@ -47,7 +47,7 @@ def execute_decisions(
     items = [EndItem(one, decision) for one, decision in zip(views, decisions, strict=True) if decision.ends]
     places = _by_region(items) if apart else {"": items}
     ways = [partial(_execute_group, items=some, judge=judge, check=check) for some in places.values() if some]
-    return _side_by_side(session, ways)
+    return _run_parallel(session, ways)
 
 
 def _checker(session: Session) -> Check:
@@ -71,7 +71,7 @@ def _by_region(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
     return places
 
 
-def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]) -> Outcome:
+def _run_parallel(session: Session, ways: Sequence[Callable[[Session], Outcome]]) -> Outcome:
     """Return what came of all of these, each in a thread and with a ledger connection of its own; of one in this."""
     outcome = Outcome()
     if len(ways) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
@@ -98,11 +98,11 @@ def _execute_group(session: Session, *, items: Sequence[EndItem], judge: Judge, 
         outcome.add(more)
         again = {one.id for one in late}
         ends = [one for one in ends if one.id not in again] + fresh
-    outcome.add(_end(session, ends, judge, check))
+    outcome.add(_end_items(session, ends, judge, check))
     return outcome
 
 
-def _end(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
+def _end_items(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
     together, apart, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:
@@ -115,7 +115,7 @@ def _end(session: Session, items: Sequence[EndItem], judge: Judge, check: Check)
         ways.append(partial(stop_together, items=together, judge=judge, check=check))
     ways += [partial(end_cluster, items=some, judge=judge, check=check) for some in clusters.values()]
     ways += [partial(end_each, items=some, judge=judge, check=check) for some in _by_region(apart).values()]
-    outcome = _side_by_side(session, ways)
+    outcome = _run_parallel(session, ways)
     if outcome.ended:
         clean_up_local_files(session)
     return outcome
@@ -165,7 +165,7 @@ def _nodes_ended(session: Session, items: Sequence[EndItem], requested: frozense
     together = [one for one in items if one not in apart]
     outcome = stop_locked_together(session, together) if together else Outcome()
     by_id = {one.id: one for one in apart}
-    found = each(
+    found = run_on_machines(
         session,
         [one.machine for one in apart],
         lambda own, machine: _node_done_in_two_tries(own, by_id[machine.id], is_requested=machine.id in requested),
@@ -189,7 +189,7 @@ def _node_done_in_two_tries(session: Session, item: EndItem, *, is_requested: bo
     except ProviderUnavailable as error:
         if isinstance(error, Silent):
             raise
-    session.pause(AGAIN_AFTER_S)
+    session.pause(RETRY_AFTER_S)
     return _node_done(session, item, is_requested=is_requested)
 
 
@@ -207,7 +207,7 @@ def _node_done(session: Session, item: EndItem, *, is_requested: bool) -> Machin
 
 
 MachineCheck = Callable[[Machine], None]
-LANES = 4  # machines ended side by side: each waits for its own proof
+MAX_PARALLEL = 4  # machines ended side by side: each waits for its own proof
 
 
 def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
@@ -219,20 +219,20 @@ def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Ca
     outcome = Outcome()
     if len(items) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
         for item in items:
-            outcome.add(_one_ended(session, item, judge, check))
+            outcome.add(_end_one(session, item, judge, check))
         return outcome
 
     def in_session_of_its_own(item: EndItem) -> Outcome:
         with session.for_thread() as own:
-            return _one_ended(own, item, judge, check)
+            return _end_one(own, item, judge, check)
 
-    with Pool(LANES) as pool:
+    with Pool(MAX_PARALLEL) as pool:
         for one in pool.map(in_session_of_its_own, items):
             outcome.add(one)
     return outcome
 
 
-def _one_ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
+def _end_one(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
         return Outcome(skipped=[busy(item)])
     ends, outcome = recheck(session, [item], judge) if item.is_stale(session.clock()) else ([item], Outcome())
@@ -240,7 +240,7 @@ def _one_ended(session: Session, item: EndItem, judge: Judge, check: Callable[[]
         try:
             machine = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
             outcome.ended.append(one.done(machine.state))
-        except _NotAnyMore as kept:
+        except _EndOutdated as kept:
             outcome.add(kept.outcome)
         except LedgerUnavailable:
             raise
@@ -263,7 +263,7 @@ def _done_in_two_tries(session: Session, item: EndItem, check: MachineCheck) -> 
     except ProviderUnavailable as error:
         if error.field == "lock" or isinstance(error, Silent):
             raise
-    session.pause(AGAIN_AFTER_S)
+    session.pause(RETRY_AFTER_S)
     return does(session, session.ledger.machine(machine.id) or machine, item.decision.why, check)
 
 
@@ -277,7 +277,7 @@ def _is_last_resort(item: EndItem) -> bool:
     return ends and machine.stoppable is None and machine.market == "spot" and machine.parkable is False
 
 
-class _NotAnyMore(Exception):
+class _EndOutdated(Exception):
     """It is not to be ended as was decided: between the sync and its lock somebody has done something."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -292,9 +292,9 @@ def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[
         check()
         ends, outcome = split_still_to_end(session, [item], judge)
         if not ends:
-            raise _NotAnyMore(outcome)
+            raise _EndOutdated(outcome)
         if ends[0].decision.do is not item.decision.do:
-            raise _NotAnyMore(Outcome(skipped=[item.left("it has changed meanwhile; the next run checks again")]))
+            raise _EndOutdated(Outcome(skipped=[item.left("it has changed meanwhile; the next run checks again")]))
 
     return still
 
@@ -315,7 +315,7 @@ def _terminated(session: Session, machine: Machine, why: str, check: MachineChec
     return lifecycle.terminate_with_resources(session, machine, why=why, check=check, is_judged=True).machine
 
 
-def _removed(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
+def _remove_retained(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
     if not machine.is_named_resource:
         return _terminated(session, machine, why, check)
     check(machine)
@@ -327,5 +327,5 @@ _DOES: dict[Do, Callable[[Session, Machine, str, MachineCheck], Machine]] = {
     Do.PARK: _parked,
     Do.IMAGE: _parked,
     Do.TERMINATE: _terminated,
-    Do.REMOVE: _removed,
+    Do.REMOVE: _remove_retained,
 }

@@ -12,7 +12,7 @@ from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.reaper.recheck import cluster_nodes
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
-from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
+from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
 from cloudgpu.core.model.machine import Machine
@@ -51,7 +51,7 @@ class Source:
     engine: EngineSaid | None = None
 
 
-def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
+def why_document(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     """Return why a machine counts as what it does and when it would be ended: a document, as `show --why` prints it.
 
     `ask`: over SSH and of its provider, now, keeping its samples; else from what is kept here. Writes no ledger and
@@ -73,7 +73,7 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
     older = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
-    over = None if runs_on(machine) else _why_over(session, machine)
+    over = None if runs_on(machine) else _stop_reason(session, machine)
     found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
     found["source"]["signals_at"] = iso(older.at) if older.at is not None else None
     return found
@@ -95,7 +95,7 @@ def _view(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now:
     return with_silence(with_source(bare, source, now), word)
 
 
-def _why_over(session: Session, machine: Machine) -> str | None:
+def _stop_reason(session: Session, machine: Machine) -> str | None:
     """Return why a machine was asked to stop; None where nobody asked since it was last started."""
     kinds = ("stop_requested", "park_requested", "start_requested")
     lines = [line for line in session.ledger.events(machine.id) if line.kind in kinds]
@@ -140,7 +140,7 @@ def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> So
     if last <= began:
         return Source(None, None, "none", "this computer has no samples of it since its latest start")
     age = max(0.0, session.clock().timestamp() - last)
-    fresh = age if age < FRESH else 0.0
+    fresh = age if age < FRESH_S else 0.0
     judged = judge(shelf.read(last - DAY, last), limits, last + fresh, began)
     return Source(_older(judged, age - fresh, limits.after), datetime.fromtimestamp(last, UTC), "samples")
 
@@ -185,7 +185,7 @@ def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
 
 
 def explain_machine(session: Session, machine: Machine, *, refresh: bool) -> WhyDocument:
-    """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
+    """Return `why_document` for a machine that there is; raise InvalidRequest for one that has ended."""
     if machine.terminated_at:
         raise InvalidRequest(
             f"{machine.name} has ended, so it is no longer checked for use.",
@@ -193,4 +193,4 @@ def explain_machine(session: Session, machine: Machine, *, refresh: bool) -> Why
             value=machine.name,
             next=f"To see why it ended, run: cloudgpu show {machine.name} --history",
         )
-    return why(session, machine, ask=refresh)
+    return why_document(session, machine, ask=refresh)

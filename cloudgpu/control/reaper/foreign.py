@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, get_repeatedly, is_stopped, with_remedy
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, get_repeatedly, is_stopped, with_remedy
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
 from cloudgpu.control.session.session import Session
@@ -23,7 +23,7 @@ from cloudgpu.core.model.machine import Ownership
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.limits import PAYERS_WAIT
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.result import Ended, NotEnded, Outcome
+from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -43,7 +43,7 @@ def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
     authorization, payers = authorization_of(session), {tag_value(one) for one in limits_of(session).payers}
     if authorization.is_member or not payers & {tag_value(session.settings.owner), tag_value(authorization.person)}:
         return []
-    return [one for one in foreign if _is_over(one, session.clock())]
+    return [one for one in foreign if _is_overdue(one, session.clock())]
 
 
 def sentence(instance: Instance, now: datetime) -> str:
@@ -69,7 +69,7 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
             outcome.unconfirmed.append(NotEnded(one.tags[TAG_ID], name_of(one), Do.STOP, with_remedy(error)))
             continue
         if state:
-            outcome.ended.append(Ended(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
+            outcome.ended.append(EndedItem(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
     return outcome
 
 
@@ -81,7 +81,7 @@ def name_of(instance: Instance) -> str:
 def _stop(session: Session, instance: Instance, why: str) -> str:
     """Look again, stop it and prove that; return its state, empty where its owner was quicker."""
     provider = session.provider(instance.account)
-    if not _is_over(provider.get(instance.id), session.clock()):
+    if not _is_overdue(provider.get(instance.id), session.clock()):
         return ""
     session.check_lock(LOCK)
     with changing(unproved("stop", name_of(instance))):
@@ -111,7 +111,7 @@ def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None
 
 def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
     """Ask, again where nobody knows whether that arrived, until the machine is not billed; return its state."""
-    deadline, pause, arrived = session.clock() + PROVED_WITHIN, 0.05, False
+    deadline, pause, arrived = session.clock() + STOP_TIMEOUT, 0.05, False
     silence = UnansweredRounds(session.clock)
     while True:
         try:
@@ -134,7 +134,7 @@ def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Call
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
-def _is_over(instance: Instance, now: datetime) -> bool:
+def _is_overdue(instance: Instance, now: datetime) -> bool:
     return instance.billed and now - _renew_until(instance, now) >= PAYERS_WAIT
 
 

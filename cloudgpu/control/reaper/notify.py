@@ -27,7 +27,7 @@ from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, MachineView, Warned
-from cloudgpu.core.reaper.result import Ended, EndItem, GivenWarning, NotEnded, ReaperRun
+from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
 from cloudgpu.core.values.times import from_iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
@@ -35,11 +35,11 @@ from cloudgpu.parallel import Pool
 
 def renew(
     session: Session, views: Sequence[MachineView], decisions: Sequence[Decision]
-) -> tuple[list[Ended], list[NotEnded]]:
+) -> tuple[list[EndedItem], list[NotEnded]]:
     """Move the leases' ends, and return those that were moved and those that were not, with why."""
     pairs = zip(views, decisions, strict=True)
     items = [EndItem(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
-    done, not_renewed = list[Ended](), list[NotEnded]()
+    done, not_renewed = list[EndedItem](), list[NotEnded]()
     silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
     with lock_each(session, items) as (mine, busy):
         not_renewed += busy
@@ -69,8 +69,8 @@ def _renew(session: Session, item: EndItem) -> Machine:
     return set_lease(session, machine, Lease(end, max(last, end)), item.decision.why)
 
 
-SAID_WITHIN_S = 5.0
-AT_ONCE = 16
+WRITE_TIMEOUT_S = 5.0
+MAX_PARALLEL = 16
 WARNING, TOPIC = "warning", "reaper"  # the first words of the keys of its alerts
 _WAYS_OUT = {
     Rule.IDLE: "To keep it, use it, or run: cloudgpu hold {name} 2h",
@@ -109,18 +109,18 @@ def _terminal_counts(
     What is decided of a cluster is said on all its nodes.
     """
     asks = [
-        (index, _ask_of(session, machine, sentence(one.called, warned)))
+        (index, _write_call(session, machine, sentence(one.called, warned)))
         for index, (one, warned) in enumerate(given)
-        for machine in _people_at(one, reachable)
+        for machine in _reachable_machines(one, reachable)
     ]
     found = [0] * len(given)
-    with Pool(AT_ONCE) as pool:
+    with Pool(MAX_PARALLEL) as pool:
         for (index, _), count in zip(asks, pool.map(lambda ask: ask[1](), asks), strict=True):
             found[index] += count
     return found
 
 
-def _people_at(decision: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
+def _reachable_machines(decision: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
     """Return the machine of a decision, or all nodes of its cluster, if reachable."""
     machine = reachable.get(decision.machine)
     if not decision.cluster:
@@ -128,8 +128,8 @@ def _people_at(decision: Decision, reachable: Mapping[str, Machine]) -> list[Mac
     return [row for row in reachable.values() if row.cluster is not None and row.cluster.name == decision.cluster]
 
 
-def _ask_of(session: Session, machine: Machine, text: str) -> Callable[[], int]:
-    from cloudgpu.access.ssh.execute import say
+def _write_call(session: Session, machine: Machine, text: str) -> Callable[[], int]:
+    from cloudgpu.access.ssh.execute import write_to_terminals
 
     try:
         target = session.target(machine)
@@ -138,7 +138,7 @@ def _ask_of(session: Session, machine: Machine, text: str) -> Callable[[], int]:
 
     def ask() -> int:
         try:
-            return say(target, text, timeout=SAID_WITHIN_S)
+            return write_to_terminals(target, text, timeout=WRITE_TIMEOUT_S)
         except (CloudgpuError, OSError):
             return 0
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
     from cloudgpu.control.session.session import Session
 
-AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
+RETRY_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     remembered = nullcontext() if sweep else session.by_remembered_regions(reachable_regions(machines))
     with remembered:
         sync = sync_accounts(
-            session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S
+            session, accounts, retained=sweep or names_here(session, unfinished), again_after=RETRY_AFTER_S
         )
     if sync.unlisted:
         sync.answered |= _query_unlisted(session, sync.unlisted)
@@ -112,13 +112,13 @@ def rehearse(session: Session) -> Snapshot:
     with session.by_remembered_regions(reachable_regions(known)):
         listings = list_accounts(session, accounts)
     mine = living_machines(known)
-    whose = [_whose(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
+    whose = [_account_scope(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
     reached = covered(mine, whose)
     views = tuple(
-        _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now)
+        _with_observation(machine, ours.get(machine.id) if machine.id in reached else None, now)
         for machine in living_machines(known)
     )
     unanswered, closed = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
@@ -139,7 +139,7 @@ def rehearse(session: Session) -> Snapshot:
     )
 
 
-def _whose(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> AccountScope:
+def _account_scope(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> AccountScope:
     """Return the account of a listing; its identity is queried if it may have machines."""
     found = AccountScope(session, account)
     found.take(listing.identities)
@@ -177,7 +177,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
     return {one.tags[TAG_ID]: one for one in ordered}
 
 
-def _as_seen(machine: Machine, instance: Instance | None, now: datetime) -> Machine:
+def _with_observation(machine: Machine, instance: Instance | None, now: datetime) -> Machine:
     if instance is None or machine.launch_status == "open" or not is_news(machine, instance):
         return machine
     return project_event(machine, instance_observed(instance, now, machine=machine))
@@ -188,7 +188,7 @@ def _strays(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:
     return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]
 
 
-ASKED_WITHIN_S = 10.0  # over SSH
+SSH_TIMEOUT_S = 10.0  # over SSH
 
 
 def machine_views(
@@ -205,7 +205,9 @@ def machine_views(
     whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
     machine says of itself; then, where that leaves the question, the machine over SSH.
     """
-    bare = [_bare(machine, policies[machine.id], answered=machine.id in answered) for machine in machines]
+    bare = [
+        _view_without_report(machine, policies[machine.id], answered=machine.id in answered) for machine in machines
+    ]
     now = session.clock()
     asked = to_ask(bare, now)
     words = ask_activity(session, asked, keep=keep)
@@ -225,8 +227,8 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = T
     the time of one.
     """
     begun = time.monotonic()
-    reports = probe(session, machines, timeout=ASKED_WITHIN_S, keep=keep)
-    left = ASKED_WITHIN_S - (time.monotonic() - begun)
+    reports = probe(session, machines, timeout=SSH_TIMEOUT_S, keep=keep)
+    left = SSH_TIMEOUT_S - (time.monotonic() - begun)
     warned = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
     waiting = [
         machine for machine in machines if reports[machine.id].machine_now is None and command_name(machine) in warned
@@ -234,7 +236,7 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = T
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 
-def _bare(machine: Machine, held: ChosenPolicy, *, answered: bool) -> MachineView:
+def _view_without_report(machine: Machine, held: ChosenPolicy, *, answered: bool) -> MachineView:
     last = from_iso(machine.last_active) if machine.last_active else None
     return MachineView(machine, held.policy, held.why, last_active=last, answered=answered)
 

@@ -17,7 +17,7 @@ from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresol
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import budget_states, pass_budgets
-from cloudgpu.control.lifecycle.timers import Repaired, repair
+from cloudgpu.control.lifecycle.timers import RepairResult, repair
 from cloudgpu.control.outage.notices import over
 from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
@@ -45,7 +45,7 @@ from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.evidence import warned_by_budget
-from cloudgpu.core.reaper.result import Ended, NotEnded, Outcome, ReaperRun
+from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome, ReaperRun
 from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
@@ -53,7 +53,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Pr
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
-THRESHOLDS = (200_000, 10, 10)  # objects made since the last sync; the usual 700 made it a third of a run's CPU time
+GC_THRESHOLDS = (200_000, 10, 10)  # objects made since the last sync; the usual 700 made it a third of a run's CPU time
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def rare_garbage_collection() -> Iterator[None]:
     What no cycle holds is let go of at once all the same.
     """
     before = gc.get_threshold()
-    gc.set_threshold(*THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         yield
     finally:
@@ -158,7 +158,7 @@ def _reap(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _Evaluation:
     """What a run has decided, and by what."""
 
     sight: Snapshot
@@ -203,7 +203,7 @@ def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime)
     run = replace(
         run,
         faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
-        sentences=(*run.sentences, *_repair_lines(repaired), *(left_over(session) if request.sweep else ())),
+        sentences=(*run.sentences, *_repair_lines(repaired), *(orphans_sentence(session) if request.sweep else ())),
     )
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
     if request.cron:  # one by hand says nothing of the next
@@ -219,7 +219,7 @@ def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime)
     return run
 
 
-def _execute_decisions(session: Session, judged: _Judged, run: ReaperRun) -> ReaperRun:
+def _execute_decisions(session: Session, judged: _Evaluation, run: ReaperRun) -> ReaperRun:
     """Record what was decided, warn, renew, end; return the run with what came of it."""
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
@@ -244,11 +244,11 @@ def _execute_decisions(session: Session, judged: _Judged, run: ReaperRun) -> Rea
     )
 
 
-def _renew_and_end(session: Session, judged: _Judged) -> tuple[tuple[list[Ended], list[NotEnded]], Outcome]:
+def _renew_and_end(session: Session, judged: _Evaluation) -> tuple[tuple[list[EndedItem], list[NotEnded]], Outcome]:
     """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
     views, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
 
-    def beside() -> tuple[list[Ended], list[NotEnded]]:
+    def beside() -> tuple[list[EndedItem], list[NotEnded]]:
         with session.for_thread() as own:
             return renew(own, views, decisions)
 
@@ -260,7 +260,7 @@ def _renew_and_end(session: Session, judged: _Judged) -> tuple[tuple[list[Ended]
         return renewing.result(), outcome
 
 
-def _repair_lines(repaired: Repaired) -> list[str]:
+def _repair_lines(repaired: RepairResult) -> list[str]:
     set_ = [f"{name}: it had no timer in the cloud; now it has one" for name in repaired.set]
     set_ += [f"{name}: its timer in the cloud is set to its renew-until" for name in repaired.moved]
     return set_ + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in repaired.dropped]
@@ -281,7 +281,7 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
     pass_budgets(session)
 
 
-def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
+def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Evaluation:
     sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
     policies = policies_of(session, sight.rows, request.policy)
     refuse_broken(policies)  # those of machines, too, that were found just now
@@ -295,10 +295,10 @@ def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
         return decide(some, over, now, interval=request.interval, max_idle_stops=most, machines=machines)
 
     decisions = judge(views, cluster_nodes(session, views, at_work=False))
-    return _Judged(sight, policies, views, reports, standing, judge, decisions, clashes)
+    return _Evaluation(sight, policies, views, reports, standing, judge, decisions, clashes)
 
 
-def _reachable(judged: _Judged) -> dict[str, Machine]:
+def _reachable(judged: _Evaluation) -> dict[str, Machine]:
     """Return the machines that run and did not just fail to answer over SSH: to be told at their terminals."""
     silent = {one for one, report in judged.reports.items() if report.machine_now is None}
     machines = (one.machine for one in judged.seen)
@@ -315,7 +315,7 @@ def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
         ping(session, ok=False)
 
 
-def left_over(session: Session) -> tuple[str, ...]:
+def orphans_sentence(session: Session) -> tuple[str, ...]:
     """Return the sentence of what `cloudgpu orphans --clean` would remove; none where that is nothing. Removes nothing.
 
     What did not answer is no error here: the run has named it.

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.traffic import record
-from cloudgpu.control.reaper.observe import AGAIN_AFTER_S, probe_twice
+from cloudgpu.control.reaper.observe import RETRY_AFTER_S, probe_twice
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.identity import Unanswered
@@ -56,12 +56,12 @@ def lock_each(session: Session, items: Sequence[EndItem]) -> Iterator[tuple[list
         for item in items:
             name = lock_of(item.machine)
             if name not in free:
-                free[name] = _is_taken(session, name, locks)
+                free[name] = _is_locked(session, name, locks)
         mine = [item for item in items if free[lock_of(item.machine)]]
         yield mine, [busy(item) for item in items if not free[lock_of(item.machine)]]
 
 
-def _is_taken(session: Session, name: str, locks: ExitStack) -> bool:
+def _is_locked(session: Session, name: str, locks: ExitStack) -> bool:
     try:
         locks.enter_context(session.lock(name, wait=False))
     except LedgerUnavailable:
@@ -100,7 +100,7 @@ def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome)
     silent = sync_some(session, [one.machine for one in living])
     again = [one.machine for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
     if again:
-        session.pause(AGAIN_AFTER_S)
+        session.pause(RETRY_AFTER_S)
         asked = {machine.id for machine in again}
         silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, again)
     outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]

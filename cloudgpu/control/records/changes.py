@@ -16,7 +16,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Price, accelerator_to_json, price_to_json
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.last_seen import before_its_end, last_seen_at
+from cloudgpu.ledger.last_seen import last_seen_at, observe_before_end
 
 
 def change_events(
@@ -30,7 +30,7 @@ def change_events(
     priced = own_price(session, machine, instance, now) if machine.state == State.PENDING else []
     if not is_news(machine, instance):
         return priced
-    before = before_its_end(session.ledger, machine, instance, watched=watched)
+    before = observe_before_end(session.ledger, machine, instance, watched=watched)
     resized = _resized(session, machine, instance) if is_resized(machine, instance) else None
     return [*priced, instance_observed(instance, now, machine=machine, before=before, resized=resized)]
 

@@ -42,9 +42,9 @@ from cloudgpu.providers.attached_costs import rate_of_resource
 from cloudgpu.providers.patience import UnansweredRounds, poll_until
 from cloudgpu.views.ended import ended_error
 
-IMAGED_WITHIN = timedelta(minutes=30)
+IMAGE_TIMEOUT = timedelta(minutes=30)
 REMOVED_WITHIN = timedelta(minutes=5)
-SEEN_WITHIN = timedelta(minutes=2)  # so long a disk may be missing from the answers after its machine has ended
+LISTING_DELAY = timedelta(minutes=2)  # so long a disk may be missing from the answers after its machine has ended
 LONGEST_PAUSE_S = 15.0
 
 
@@ -91,7 +91,7 @@ def record(
     entries = tuple([retained_entry(resource) for resource in retention_rules.retained_of(machine, resources)])
     now = not_before(machine, session.clock())
     lost = machine.parked and machine.terminated_at is not None and not entries
-    if lost and not machine.retained and now - from_iso(not_none(machine.terminated_at)) < SEEN_WITHIN:
+    if lost and not machine.retained and now - from_iso(not_none(machine.terminated_at)) < LISTING_DELAY:
         return machine
     if entries == machine.retained and not lost:
         return machine
@@ -116,7 +116,7 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
     Raises ProviderUnavailable when that took longer than half an hour (the next sync or start goes on with it),
     InstanceNotFound when no disk and no image of the machine is there.
     """
-    deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
+    deadline, pause, last = session.clock() + IMAGE_TIMEOUT, 0.5, "the image is not ready"
     silence = UnansweredRounds(session.clock)
     tell, done = _once(session, machine), None
     while True:
@@ -202,7 +202,7 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
     """
     try:
         resources = resources_of(session, machine, resources_in_region(session, machine))
-        sure = session.clock() + retention_rules.SURE_AFTER
+        sure = session.clock() + retention_rules.DELETE_IMAGE_AFTER
         for step in retention_rules.steps(machine, resources, sure):
             execute_step(session, step)
             resources.remove(step.resource)
@@ -251,7 +251,7 @@ def _nothing_is_left(session: Session, machine: Machine) -> InstanceNotFound:
 
 
 def _not_yet(machine: Machine, last: str) -> ProviderUnavailable:
-    minutes = int(IMAGED_WITHIN.total_seconds() // 60)
+    minutes = int(IMAGE_TIMEOUT.total_seconds() // 60)
     return ProviderUnavailable(
         f"{machine.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
         field="name",

@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import worst_of
-from cloudgpu.control.inventory.settle import CLEANING
+from cloudgpu.control.inventory.settle import CLEANUP_LOCK
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.resources.named import SAVED_WITHIN, record_image, until_gone, until_saved
+from cloudgpu.control.resources.named import SAVE_TIMEOUT, record_image, until_gone, until_saved
 from cloudgpu.control.resources.orphans import Survey, price_of, refresh_orphan, resources_of_kind
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
@@ -27,13 +27,7 @@ from cloudgpu.core.model.machine import Machine, Ownership
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import Cleanup, Orphan, has_hold, image_name, is_paused
 from cloudgpu.core.values.naming import lock_name, tag_value
-from cloudgpu.errors import (
-    CloudgpuError,
-    InvalidRequest,
-    LedgerUnavailable,
-    ProviderUnavailable,
-    StopUnproved,
-)
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Imageable, SetsTimer
 from cloudgpu.underway import changing
 from cloudgpu.views.machines import queried_accounts_value
@@ -68,7 +62,7 @@ def save_disk_image(session: Session, orphan: Orphan) -> ProviderResource:
 
 
 def _not_ready(name: str, last: str) -> ProviderUnavailable:
-    minutes = SAVED_WITHIN // timedelta(minutes=1)
+    minutes = SAVE_TIMEOUT // timedelta(minutes=1)
     return ProviderUnavailable(
         f"The image {name} is not ready after {minutes} minutes ({last}); its disk stays.",
         field="--snapshot",
@@ -77,14 +71,14 @@ def _not_ready(name: str, last: str) -> ProviderUnavailable:
     )
 
 
-ONE_AT_A_TIME = "orphans"  # two cleanings would be in each other's way
+ORPHANS_LOCK = "orphans"  # two cleanings would be in each other's way
 REFUSED_TIMES = 4  # what was just let go of is in use for a moment yet
 _DISKS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
 _ORDER = (Kind.SPOT_REQUEST, Kind.TIMER, Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT, Kind.ADDRESS, Kind.INTERFACE)
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class CleanupResult:
     """What became of one thing: it is gone, `image` was saved of it before; or it stays; or nobody knows (`fault`)."""
 
     orphan: Orphan
@@ -93,17 +87,17 @@ class Cleaned:
     fault: CloudgpuError | None = None
 
 
-def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False) -> list[Cleaned]:
+def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False) -> list[CleanupResult]:
     """Remove what may go of this, and return what became of each; one that cannot be removed keeps none of the others.
 
     `snapshot`: an image of each disk is made first, and kept by name. Raises ProviderUnavailable where another cleaning
     is under way, LedgerUnavailable.
     """
     going, others = _split_by_owner(session, [one for one in orphans if one.do is not Cleanup.STAY])
-    ended: dict[str, Cleaned] = {}
+    ended: dict[str, CleanupResult] = {}
     left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
-    with session.lock(ONE_AT_A_TIME, wait=False), changing(left):
-        outcomes = [Cleaned(one, gone=False) for one in others]
+    with session.lock(ORPHANS_LOCK, wait=False), changing(left):
+        outcomes = [CleanupResult(one, gone=False) for one in others]
         for one in sorted(going, key=_removal_order):
             if one.do is Cleanup.END and one.machine is not None:
                 before = ended.get(one.machine.id)
@@ -115,7 +109,7 @@ def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False
     return outcomes
 
 
-def clean_document(survey: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument, CloudgpuError | None]:
+def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[OrphansDocument, CloudgpuError | None]:
     """Return what has gone, what stays and why, and what nobody knows; and the gravest fault."""
     gone = {one.orphan.id: one for one in outcomes if one.gone}
     after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
@@ -127,7 +121,7 @@ def clean_document(survey: Survey, outcomes: Sequence[Cleaned]) -> tuple[Orphans
     return document, worst_of(faults)
 
 
-def _removed_value(cleaned: Cleaned) -> OrphanValue:
+def _removed_value(cleaned: CleanupResult) -> OrphanValue:
     image = cleaned.image
     return orphan_value(cleaned.orphan, None if image is None else (image.name, price_of(cleaned.orphan)))
 
@@ -150,18 +144,18 @@ def _removal_order(orphan: Orphan) -> int:
     return kinds.index(orphan.what) if orphan.what in kinds else len(kinds)
 
 
-def _tried(orphan: Orphan, do: partial[Cleaned]) -> Cleaned:
+def _tried(orphan: Orphan, do: partial[CleanupResult]) -> CleanupResult:
     try:
         return do()
     except LedgerUnavailable:
         raise
     except InvalidRequest as error:  # in use, held, or somebody has come back
-        return Cleaned(replace(orphan, do=Cleanup.STAY, stays=error.message), gone=False)
+        return CleanupResult(replace(orphan, do=Cleanup.STAY, stays=error.message), gone=False)
     except CloudgpuError as error:
-        return Cleaned(orphan, gone=False, fault=error)
+        return CleanupResult(orphan, gone=False, fault=error)
 
 
-def _ended(session: Session, orphan: Orphan) -> Cleaned:
+def _ended(session: Session, orphan: Orphan) -> CleanupResult:
     """End a stopped machine with all that is kept of it; what is kept by name stays."""
     assert orphan.machine is not None  # noqa: S101  (for the type checker: only a machine is ended)
 
@@ -172,17 +166,17 @@ def _ended(session: Session, orphan: Orphan) -> Cleaned:
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
     machine = terminate_with_resources(session, orphan.machine, why=why, check=check).machine
     _record(session, orphan, machine.id, "the machine was ended with all its retained resources")
-    return Cleaned(orphan, gone=True)
+    return CleanupResult(orphan, gone=True)
 
 
-def _removed(session: Session, orphan: Orphan, *, snapshot: bool) -> Cleaned:
+def _removed(session: Session, orphan: Orphan, *, snapshot: bool) -> CleanupResult:
     """Remove one thing. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
     machine, image = orphan.machine, None
     _check_free(session, machine)
     with session.lock(lock_name(machine.key or machine.id), wait=0) if machine else nullcontext():
-        with nullcontext() if machine else session.lock(CLEANING, wait=5):
+        with nullcontext() if machine else session.lock(CLEANUP_LOCK, wait=5):
             if not _may_go(session, orphan):
-                return Cleaned(orphan, gone=True)  # others have removed it
+                return CleanupResult(orphan, gone=True)  # others have removed it
             if snapshot and orphan.what == Kind.DISK:
                 image = save_disk_image(session, orphan)
                 _may_go(session, orphan)  # that took its time
@@ -192,7 +186,7 @@ def _removed(session: Session, orphan: Orphan, *, snapshot: bool) -> Cleaned:
         _record(session, orphan, machine.id if machine else "orphans", orphan.why, image)
         if machine is not None:
             _note_what_stays(session, orphan, left)
-    return Cleaned(orphan, gone=True, image=image)
+    return CleanupResult(orphan, gone=True, image=image)
 
 
 def _check_free(session: Session, machine: Machine | None) -> None:

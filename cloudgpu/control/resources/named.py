@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import Gap
 
 T = TypeVar("T")
-SAVED_WITHIN = timedelta(minutes=60)
+SAVE_TIMEOUT = timedelta(minutes=60)
 REMOVED_WITHIN = timedelta(minutes=5)
 LONGEST_PAUSE_S = 15.0
 
@@ -177,7 +177,7 @@ def until_saved(
     return poll_until(
         ready,
         fault,
-        SAVED_WITHIN,
+        SAVE_TIMEOUT,
         clock=session.clock,
         pause=session.pause,
         last_message="it is still being made",
@@ -248,7 +248,7 @@ def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *
 
 def _not_ready(name: str, last: str) -> ProviderUnavailable:
     return ProviderUnavailable(
-        f"The image {name} is not ready after {int(SAVED_WITHIN.total_seconds() // 60)} minutes ({last}).",
+        f"The image {name} is not ready after {int(SAVE_TIMEOUT.total_seconds() // 60)} minutes ({last}).",
         field="--name",
         value=name,
         next="It is still being created: cloudgpu image ls shows when it is ready.",

@@ -99,7 +99,7 @@ def resources_of_kind(session: Session, orphan: Orphan) -> list[ProviderResource
     if kind is Kind.TIMER:
         fires = provider.timers(orphan.region) if isinstance(provider, SetsTimer) else {}
         rows = _named_here(session)
-        return _timers(session, _Beside(orphan.account, provider.kind, timers=fires), rows)
+        return _timers(session, _AccountResources(orphan.account, provider.kind, timers=fires), rows)
     if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
         return complete(
             provider.resources(orphan.region) if isinstance(provider, HasResources) else ResourceListing(())
@@ -108,7 +108,7 @@ def resources_of_kind(session: Session, orphan: Orphan) -> list[ProviderResource
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class _AccountResources:
     """What an account has beside machines, disks and images; `timers` say when they fire, by the machine's id."""
 
     account: str
@@ -127,28 +127,28 @@ def _accounts(session: Session) -> list[str]:
     return accounts
 
 
-def _beside_of(session: Session, account: str) -> _Beside:
+def _beside_of(session: Session, account: str) -> _AccountResources:
     """Ask one account; what did not answer is named, and never an error."""
     try:
         provider = session.provider(account)
         found = provider.orphans() if isinstance(provider, HasOrphans) else ResourceListing(())
     except CloudgpuError as error:
-        return _Beside(account, "", unanswered=(unanswered_of(account, error),))
+        return _AccountResources(account, "", unanswered=(unanswered_of(account, error),))
     try:
         fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.no_timer() else {}
     except CloudgpuError as error:
         gap = Unanswered(account, f"its timers are not known: {error.message}")
-        return _Beside(account, provider.kind, found.items, unanswered=(*found.unanswered, gap))
-    return _Beside(account, provider.kind, found.items, fires, found.unanswered)
+        return _AccountResources(account, provider.kind, found.items, unanswered=(*found.unanswered, gap))
+    return _AccountResources(account, provider.kind, found.items, fires, found.unanswered)
 
 
-def _timers(session: Session, answer: _Beside, machines: Sequence[Machine]) -> list[ProviderResource]:
+def _timers(session: Session, answer: _AccountResources, machines: Sequence[Machine]) -> list[ProviderResource]:
     """Return the timers of an account as things, each at its machine."""
     of = {machine.provider_id: machine for machine in machines if machine.account == answer.account}
     return [_timer(session, answer, id_, of.get(id_)) for id_ in answer.timers or {}]
 
 
-def _timer(session: Session, answer: _Beside, machine: str, row: Machine | None) -> ProviderResource:
+def _timer(session: Session, answer: _AccountResources, machine: str, row: Machine | None) -> ProviderResource:
     tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: row.id} if row else {})
     return ProviderResource(
         provider=answer.provider,

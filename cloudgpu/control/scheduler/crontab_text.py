@@ -17,7 +17,9 @@ from cloudgpu.errors import InvalidRequest
 
 EVERY = timedelta(minutes=10)
 PASS, NIGHTLY = ("reap", "--cron"), ("reap", "--cron", "--nightly")
-LONGEST = 990  # characters of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it
+MAX_COMMAND = (
+    990  # characters of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it
+)
 _MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 _HOURS = (1, 2, 3, 4, 6, 8, 12, 24)
 _NIGHT = 3  # o'clock, of a run that is made once a day
@@ -78,7 +80,7 @@ def crontab_line(job: Job) -> str:
         if "\\" in text or _is_odd(text):
             raise _unwritable(name, text)
     command = shell_command(job).replace("%", r"\%")
-    if len(command) > LONGEST:
+    if len(command) > MAX_COMMAND:
         raise _too_long(len(command))
     return f"{_when(job)} {command}"
 
@@ -240,7 +242,7 @@ def _unwritable(name: str, text: str) -> InvalidRequest:
 
 def _too_long(length: int) -> InvalidRequest:
     return InvalidRequest(
-        f"The command would be {length} characters long; cron takes {LONGEST}.",
+        f"The command would be {length} characters long; cron takes {MAX_COMMAND}.",
         field="PATH",
         value=None,
         next="Run it again with a shorter PATH, for example: PATH=/usr/local/bin:/usr/bin:/bin cloudgpu cron install",

@@ -20,12 +20,12 @@ from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailab
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 LOCK = "reaper"  # whoever makes a run holds it: from cron, by hand, or here
-WATCHES = "watches"  # which of several watches makes the run that is due
+WATCH_LOCK = "watches"  # which of several watches makes the run that is due
 
-OFTEN = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
+ALERT_INTERVAL = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
 JOBS = timedelta(minutes=1)  # jobs are carried on, while one lives
-SOON = timedelta(seconds=15)  # until a run is tried again that another process was making, or that broke off
-LATER = timedelta(hours=1)  # until a price list is asked again that did not answer, and a receiver of the report
+RETRY_SOON = timedelta(seconds=15)  # until a run is tried again that another process was making, or that broke off
+RETRY_LATER = timedelta(hours=1)  # until a price list is asked again that did not answer, and a receiver of the report
 PRICES = timedelta(days=1)
 
 
@@ -41,7 +41,7 @@ class Job:
     every: timedelta
     due: Callable[[Session], datetime]
     work: Callable[[Session], str]
-    retry: timedelta = SOON
+    retry: timedelta = RETRY_SOON
 
 
 def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], None]) -> list[Job]:
@@ -49,23 +49,23 @@ def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], N
 
     Without `prices` no price list is asked.
     """
-    often = min(OFTEN, every)
+    often = min(ALERT_INTERVAL, every)
     found = [
         Job(
             "pass",
             every,
             lambda session: _run_due(session, every),
             lambda session: reap_once(session, every),
-            min(SOON, every),
+            min(RETRY_SOON, every),
         ),
         Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
         Job("alerts", often, _now, send_alerts, often),
         Job("jobs", min(JOBS, every), _jobs_due, carry_jobs, min(JOBS, every)),
-        Job("report", often, ReportDelay().due, send_report, LATER),
+        Job("report", often, ReportDelay().due, send_report, RETRY_LATER),
     ]
     if prices is not None:
         asked = prices
-        found.append(Job("prices", asked, lambda session: _prices_due(session, asked), refresh_prices, LATER))
+        found.append(Job("prices", asked, lambda session: _prices_due(session, asked), refresh_prices, RETRY_LATER))
     return found
 
 
@@ -87,7 +87,7 @@ def reap_once(session: Session, every: timedelta) -> str:
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
 
     try:
-        with session.lock(WATCHES, wait=False):
+        with session.lock(WATCH_LOCK, wait=False):
             if _run_due(session, every) > session.clock():
                 return ""
             swept = sweep_due(read_last_run(session.ledger), zone_of(session.settings.tz), session.clock())
@@ -193,7 +193,7 @@ class ReportDelay:
             self.since = None
             return at
         self.since = min(self.since or now, now)
-        return self.since + LATER
+        return self.since + RETRY_LATER
 
 
 def refresh_prices(session: Session) -> str:

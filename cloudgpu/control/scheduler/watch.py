@@ -27,7 +27,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.cron import passes
 from cloudgpu.control.scheduler.due import run_due, slept
 from cloudgpu.control.scheduler.jobs import LOCK, Job, the_jobs
-from cloudgpu.control.session.base import Tell, utc_now
+from cloudgpu.control.session.base import Report, utc_now
 from cloudgpu.control.session.last_run import overdue, read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine
@@ -74,7 +74,7 @@ class Watch:
         *,
         every: timedelta,
         prices: timedelta | None,
-        tell: Tell,
+        tell: Report,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._environ, self._tell, self._clock = environ, tell, clock

@@ -16,18 +16,18 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, forgotten_times
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
-from cloudgpu.core.model.machine import HERE, Machine, has_retained_resources
+from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine, has_retained_resources
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 
-LOOKED_BACK = timedelta(days=30)
+LOOK_BACK = timedelta(days=30)
 
 
 def used_accounts(session: Session) -> list[str]:
     """Return the accounts to ask for what there is, sorted.
 
     Those are all of config.toml, one of each further cloud of which this computer has a credential, as `up` would use
-    it, and those of which the ledger knows something that is not over, or has been for less than `LOOKED_BACK`: an
+    it, and those of which the ledger knows something that is not over, or has been for less than `LOOK_BACK`: an
     account of a cloud needs no table, and what a launch has left there shall be found. One that was forgotten
     (`init --forget`) counts again once config.toml has it, and with what is not over, or has ended since. A name that
     stands for an account of another name here, as it does on another computer of the same person, is left out.
@@ -58,11 +58,11 @@ def _not_here(session: Session, machines: list[Machine]) -> list[Machine]:
 
 
 def recent_machines(session: Session) -> list[Machine]:
-    """Return what the ledger knows that is not over, or has been for less than `LOOKED_BACK`, in all accounts.
+    """Return what the ledger knows that is not over, or has been for less than `LOOK_BACK`, in all accounts.
 
     Without what had ended when its account was retired.
     """
-    since = iso(session.clock() - LOOKED_BACK)
+    since = iso(session.clock() - LOOK_BACK)
     machines, left = session.ledger.billable_machines(), forgotten_times(session.ledger.events(SUBJECT))
     return [
         machine
@@ -124,7 +124,7 @@ def cloud_accounts(session: Session) -> list[str]:
     Those are all of config.toml but local and ssh, and one of each further cloud of which this computer has a
     credential, unless it was forgotten. Raises InvalidRequest where there is none.
     """
-    found = {name for name in _configured(session) if session.settings.accounts[name].provider not in HERE}
+    found = {name for name in _configured(session) if session.settings.accounts[name].provider not in OWNED_PROVIDERS}
     found |= found_here(session)
     if found:
         return sorted(found)
@@ -154,7 +154,7 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
     if session.settings.account in of_kind:
         return str(session.settings.account)
     if of_kind:
-        or_any = "" if kind in HERE else "; up takes the cheapest of all with --provider any"
+        or_any = "" if kind in OWNED_PROVIDERS else "; up takes the cheapest of all with --provider any"
         raise InvalidRequest(
             f"There are {len(of_kind)} accounts of {kind}.",
             field="--account",
@@ -181,7 +181,9 @@ def _named(session: Session, account: str, provider: str | None) -> str:
 
 
 def _one_is_needed(session: Session) -> InvalidRequest:
-    names = " | ".join(name for name, one in sorted(session.settings.accounts.items()) if one.provider not in HERE)
+    names = " | ".join(
+        name for name, one in sorted(session.settings.accounts.items()) if one.provider not in OWNED_PROVIDERS
+    )
     return InvalidRequest(
         "This command works on one account, and --provider any means all of them.",
         field="--provider",
@@ -250,14 +252,14 @@ def _having(session: Session, ability: Any) -> Any:
     return None
 
 
-class Closed(Unanswered):
+class AccountClosed(Unanswered):
     """An account as a whole that let nobody in: its credential is refused, or lacks a part."""
 
 
 def unanswered_of(account: str, error: CloudgpuError) -> Unanswered:
     """Return the gap that this fault of a whole account leaves in an answer."""
     closed = isinstance(error, AuthFailed | InvalidRequest)
-    return (Closed if closed else Unanswered)(account, error.message)
+    return (AccountClosed if closed else Unanswered)(account, error.message)
 
 
 def split_gaps(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unanswered], list[Unanswered]]:
@@ -268,7 +270,7 @@ def split_gaps(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unans
     """
     counted, closed = list[Unanswered](), list[Unanswered]()
     for gap in gaps:
-        only_found = isinstance(gap, Closed) and gap.scope in session.found and not _is_used(session, gap.scope)
+        only_found = isinstance(gap, AccountClosed) and gap.scope in session.found and not _is_used(session, gap.scope)
         (closed if only_found else counted).append(gap)
     return counted, closed
 

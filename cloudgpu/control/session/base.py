@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 NAMES_HOLD = timedelta(minutes=1)  # a run asks for them once, not for each machine
 
 
 def silent(_sentence: str) -> None:
-    """Tell nobody."""
+    """Report nobody."""
 
 
 def utc_now() -> datetime:
@@ -49,12 +49,12 @@ class SessionBase:
     settings: Settings
     ledger: Ledger
     clock: Callable[[], datetime] = utc_now
-    report: Tell = silent
+    report: Report = silent
     pause: Callable[[float], None] = time.sleep  # seconds between two looks
     _providers: dict[str, Provider] = field(default_factory=dict)
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
     clock_ahead: Callable[[], timedelta] = timedelta  # by how much this computer's own clock is ahead of `clock`
-    tell_waits: Tell | None = None  # who is told what is waited for, where `report` tells nobody
+    tell_waits: Report | None = None  # who is told what is waited for, where `report` tells nobody
     for_lab: bool = False  # a run is under way, which acts for the lab, whoever runs it
     ledger_away: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one

@@ -30,11 +30,11 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
 NO_SAFEGUARD = "--no-guard"  # the field of the error where a run is missing
-GUARD_WAY = (
+GUARD_REMEDY = (
     "On a computer that stays on, run: cloudgpu cron install (or keep cloudgpu watch running), and try again after its "
     "first run."
 )
-WAY = f"{GUARD_WAY} To launch without: --no-guard"
+NO_GUARD_REMEDY = f"{GUARD_REMEDY} To launch without: --no-guard"
 
 
 def on_battery(root: Path | None = None, *, system: str = sys.platform) -> bool | None:
@@ -145,7 +145,7 @@ def _check(session: SessionBase, scope: str, account: str) -> None:
             f"{missing_for_guard(runs, scope, now)}.",
             field=NO_SAFEGUARD,
             value=account,
-            next=WAY,
+            next=NO_GUARD_REMEDY,
         )
 
 

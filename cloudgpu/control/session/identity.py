@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from cloudgpu.control.session.base import SessionBase, is_mine
-from cloudgpu.control.session.last_run import TOO_LONG
+from cloudgpu.control.session.last_run import OVERDUE_AFTER
 from cloudgpu.control.session.reachable import absence, is_another_account, remember
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
@@ -336,7 +336,7 @@ def _is_tended(session: SessionBase, machines: Iterable[Machine]) -> bool:
     """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a sync."""
     looks = [(machine.intended_at, session.ledger.last(scope_of_row(machine))) for machine in machines]
     latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
-    return session.clock() - from_iso(min(latest)) < TOO_LONG
+    return session.clock() - from_iso(min(latest)) < OVERDUE_AFTER
 
 
 def _why(session: SessionBase, machines: Sequence[Machine]) -> str:

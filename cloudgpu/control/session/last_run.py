@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
 
 SUBJECT, KIND = "reaper", "reap_finished"
-TOO_LONG = timedelta(hours=26)  # a nightly pass that is two hours late is not yet news
+OVERDUE_AFTER = timedelta(hours=26)  # a nightly pass that is two hours late is not yet news
 NAMED = 3  # machines in a sentence
 _ASLEEP = frozenset({"stopped", "deallocated", "terminated"})
 
@@ -79,7 +79,7 @@ def read_last_run(ledger: Ledger) -> LastRun:
 def are_made(ledger: Ledger, now: datetime) -> bool:
     """Say whether runs are being made: one has succeeded lately."""
     ok_at = read_last_run(ledger).ok_at
-    return ok_at is not None and now - ok_at < TOO_LONG
+    return ok_at is not None and now - ok_at < OVERDUE_AFTER
 
 
 def _time(text: str | None) -> datetime | None:
@@ -96,7 +96,7 @@ def _told(lines: Iterable[Event]) -> LastRun:
     return found
 
 
-class Earlier(NamedTuple):
+class EarlierRuns(NamedTuple):
     """What the line of a run carries of those before it."""
 
     ok_at: str | None
@@ -105,7 +105,9 @@ class Earlier(NamedTuple):
     left: list[CreditRecord]  # the credit of each account as it was last read
 
 
-def earlier(session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[KnownCredit] = ()) -> Earlier:
+def earlier(
+    session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[KnownCredit] = ()
+) -> EarlierRuns:
     """Return what the line of a run that ends `now` carries of those before it; `read` are credits as it found them."""
     from cloudgpu.core.budgets.credit import latest_credits
     from cloudgpu.core.policies.runs import with_run
@@ -114,7 +116,7 @@ def earlier(session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read:
     runs, known = before.scheduled, (*before.credits, *read)
     ok_at = now if ok else before.ok_at
     sweep_at = now if ok and sweep else before.sweep_at
-    return Earlier(
+    return EarlierRuns(
         None if ok_at is None else iso(ok_at),
         None if sweep_at is None else iso(sweep_at),
         [one.record() for one in with_run(runs, session.own_run, now)],
@@ -129,11 +131,11 @@ def overdue(session: SessionBase, machines: list[Machine] | None = None, last: L
     launch nothing is said. Raises LedgerUnavailable.
     """
     now, last = session.clock(), last or read_last_run(session.ledger)
-    if last.ok_at is not None and abs(now - last.ok_at) < TOO_LONG:  # one far ahead was made by a wrong clock
+    if last.ok_at is not None and abs(now - last.ok_at) < OVERDUE_AFTER:  # one far ahead was made by a wrong clock
         return None
     machines = session.ledger.machines() if machines is None else machines
     awake = sum(map(runs, machines))
-    if not awake or now - from_iso(min(machine.intended_at for machine in machines)) < TOO_LONG:
+    if not awake or now - from_iso(min(machine.intended_at for machine in machines)) < OVERDUE_AFTER:
         return None
     return _sentence(last, now, awake)
 
@@ -184,7 +186,7 @@ def _sentence(last: LastRun, now: datetime, awake: int) -> str:
         since = "No run of the reaper has succeeded since the clock was set back"
     else:
         since = f"No run of the reaper has succeeded for {duration_text(_hours(now - last.ok_at))}"
-    if last.at is not None and now - last.at < TOO_LONG:
+    if last.at is not None and now - last.at < OVERDUE_AFTER:
         ago = duration_text(max(now - last.at, timedelta()))
         return f"{since}, and {machines}; the last one failed {ago} ago. To see why: cloudgpu reap --dry-run"
     return f"{since}, and {machines}: nothing here looks for idle ones. Run: cloudgpu cron install"

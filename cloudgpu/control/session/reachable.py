@@ -22,7 +22,7 @@ from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.errors import InvalidRequest
 
-Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
+IdentitiesByAccount = dict[str, dict[str, list[str]]]  # kind and id, by account and region
 _lock = Lock()
 
 
@@ -86,7 +86,7 @@ def _identities_by_host(session: SessionBase, account: str, known: dict[str, lis
     return {name: known.get(name, known.get("") if name == names[0] else None) for name in names}
 
 
-def _is_here(session: SessionBase, machine: Machine, known: Said) -> bool | None:
+def _is_here(session: SessionBase, machine: Machine, known: IdentitiesByAccount) -> bool | None:
     identity = machine.identity
     accounts = [name for name, one in session.settings.accounts.items() if one.provider == machine.provider]
     if identity is None:
@@ -107,7 +107,7 @@ def _is_here(session: SessionBase, machine: Machine, known: Said) -> bool | None
     return None if None in identities else False
 
 
-def remembered(session: SessionBase) -> Said:
+def remembered(session: SessionBase) -> IdentitiesByAccount:
     """Return what accounts said, by account and region; nothing where this home is a copy, or was moved, since."""
     here = session.place
     with suppress(OSError, ValueError, KeyError, TypeError):
@@ -118,7 +118,7 @@ def remembered(session: SessionBase) -> Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class NotConfigured:
     """An account, or a host of one, that config.toml does not name: `why` and `way` are sentences."""
 
     name: str
@@ -126,7 +126,9 @@ class Absent:
     way: str
 
 
-def absences(session: SessionBase, machines: Sequence[Machine], known: Sequence[bool | None]) -> list[Absent | None]:
+def absences(
+    session: SessionBase, machines: Sequence[Machine], known: Sequence[bool | None]
+) -> list[NotConfigured | None]:
     """Return for each of these machines what of it the settings do not name any more; None where they do.
 
     Only for machines of this owner that may be there: a colleague's account need not be in these settings. And not
@@ -135,7 +137,7 @@ def absences(session: SessionBase, machines: Sequence[Machine], known: Sequence[
     return [None if here else absence(session, row) for row, here in zip(machines, known, strict=True)]
 
 
-def absence(session: SessionBase, machine: Machine) -> Absent | None:
+def absence(session: SessionBase, machine: Machine) -> NotConfigured | None:
     """Return what of a machine the settings do not name, by its names alone."""
     mine = machine.owner in (session.settings.owner, tag_value(session.settings.owner), "", None)
     if (
@@ -153,15 +155,15 @@ def absence(session: SessionBase, machine: Machine) -> Absent | None:
         table = f"[accounts.{account}]"
         kept = f"Put {table} back into config.toml: the files of its machines are under that name"
         way = kept if machine.provider == "local" else _way(table, account)
-        return Absent(account, f"config.toml has no account {account}.", way)
+        return NotConfigured(account, f"config.toml has no account {account}.", way)
     if found.provider != machine.provider:
         why = f"Account {account} in config.toml is one of {found.provider} now, not of {machine.provider}."
-        return Absent(account, why, _way(f"the table of {machine.provider}", account))
+        return NotConfigured(account, why, _way(f"the table of {machine.provider}", account))
     host = names.host(account, machine.region or "")
     if machine.identity.kind != BY_REGION or host in hosts_in(found.options):
         return None
     why = f"The host {host} is not in the settings of account {account}."
-    return Absent(host, why, _way("it", host))
+    return NotConfigured(host, why, _way("it", host))
 
 
 def _way(what: str, name: str) -> str:

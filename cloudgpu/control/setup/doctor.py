@@ -19,7 +19,7 @@ from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.control.budgets.credit import credit_checks
 from cloudgpu.control.network import reachability as doors
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.outage.outage import LOOK_AGAIN, read_without_ledger, refused_sentence
+from cloudgpu.control.outage.outage import SYNC_LATER, read_without_ledger, refused_sentence
 from cloudgpu.control.session.accounts import (
     account_of,
     accounts_here,
@@ -39,7 +39,7 @@ from cloudgpu.control.setup.permissions import finding_checks, permission_checks
 from cloudgpu.control.setup.team_ledger import team_checks
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import account_text, is_reachable_here, unanswered_text
-from cloudgpu.core.model.machine import HERE
+from cloudgpu.core.model.machine import OWNED_PROVIDERS
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _left_over(session: Session) -> Check | None:
             "ledger", Verdict.WARN, message, "Run any command again, with the newest cloudgpu of this computer."
         )
     for path, lines in outbox.refused():
-        way = f"{LOOK_AGAIN}. Then remove that file, or keep it for whoever looks into it."
+        way = f"{SYNC_LATER}. Then remove that file, or keep it for whoever looks into it."
         return Check(
             "ledger", Verdict.WARN, f"{refused_sentence(session, lines)} What was refused is kept in {path}.", way
         )
@@ -263,7 +263,7 @@ def _used(session: Session) -> list[str]:
 def _clouds(session: Session, names: list[str]) -> list[Check]:
     """Return what to say where no cloud is asked at all: then no answer is about one."""
     kinds = {one.provider for name in names if (one := session.account(name)) is not None}
-    if kinds - set(HERE):
+    if kinds - set(OWNED_PROVIDERS):
         return []
     message = "none is asked: config.toml names no account of one, and no credentials of one were found here"
     return [Check("clouds", Verdict.NOTE, message, "Log in with the cloud's own tool, or run: cloudgpu init")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from cloudgpu.control.session.identity import reachable
-from cloudgpu.control.session.last_run import TOO_LONG, read_last_run, runs
+from cloudgpu.control.session.last_run import OVERDUE_AFTER, read_last_run, runs
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.machine import Machine, not_none
@@ -17,7 +17,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, SetsTimer
 from cloudgpu.views.machines import guards_value
 
-AT_ONCE = 8  # machines whose timers are asked for side by side
+MAX_PARALLEL = 8  # machines whose timers are asked for side by side
 
 
 def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str, str]) -> Iterator[Check]:
@@ -36,7 +36,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     reaper, watched = _reaper(session, environ)
     for machine in machines:
         with_provider(session, machine)  # made here: two threads would make two
-    with Pool(AT_ONCE, "machines") as pool:
+    with Pool(MAX_PARALLEL, "machines") as pool:
         yield from pool.map(lambda machine: _check(session, machine, reaper, watched=watched), machines)
 
 
@@ -107,7 +107,7 @@ def _reaper(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
     if last.ok_at is None:
         return f"no run of the reaper has succeeded yet{by}", False
     ago = duration_text(round((now - last.ok_at).total_seconds()))
-    return f"a run succeeded {ago} ago{by}", now - last.ok_at < TOO_LONG
+    return f"a run succeeded {ago} ago{by}", now - last.ok_at < OVERDUE_AFTER
 
 
 def _installed(session: Session, environ: Mapping[str, str]) -> str | None:

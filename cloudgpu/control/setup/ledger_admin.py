@@ -38,7 +38,7 @@ def backed_up(session: Session, file: str) -> BackupDocument:
 
     Raises InvalidRequest for a file that exists, LedgerUnavailable for a ledger that is not whole.
     """
-    copy = backup.back_up(session.ledger, _path(file))
+    copy = backup.write_backup(session.ledger, _path(file))
     return {
         "file": str(copy.path),
         "bytes": copy.path.stat().st_size,

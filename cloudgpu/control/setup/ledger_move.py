@@ -17,16 +17,16 @@ from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log import files, head
-from cloudgpu.ledger.log.head import ELSEWHERE
-from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
-from cloudgpu.ledger.moving import Places, follow, move
+from cloudgpu.ledger.log.head import ANOTHER_PLACE
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
+from cloudgpu.ledger.moving import MovePlaces, follow, move
 from cloudgpu.ledger.open import open_ledger, public_url
 from cloudgpu.ledger.outage.offering import offer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.ledger.book import Book
-    from cloudgpu.ledger.log.head import Mark
+    from cloudgpu.ledger.log.head import MoveMark
     from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument
 
 MOVE = "ledger-move"  # whoever moves a ledger holds it
@@ -95,7 +95,7 @@ def carry_out(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) 
     """
     after = _config(session, wanted, environ)  # a file that cannot be changed is told before anything is moved
     source, target, mine = wanted.source, wanted.target, session.settings.ledger_url
-    places = Places(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.location}")
+    places = MovePlaces(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.location}")
     with _alone(session, MOVE, 10), _alone(session, LOCK, WAIT_S):
         if wanted.follows:  # the old place may be gone, and nobody works there any more
             follow(places)
@@ -153,13 +153,13 @@ def _opened(session: Session, url: str | None) -> Book:
     return open_ledger(url, session.home.ledger, actor=session.settings.owner, clock=session.clock)
 
 
-def _found(session: Session, source: Book, mark: Mark | None) -> tuple[str, Book]:
+def _found(session: Session, source: Book, mark: MoveMark | None) -> tuple[str, Book]:
     """Return where a ledger that has moved stands now, after all its moves, for this home's own user."""
     mine = session.settings.ledger_url
-    if mark is not None and mark.to == ELSEWHERE:  # too long for what this home remembers
+    if mark is not None and mark.to == ANOTHER_PLACE:  # too long for what this home remembers
         mark = source.marked()
     for _ in range(MAX_HOPS):
-        if mark is None or mark.to == ELSEWHERE:
+        if mark is None or mark.to == ANOTHER_PLACE:
             break
         url = own_url(mark.to, mine)
         target = _opened(session, url)
@@ -175,11 +175,11 @@ def _found(session: Session, source: Book, mark: Mark | None) -> tuple[str, Book
     )
 
 
-def _mark_at(target: Book) -> Mark | None:
+def _mark_at(target: Book) -> MoveMark | None:
     """Return what stands there of a move on; where nothing can be read, what this home knows."""
     try:
         return target.marked()  # a ledger may have come back to where this home knows it has left
-    except LedgerLeft:
+    except LedgerMovedAway:
         return target.moved()
 
 

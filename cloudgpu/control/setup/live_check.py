@@ -17,11 +17,11 @@ from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.base import silent
-from cloudgpu.control.session.guarding import GUARD_WAY, NO_SAFEGUARD
+from cloudgpu.control.session.guarding import GUARD_REMEDY, NO_SAFEGUARD
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied
 from cloudgpu.core.billing.charges import spent_until_now
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.doctor import LiveCheck, LiveStage, LiveTrial
 
 LEASE = timedelta(minutes=30)
-SEEN_WITHIN = timedelta(minutes=2)  # how long a cloud may take until a listing shows what has just changed
+LISTING_DELAY = timedelta(minutes=2)  # how long a cloud may take until a listing shows what has just changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ class _Trial:
         try:
             if machine.terminated_at is None:
                 self.session.report(f"{machine.name}: ending what the check has launched")
-                self._step("down", lambda: end(self.session, machine, why="the live check is over"), "proved gone")
+                self._step(
+                    "down", lambda: terminate_one(self.session, machine, why="the live check is over"), "proved gone"
+                )
             self._step("leftovers", lambda: self._nothing_left(machine))
         except _FailedStage:
             self.left.append(f"{machine.name} may still be billed: cloudgpu down {machine.name}")
@@ -203,7 +205,7 @@ class _Trial:
         return "none"
 
     def _until(self, done: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
-        deadline, pause = self.session.clock() + SEEN_WITHIN, 0.1
+        deadline, pause = self.session.clock() + LISTING_DELAY, 0.1
         while not done():
             if self.session.clock() >= deadline:
                 message = otherwise if isinstance(otherwise, str) else otherwise()
@@ -339,7 +341,7 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
         found = prepare(session, request)
     except InvalidRequest as error:
         if error.field == NO_SAFEGUARD:  # an option of `up` alone: what is tried here has to be ended by somebody
-            error.next = GUARD_WAY
+            error.next = GUARD_REMEDY
         raise
     types = {offer.available.instance_type for offer in found.offers}
     if len(types) == 1:

@@ -32,7 +32,7 @@ NAMED = 4  # things that a sentence names before it says how many more
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
+class Retirement:
     """What retiring an account means: its machines, all ended, and the change to config.toml (None: no table there).
 
     `lost` are machines that may still be there: nobody can ask them from here any more, and the person's word ends them
@@ -57,7 +57,7 @@ class Farewell:
         return max((machine.terminated_at for machine in self.machines if machine.terminated_at), default=None)
 
 
-def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
+def plan(session: Session, environ: Mapping[str, str], name: str) -> Retirement:
     """Return what retiring an account, or a host, means. Looks at what can be asked; changes nothing there.
 
     Machines of an account that no account here is any more, and of a host that does not answer, are named as `lost`.
@@ -70,13 +70,13 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
     return _of_account(session, found, target.account) if target.host is None else _of_host(session, found, target)
 
 
-def _of_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost) -> Farewell:
+def _of_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost) -> Retirement:
     machines = list(target.machines_of(session, session.ledger.billable_machines()))
     lost = tuple(machine for machine in machines if machine.terminated_at is None)
     for machine in lost:
         check_lost(session, machine, "--forget")
     draft = _without_host(setup, target) if target.is_in(setup) else None
-    return Farewell(target.account, target.kind, tuple(machines), draft, host=target.host, lost=lost)
+    return Retirement(target.account, target.kind, tuple(machines), draft, host=target.host, lost=lost)
 
 
 def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Draft:
@@ -85,7 +85,7 @@ def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Draf
     return init.drafted(setup, with_value(setup.text or "", path, hosts))
 
 
-def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Farewell:
+def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Retirement:
     draft = _without(setup, account) if value_at(setup.table, ("accounts", account)) is not None else None
     if draft is None and account in setup.settings.accounts:
         raise _cannot_retire(account, setup.settings.accounts[account].provider)
@@ -103,7 +103,7 @@ def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Fa
     late = at is not None and any((machine.terminated_at or "") > at for machine in rows)
     known = session.account(account) if asked else None
     provider = rows[-1].provider if known is None else known.provider
-    return Farewell(account, provider, machines, draft, None if late or lost else at, whose, lost=lost)
+    return Retirement(account, provider, machines, draft, None if late or lost else at, whose, lost=lost)
 
 
 def _lost(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
@@ -141,7 +141,7 @@ def _recorded(session: Session, machines: Iterable[Machine], account: str, whose
     ]
 
 
-def forget(session: Session, farewell: Farewell) -> str:
+def forget(session: Session, farewell: Retirement) -> str:
     """Write which machines are lost, and that the account is retired; return when, as ledger time.
 
     Then its table, or its host, is taken out of the file. In this order: a table that stays makes the account live
@@ -167,7 +167,7 @@ def forget(session: Session, farewell: Farewell) -> str:
     return at
 
 
-def document(farewell: Farewell, at: str | None) -> ForgetDocument:
+def document(farewell: Retirement, at: str | None) -> ForgetDocument:
     """Return the answer of `init --forget`; `at` is when it was retired."""
     made = farewell.draft
     return {

@@ -13,7 +13,7 @@ from cloudgpu.core.billing.rules import rule_of
 from cloudgpu.core.events.bodies import How
 from cloudgpu.core.events.machine_lines import spot_interrupted
 from cloudgpu.core.model.usage import Resource
-from cloudgpu.core.spot.places import Kind, Offered, Sighting, SpotLocation, order_places
+from cloudgpu.core.spot.places import Kind, PlaceOffer, Sighting, SpotLocation, order_places
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.providers.abilities import HasPlacementScores
@@ -81,7 +81,7 @@ def first_offer(session: Session, offers: Sequence[Offer], sightings: Sequence[S
     scores = _scores(session, offers)
     places = [offer_location(one) for one in offers]
     pairs = zip(places, offers, strict=True)
-    offered = [Offered(location, one.price.per_hour.nanos, score=scores.get(location)) for location, one in pairs]
+    offered = [PlaceOffer(location, one.price.per_hour.nanos, score=scores.get(location)) for location, one in pairs]
     return offers[offered.index(order_places(offered, sightings, session.clock(), CHANGEOVER_H)[0])]
 
 

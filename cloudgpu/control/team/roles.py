@@ -17,7 +17,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.rights import Authorization, Role, check_payer
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger.log.files import is_a_file, open_to_write, read_own
+from cloudgpu.ledger.log.files import is_a_file, open_to_write, read_our_file
 
 MAX = 64 * 1024  # bytes
 
@@ -71,7 +71,7 @@ def remember(session: Session, authorization: Authorization) -> None:
     stored = {"role": authorization.role, "names": sorted(names), "day": iso(session.clock())[:10]}
     data = (json.dumps(stored) + "\n").encode()
     with suppress(OSError):
-        if not path.with_suffix(".head").exists() or (path.exists() and read_own(path, MAX) == data):
+        if not path.with_suffix(".head").exists() or (path.exists() and read_our_file(path, MAX) == data):
             return
         part = path.with_suffix(f".role.{os.getpid()}")
         with os.fdopen(open_to_write(part, os.O_WRONLY | os.O_TRUNC), "wb") as file:
@@ -85,7 +85,7 @@ def last_role(session: Session) -> LastRole:
     if is_a_file(session.ledger.location):
         return LastRole(Role.ALONE, usual)
     try:
-        stored = json.loads(read_own(_path(session), MAX))
+        stored = json.loads(read_our_file(_path(session), MAX))
         return LastRole(Role(stored["role"]), tuple(map(str, stored["names"])), str(stored["day"]))
     except (OSError, ValueError, KeyError, TypeError):
         return LastRole(None, usual)

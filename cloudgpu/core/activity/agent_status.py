@@ -19,8 +19,8 @@ RING = DAY + 3600.0  # seconds of samples that are taken: who asks once a night 
 MAX_SAMPLES = 5000  # a day of one a minute is 1440
 MAX_BUSY, MAX_SCRATCH = 64, 32
 LONGEST_TEXT = 300
-EARLIER = "its agent is of an earlier version and keeps no samples"
-AHEAD = 5.0  # seconds: a stamp may be rounded up
+OLD_AGENT = "its agent is of an earlier version and keeps no samples"
+CLOCK_SLACK_S = 5.0  # seconds: a stamp may be rounded up
 _DEEPEST, _WIDEST = 5, 100  # of what is handed on unread
 _LARGEST = {"gpu": 100.0, "mem": 1e9, "cpu": 1e5, "net": 1e13, "disk": 1e13, "power": 1e5, "gpus": 1e3}
 _AGES = ("in", "out", "jup")
@@ -61,7 +61,7 @@ def parse_agent_status(text: bytes) -> AgentStatus:
         return unknown_status("its agent does not answer with a JSON object")
     answer = _cut({name: value for name, value in status.items() if name != "samples"}, _DEEPEST)
     if "samples" not in status:
-        return unknown_status(EARLIER, answer)
+        return unknown_status(OLD_AGENT, answer)
     if status.get("heartbeat", 0) is None:
         return unknown_status("its agent has seen nothing yet", answer)
     try:
@@ -72,12 +72,12 @@ def parse_agent_status(text: bytes) -> AgentStatus:
 
 def _checked(status: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
     now = _number(status, "now", 1e11)
-    up_since = _number(status, "up_since", now + AHEAD)
+    up_since = _number(status, "up_since", now + CLOCK_SLACK_S)
     listed = status["samples"]
     if not isinstance(listed, list) or len(listed) > MAX_SAMPLES:
         raise Unusable(f"samples is not a list of at most {MAX_SAMPLES}")
     found = [_sample(one, number) for number, one in enumerate(listed)]
-    if any(one["t"] > now + AHEAD for one in found):
+    if any(one["t"] > now + CLOCK_SLACK_S for one in found):
         raise Unusable("its samples are of a time to come, so its clock was set back")
     kept = {one["t"]: one for one in found if one["t"] > now - RING}
     return AgentStatus(answer, tuple(kept[at] for at in sorted(kept)), now, up_since, _scratch(status.get("scratch")))

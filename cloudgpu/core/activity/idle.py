@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
 BASE = 0.1  # cores, the most that counts as a machine's own noise: a job that runs from the boot on is none
-FIRST = 60.0  # seconds after a start in which there need be no sample
-FRESH = 300.0  # seconds: where the last sample is older than that, nothing is known of now
+FIRST_SAMPLE_S = 60.0  # seconds after a start in which there need be no sample
+FRESH_S = 300.0  # seconds: where the last sample is older than that, nothing is known of now
 METERS = {"gpu": "GPU", "cpu": "CPU", "net": "network", "disk": "disk"}
 AGES = {"in": "terminal input", "out": "terminal output", "jup": "kernel", "busy": "busy kernel", "job": "running job"}
 
@@ -83,7 +83,7 @@ def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float,
 
 def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: float) -> Iterable[Signal]:
     """Yield one signal per thing that was looked at. The CPU's own noise is the least that a whole minute showed."""
-    noise = min([BASE, *(one["cpu"] for one in samples if one.get("cpu") is not None and one["s"] >= FIRST)])
+    noise = min([BASE, *(one["cpu"] for one in samples if one.get("cpu") is not None and one["s"] >= FIRST_SAMPLE_S)])
     after, network, disk = limits.after, limits.network, limits.disk
     reached = (limits.gpu, limits.cpu + noise, network, disk, after, limits.terminal_output, after, None, None)
     for (key, what), limit in zip({**METERS, **AGES}.items(), reached):
@@ -109,14 +109,14 @@ def _typed(one: dict[str, Any], limit: float) -> bool:
 
 def _gap(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: float) -> str:
     """Return why silence is no idleness here, empty where it is. A machine's first minute needs no samples."""
-    window = max(0.0, min(limits.after, up - FIRST))
+    window = max(0.0, min(limits.after, up - FIRST_SAMPLE_S))
     have, reach, fresh, fault = 0.0, now - window, False, ""
     for one in samples:
         bad = one.get("fault") or ", ".join(METERS[key] + " not read" for key in METERS if one.get(key, 0) is None)
         if not bad:
             have += max(0.0, min(one["t"], now) - max(one["t"] - one["s"], reach))
             reach = max(one["t"], reach)
-            fresh = fresh or now - one["t"] < FRESH
+            fresh = fresh or now - one["t"] < FRESH_S
         elif one["t"] > now - window:
             fault = fault or bad
     if fresh and have >= limits.share * window:

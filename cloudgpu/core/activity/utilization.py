@@ -2,7 +2,7 @@
 
 What counts is what counts for idleness (`core.activity.idle`, docs/agent.md "What counts"), by the default thresholds
 whatever a machine's policy says, so that machines compare. A second is GPU work, other use, idle or not known, and
-nothing twice. What nobody sampled is not known; it is idle only by the machine's own word (`Word`). A sample's `power`
+nothing twice. What nobody sampled is not known; it is idle only by the machine's `ActivityReport`. A sample's `power`
 is the mean of watts that GPUs drew for the machine (`agent/own.py`), None where that could not be read. Its `gpus` is
 the mean number of GPUs that were at work; where a GPU was, one is the least.
 """
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from cloudgpu.core.activity.idle import BASE, METERS, Thresholds
 
-OWN = "ssh"  # the provider whose machines are the user's; `local` plays on this very computer and owns nothing
+OWN_PROVIDER = "ssh"  # the provider whose machines are the user's; `local` plays on this very computer and owns nothing
 
 
 Sample = Mapping[str, Any]
@@ -29,7 +29,9 @@ LIMITS = Thresholds()
 CPU = LIMITS.cpu + BASE  # of one sample alone: what it shows itself is noise, up to BASE
 HOUR = 3600
 MOMENT = 1  # seconds: the stamps of samples that meet differ by so much
-SAID_EVERY = 660.0  # seconds: a machine in use says so every 10 minutes (`agent.WINDOW`), and its word takes a while
+REPORT_EVERY_S = (
+    660.0  # seconds: a machine in use says so every 10 minutes (`agent.WINDOW`), and its word takes a while
+)
 
 
 class UsageSpan(NamedTuple):
@@ -45,7 +47,7 @@ class UsageSpan(NamedTuple):
     cards: float | None = None
 
 
-class Word(NamedTuple):
+class ActivityReport(NamedTuple):
     """What a machine said of itself, as epoch seconds: it was last in use by `active`, and so it still said at `at`.
 
     What nobody sampled in between is idle, but for the last SAID_EVERY seconds: later use may not be said by then.
@@ -157,7 +159,7 @@ def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
 
 
 def hours(
-    usages: Sequence[UsageSpan], runs: Iterable[tuple[float, float]], word: Word | None = None
+    usages: Sequence[UsageSpan], runs: Iterable[tuple[float, float]], word: ActivityReport | None = None
 ) -> tuple[Hour, ...]:
     """Return the hours of billed runs (begin, end in epoch seconds), oldest first, with what the usages show of them.
 
@@ -247,9 +249,9 @@ def _within(spans: Sequence[UsageSpan], begin: float, end: float) -> Sequence[Us
     return spans[first : bisect_left(spans, end, key=lambda span: span.begin)]
 
 
-def _reported_spans(spans: Sequence[UsageSpan], word: Word, begin: float, end: float) -> Iterator[UsageSpan]:
+def _reported_spans(spans: Sequence[UsageSpan], word: ActivityReport, begin: float, end: float) -> Iterator[UsageSpan]:
     """Yield, as idle, what lies between the spans of a run from the word's use on."""
-    reach, until = ceil(max(begin, word.active)), int(min(word.at - SAID_EVERY, end))
+    reach, until = ceil(max(begin, word.active)), int(min(word.at - REPORT_EVERY_S, end))
     for span in spans:
         if reach < min(span.begin, until):
             yield UsageSpan(reach, min(span.begin, until), IDLE)

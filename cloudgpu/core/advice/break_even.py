@@ -15,11 +15,11 @@ DAY = timedelta(days=1)
 FIRST_HOUR = timedelta(hours=1)
 MICRO = timedelta(microseconds=1)
 STEP = timedelta(days=30)  # between two evaluations where prices move: their difference may change sign more than once
-FURTHEST = 30 * YEAR  # a break-even that is further off counts as none
+MAX_HORIZON = 30 * YEAR  # a break-even that is further off counts as none
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CostPoint:
     """Up to `at`: what the cloud has cost since the begin, and for how long one desktop would have worked for it."""
 
     at: datetime
@@ -52,14 +52,14 @@ class Start:
 class CostlierInterval:
     """The desktop is the more expensive option again from `since` to `until` after the first day: it was replaced.
 
-    `until` is None where it stays so within `FURTHEST`.
+    `until` is None where it stays so within `MAX_HORIZON`.
     """
 
     since: timedelta
     until: timedelta | None
 
 
-def first_break_even(begin: datetime, points: Sequence[Point], desktop: Desktop, number: int) -> datetime | None:
+def first_break_even(begin: datetime, points: Sequence[CostPoint], desktop: Desktop, number: int) -> datetime | None:
     """Return the first of these times (in order) at which the cloud had cost as much as so many desktops, or None."""
     for point in points:
         elapsed = point.at - begin
@@ -72,7 +72,7 @@ def first_break_even(begin: datetime, points: Sequence[Point], desktop: Desktop,
 def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = None) -> timedelta | None:
     """Return how long after the first day the cloud has cost as much as the desktops, both going on at this pace.
 
-    Exact to a microsecond; None where that is not within `FURTHEST`. As many desktops as the work takes. In each life
+    Exact to a microsecond; None if not within `MAX_HORIZON`. As many desktops as the work takes. In each life
     of a desktop the difference of the two is convex (its worth falls ever slower), so that it rises through zero once.
     """
     begin = start or Start()
@@ -89,14 +89,14 @@ def costlier_again(
 
     Replacing the desktop at the end of its life can make it the more expensive option again. Only the next replacement
     is checked; without a `start`, later ones matter less. None if it stays cheaper, or if that time is beyond
-    `FURTHEST`.
+    `MAX_HORIZON`.
     """
     begin = start or Start()
     number = _number(begin, rate)
     end = max(1, -(-duration // desktop.life)) * desktop.life
-    if end >= FURTHEST:
+    if end >= MAX_HORIZON:
         return None
-    lowest = _lowest(end + MICRO, min(end + desktop.life, FURTHEST), desktop, rate, begin, number)
+    lowest = _lowest(end + MICRO, min(end + desktop.life, MAX_HORIZON), desktop, rate, begin, number)
     if _cost_difference(lowest, desktop, rate, begin, number) >= -2 - number:  # what rounding leaves is no debt
         return None
     first, last = end, lowest
@@ -122,9 +122,9 @@ def _number(begin: Start, rate: SpendRate) -> int:
 def _first_break_even(
     first: timedelta, desktop: Desktop, rate: SpendRate, begin: Start, number: int
 ) -> timedelta | None:
-    """Return the first time from `first` on at which the cloud has cost as much; None beyond `FURTHEST`."""
-    while first < FURTHEST:
-        end = min(FURTHEST, (first // desktop.life + 1) * desktop.life)
+    """Return the first time from `first` on at which the cloud has cost as much; None beyond `MAX_HORIZON`."""
+    while first < MAX_HORIZON:
+        end = min(MAX_HORIZON, (first // desktop.life + 1) * desktop.life)
         last = min(end, first + STEP) if _prices_change(desktop, rate) else end
         if _cost_difference(first, desktop, rate, begin, number) >= 0:
             return first

@@ -13,11 +13,11 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
-from cloudgpu.core.activity.utilization import OWN, Hour
+from cloudgpu.core.activity.utilization import OWN_PROVIDER, Hour
 from cloudgpu.core.advice.break_even import (
     DAY,
     MICRO,
-    Point,
+    CostPoint,
     SpendRate,
     Start,
     break_even_after,
@@ -28,7 +28,7 @@ from cloudgpu.core.advice.break_even import (
 )
 from cloudgpu.core.advice.desktop import Desktop, OwnershipCost, desktops_needed, ownership_cost
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import NOTHING, Sums
+from cloudgpu.core.billing.daily import NO_SUMS, Sums
 from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.catalog.gpus import SpeedRatio
 from cloudgpu.core.model.machine import Machine
@@ -41,7 +41,7 @@ LOCAL = "local"  # the provider that plays on this computer: no cloud, and no ma
 
 WEEK = 7  # days
 PACE_WINDOW = 30 * DAY  # the past days from which the spend rate is taken
-SAME = Fraction(1)  # the cloud's cost is counted by the hour of the desktop's work here
+SAME_SPEED = Fraction(1)  # the cloud's cost is counted by the hour of the desktop's work here
 _ROUNDING_ERROR_S = 1e-6  # of a sum of fractions of a second
 
 
@@ -53,7 +53,7 @@ class Case(StrEnum):
     HIGH = "high"  # for the desktop: the cloud's highest cost, and a fast desktop that does only what surely was work
 
 
-class Seconds(NamedTuple):
+class UsedSeconds(NamedTuple):
     """Seconds in which a machine's GPUs worked, in which it was used otherwise, idle, and of which nothing is known."""
 
     gpu: float = 0.0
@@ -77,10 +77,10 @@ class RentedMachine:
     memory_gib: float | None
     speed: SpeedRatio
     is_measured: bool
-    days: Mapping[date, Seconds]
+    days: Mapping[date, UsedSeconds]
 
     @property
-    def total(self) -> Seconds:
+    def total(self) -> UsedSeconds:
         """The sum of its days."""
         return add_days(self.days.values())
 
@@ -117,7 +117,7 @@ class CaseCosts:
     cloud: Money
     worked: timedelta
     owned: OwnershipCost
-    points: tuple[Point, ...]
+    points: tuple[CostPoint, ...]
     first_break_even: datetime | None
     costlier_since: datetime | None
     projected_break_even: datetime | None
@@ -133,7 +133,7 @@ class CaseCosts:
         return self.costlier_since is not None
 
 
-def by_day(hours: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, Seconds]:
+def by_day(hours: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, UsedSeconds]:
     """Return the seconds of a machine on each day; `days` maps the begin of each hour to its day."""
     sums: dict[date, list[float]] = {}
     for hour in hours:
@@ -142,12 +142,12 @@ def by_day(hours: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, S
         day[1] += hour.used
         day[2] += hour.idle
         day[3] += hour.unknown
-    return {day: Seconds(*parts) for day, parts in sums.items()}
+    return {day: UsedSeconds(*parts) for day, parts in sums.items()}
 
 
-def add_days(seconds: Iterable[Seconds]) -> Seconds:
+def add_days(seconds: Iterable[UsedSeconds]) -> UsedSeconds:
     """Return the sum."""
-    return Seconds(*(sum(parts) for parts in zip(*seconds, strict=True)))
+    return UsedSeconds(*(sum(parts) for parts in zip(*seconds, strict=True)))
 
 
 def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
@@ -162,7 +162,7 @@ def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
     return {day: _work_seconds(machine, seconds) + part * seconds.unknown for day, seconds in machine.days.items()}
 
 
-def _work_seconds(machine: RentedMachine, seconds: Seconds) -> float:
+def _work_seconds(machine: RentedMachine, seconds: UsedSeconds) -> float:
     return seconds.gpu if machine.is_measured else seconds.gpu + seconds.used
 
 
@@ -221,14 +221,14 @@ def _case_costs(history: History, desktop: Desktop, case: Case, *, goes_on: bool
         if after is None or rate is None
         else _costlier_again(history.begin, desktop, rate, after, start),
         pace=rate,
-        break_even_use=break_even_utilization(desktop, per_hour, SAME) if last.worked else None,
-        break_even_price=break_even_price(desktop, share, SAME),
+        break_even_use=break_even_utilization(desktop, per_hour, SAME_SPEED) if last.worked else None,
+        break_even_price=break_even_price(desktop, share, SAME_SPEED),
         busiest=max(((day, timedelta(seconds=each)) for day, each in worked.items()), key=_longest, default=None),
     )
 
 
 def _break_even_times(
-    begin: datetime, points: Sequence[Point], desktop: Desktop, number: int
+    begin: datetime, points: Sequence[CostPoint], desktop: Desktop, number: int
 ) -> tuple[datetime | None, datetime | None]:
     """Return the first day's end at which the cloud had cost as much, and since when it has without interruption."""
     first = since = None
@@ -251,20 +251,20 @@ def _longest(day_and_work: tuple[date, timedelta]) -> tuple[timedelta, int]:
     return day_and_work[1], -day_and_work[0].toordinal()
 
 
-def _points(history: History, worked: Mapping[date, float], case: Case) -> Iterator[Point]:
+def _points(history: History, worked: Mapping[date, float], case: Case) -> Iterator[CostPoint]:
     """Yield the costs of both at the end of each day; the last point has all costs, also those billed ahead."""
     column = {Case.LOW: 0, Case.EXPECTED: 1, Case.HIGH: 2}[case]
     cloud, seconds = 0, 0.0
     day, last = (moment.astimezone(history.zone).date() for moment in (history.begin, max(history.begin, history.end)))
     while day < last:
-        cloud += history.cloud.get(day, NOTHING)[column]
+        cloud += history.cloud.get(day, NO_SUMS)[column]
         seconds += worked.get(day, 0.0)
         day += DAY
         at = midnight(day, history.zone)
         if history.begin < at < history.end:
-            yield Point(at, money(cloud), _whole_seconds(seconds))
+            yield CostPoint(at, money(cloud), _whole_seconds(seconds))
     every = sum(sums[column] for sums in history.cloud.values())
-    yield Point(max(history.begin, history.end), money(every), _whole_seconds(sum(worked.values())))
+    yield CostPoint(max(history.begin, history.end), money(every), _whole_seconds(sum(worked.values())))
 
 
 def _whole_seconds(seconds: float) -> timedelta:
@@ -272,7 +272,7 @@ def _whole_seconds(seconds: float) -> timedelta:
     return timedelta(seconds=int(seconds + _ROUNDING_ERROR_S))
 
 
-def _spend_rate(history: History, points: Sequence[Point], case: Case) -> SpendRate | None:
+def _spend_rate(history: History, points: Sequence[CostPoint], case: Case) -> SpendRate | None:
     """Return the spend per day; None for less than a day of history.
 
     Expected: the last 30 days, or all where that is less. Low and high: the week among them in which the cloud cost
@@ -280,7 +280,7 @@ def _spend_rate(history: History, points: Sequence[Point], case: Case) -> SpendR
     """
     if history.elapsed < DAY:
         return None
-    all_points = [Point(history.begin, ZERO, timedelta(0)), *points]
+    all_points = [CostPoint(history.begin, ZERO, timedelta(0)), *points]
     recent = [point for point in all_points if point.at >= history.end - PACE_WINDOW]
     last = _rate_between(recent[0], recent[-1])
     weeks = [_rate_between(one, other) for one, other in zip(recent, recent[WEEK:-1], strict=False)]
@@ -290,7 +290,7 @@ def _spend_rate(history: History, points: Sequence[Point], case: Case) -> SpendR
     return pick([last, *weeks], key=lambda pace: (pace.cloud, pace.worked))
 
 
-def _rate_between(point: Point, other: Point) -> SpendRate:
+def _rate_between(point: CostPoint, other: CostPoint) -> SpendRate:
     days = Fraction((other.at - point.at) // MICRO, DAY // MICRO)
     seconds = Fraction((other.worked - point.worked) // MICRO) / days
     return SpendRate((other.cloud - point.cloud).scaled(1 / days), MICRO * round(seconds))
@@ -349,6 +349,6 @@ class OwnMachineWork:
 
 def rented_machines(machines: Sequence[Machine]) -> tuple[list[Machine], bool]:
     """Return the rented machines and False; if there are none, the local ones, which stand for them, and True."""
-    rented = [machine for machine in machines if machine.provider not in (OWN, LOCAL)]
+    rented = [machine for machine in machines if machine.provider not in (OWN_PROVIDER, LOCAL)]
     local = [machine for machine in machines if machine.provider == LOCAL]
     return (rented, False) if rented or not local else (local, True)

@@ -23,7 +23,7 @@ NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class FinanceTerms:
     """What money does over time: the `interest` and the `drift` of cloud prices a year, and `vat` on what is bought."""
 
     interest: Fraction = NOTHING
@@ -36,7 +36,7 @@ class Terms:
         return (1 + self.drift) / (1 + self.interest) - 1
 
 
-NO_TERMS = Terms()
+NO_TERMS = FinanceTerms()
 
 
 def years_of(elapsed: timedelta) -> Decimal:

@@ -137,7 +137,7 @@ def _prices(card: CardPrices) -> list[tuple[PriceKind, Money]]:
     return [one for one in known if one[0] is not PriceKind.LAUNCH] or known
 
 
-def break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction | None) -> BreakEven | None:
+def desktop_break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction | None) -> BreakEven | None:
     """Return when desktop and machine have cost the same; None if their relative speed is not known."""
     ratio = speed_ratio(build.spec, machine.spec, need.work)
     if ratio is None:

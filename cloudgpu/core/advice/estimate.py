@@ -33,7 +33,7 @@ class Precision(StrEnum):
     FP8 = "fp8"
 
 
-class PaidWhen(StrEnum):
+class PaidPer(StrEnum):
     """When something beside a machine is paid."""
 
     KEPT = "always"
@@ -96,7 +96,7 @@ class AttachedCostEstimate:
 
     part: str
     rate: Rate
-    when: PaidWhen
+    when: PaidPer
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -
     running = _billed_us(rule, span)
     whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
     disk_time = max(whole, span.disk_us)
-    time = {PaidWhen.KEPT: disk_time, PaidWhen.RUNNING: running, PaidWhen.IDLE: max(Fraction(0), disk_time - running)}[
+    time = {PaidPer.KEPT: disk_time, PaidPer.RUNNING: running, PaidPer.IDLE: max(Fraction(0), disk_time - running)}[
         attached.when
     ]
     return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)

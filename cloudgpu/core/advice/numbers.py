@@ -186,11 +186,11 @@ def parse_utilization(utilization: object | None, hours_per_day: object | None) 
         bound, shares = PRESETS[text]
         return Utilization(text, bound, tuple(Fraction(share, 100) for share in shares))
     if isinstance(utilization, str) and not text.endswith("%"):
-        raise _no_use(text)
+        raise _not_a_share(text)
     return Utilization(text, Bound.AT, (parse_share(utilization, "--utilization", most=MAX_HOURS // 24),))
 
 
-def _no_use(text: str) -> InvalidRequest:
+def _not_a_share(text: str) -> InvalidRequest:
     meant = near(text, PRESETS) if text[:1].isalpha() else None
     return InvalidRequest(
         f"{text!r} is not a share of the time" + did_you_mean(meant, ": it is written with its %."),

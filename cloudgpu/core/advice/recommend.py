@@ -139,7 +139,7 @@ def _rejection_reason(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, fig
     return exclusion(spec_of(offer), need, figures)
 
 
-def left_out(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> dict[str, str]:
+def excluded_gpus(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> dict[str, str]:
     """Return the GPUs that would have the memory and are not recommended all the same, each with the reason."""
     found: dict[str, str] = {}
     for offer in offers:

@@ -24,7 +24,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Limits:
     """What it may cost and where it may be: None for no bound. `hours` are those of a week, on the machine."""
 
     max_price: Money | None = None
@@ -52,7 +52,7 @@ class Answer:
     model: Model | None
     need: WorkNeeds
     rules: Rules
-    bounds: Bounds
+    bounds: Limits
     machines: tuple[Machine, ...]
     cheapest: Machine | None
     builds: tuple[Build, ...]

@@ -23,8 +23,8 @@ from cloudgpu.core.advice.desktop import (
     NO_TERMS,
     YEAR,
     Desktop,
+    FinanceTerms,
     OwnershipCost,
-    Terms,
     annuity_factor,
     ownership_cost,
     sold_by_age,
@@ -96,7 +96,7 @@ class Calculation:
     speed_ratio: SpeedRatio
     known_ratio: SpeedRatio | None = None
     work: Work | None = None
-    terms: Terms = NO_TERMS
+    terms: FinanceTerms = NO_TERMS
     matched_memory_gib: float | None = None
     counts_resale: bool = True
 

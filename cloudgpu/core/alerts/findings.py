@@ -29,10 +29,10 @@ TOPICS = (
     *("lease", "stop", "overdue", "unpriced", "launch", "price", "refused"),
     *(ENDED, LOST, PART, JOB, JOB_WAITS, GUARD),
 )
-ENDED_FOR = timedelta(days=3)  # no run for a weekend, and the first one tells what ended meanwhile
-PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
-FEW = 3  # prices or nodes that are named one by one
-STARTS = timedelta(minutes=2)  # after a start of a cluster was requested, in which its command may still be at it
+REPORT_ENDED_FOR = timedelta(days=3)  # no run for a weekend, and the first one tells what ended meanwhile
+STOP_TIMEOUT = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
+MAX_NAMED = 3  # prices or nodes that are named one by one
+START_TIME = timedelta(minutes=2)  # after a start of a cluster was requested, in which its command may still be at it
 _ASKED = ("stop_requested", "terminate_requested", "park_requested")
 _DONE = {
     "stop_requested": ("stopped", "deallocated", "terminated"),
@@ -41,7 +41,9 @@ _DONE = {
 }
 _VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
 SUBJECT, SENT = "reports", "report_sent"
-SETTLED = timedelta(hours=6)  # after a month's end: runs and price lists have said by then what its last hours were
+MONTH_END_DELAY = timedelta(
+    hours=6
+)  # after a month's end: runs and price lists have said by then what its last hours were
 
 
 def machine_findings(
@@ -76,7 +78,7 @@ def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findi
     """
     for machine in machines:
         seen = machine.unrequested_stop
-        if seen is not None and machine.cluster is None and now - from_iso(seen.at) <= ENDED_FOR:
+        if seen is not None and machine.cluster is None and now - from_iso(seen.at) <= REPORT_ENDED_FOR:
             yield _termination(machine, seen.at)
 
 
@@ -174,8 +176,8 @@ def withheld_prices_finding(provider: str, names: Sequence[str]) -> Finding:
         key=f"price:list:{provider}",
         kind="price moved",
         title=f"{number} of {provider} changed too much at the last refresh",
-        text=f"The earlier prices remain in use: {first_few(names, FEW)}. Run: cloudgpu catalog diff; to use the new "
-        "ones: cloudgpu catalog refresh --accept",
+        text=f"The earlier prices remain in use: {first_few(names, MAX_NAMED)}. Run: cloudgpu catalog diff; to use the "
+        "new ones: cloudgpu catalog refresh --accept",
         facts={"provider": provider, "prices": str(len(names))},
     )
 
@@ -204,7 +206,7 @@ def _overdue(machine: Machine) -> Iterator[Finding]:
     if machine.renew_until is None or machine.seen_at is None:
         return
     late = from_iso(machine.seen_at) - from_iso(machine.renew_until)
-    if late < PATIENCE:
+    if late < STOP_TIMEOUT:
         return
     name = machine.name
     yield Finding(
@@ -218,7 +220,7 @@ def _overdue(machine: Machine) -> Iterator[Finding]:
 
 
 def _unproved(machine: Machine, since: datetime, now: datetime) -> Iterator[Finding]:
-    if now - since <= PATIENCE:
+    if now - since <= STOP_TIMEOUT:
         return
     name, verb = machine.name, _VERB[not_none(machine.pending_action)]
     yield Finding(
@@ -259,7 +261,7 @@ def _unpriced(machine: Machine) -> Finding:
 
 def _unsettled(machine: Machine, now: datetime) -> Iterator[Finding]:
     age = now - from_iso(machine.intended_at)
-    if age <= PATIENCE:
+    if age <= STOP_TIMEOUT:
         return
     yield Finding(
         key=f"launch:{machine.id}",
@@ -302,8 +304,8 @@ def month_due(now: datetime, zone: tzinfo) -> tuple[Period, datetime]:
 
     Never an older one: what nobody was there to send in all of the month after it, nobody waits for.
     """
-    settled = now - SETTLED
-    return month_before(settled, zone), period("month", settled, zone).end + SETTLED
+    settled = now - MONTH_END_DELAY
+    return month_before(settled, zone), period("month", settled, zone).end + MONTH_END_DELAY
 
 
 def month_name(month: Period, zone: tzinfo) -> str:
@@ -339,19 +341,19 @@ def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findin
     for nodes in by_cluster(machines).values():
         cluster = not_none(nodes[0].cluster)
         started = partly_started(nodes)
-        if started is not None and now - started.at >= STARTS:
+        if started is not None and now - started.at >= START_TIME:
             yield _partly_started(cluster, started)
         lost = lost_nodes(nodes)
         if lost and cluster.nodes > 1:
             yield _nodes_lost(cluster, lost, [node for node in nodes if node.billed and node not in lost])
         elif not any(node.billed for node in nodes) and all(node.unrequested_stop for node in nodes):
             at = _last(nodes)
-            if now - from_iso(at) <= ENDED_FOR:
+            if now - from_iso(at) <= REPORT_ENDED_FOR:
                 yield _cluster_ended(cluster, nodes, at)
 
 
 def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Machine]) -> Finding:
-    names, at = first_few([machine.name for machine in lost], FEW), _last(lost)
+    names, at = first_few([machine.name for machine in lost], MAX_NAMED), _last(lost)
     hourly = _hourly_sum(rest)
     others = "The other machine costs" if len(rest) == 1 else f"The other {len(rest)} machines cost"
     if cluster.on_node_loss == "stop":
@@ -370,7 +372,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
 
 
 def _partly_started(cluster: ClusterNode, started: PartlyStarted) -> Finding:
-    names, hourly = first_few([machine.name for machine in started.missing], FEW), _hourly_sum(started.running)
+    names, hourly = first_few([machine.name for machine in started.missing], MAX_NAMED), _hourly_sum(started.running)
     return Finding(
         key=f"{PART}:{cluster.id}:{iso(started.at)}",
         kind="start interrupted",

@@ -58,10 +58,10 @@ def key_at(assignments: Sequence[Assignment], usage: Usage, moment: datetime) ->
     if usage.resource is Resource.TRAFFIC:
         begin = from_iso(usage.begin)
         moment = begin if usage.end is None else max(begin, from_iso(usage.end) - MICRO)
-    return assignments[bisect_right(assignments, moment, key=_until)].key
+    return assignments[bisect_right(assignments, moment, key=_end_or_forever)].key
 
 
-def _until(assignment: Assignment) -> datetime:
+def _end_or_forever(assignment: Assignment) -> datetime:
     return assignment.until or _FOREVER
 
 

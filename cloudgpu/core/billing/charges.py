@@ -117,7 +117,7 @@ def shares(exact: Iterable[int]) -> list[Money]:
     return amounts
 
 
-def shown_bound(exact: int, amount_exact: int, amount: Money) -> Money:
+def bound_money(exact: int, amount_exact: int, amount: Money) -> Money:
     """Return a bound of a range as money; if it equals the amount, the rounded `amount` itself."""
     return amount if exact == amount_exact else money(exact)
 

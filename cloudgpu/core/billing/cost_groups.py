@@ -293,11 +293,11 @@ def billed_within(
         *((machine.id, use) for machine in machines for use in machine.open_usage),
     ):
         if use.resource == Resource.INSTANCE:
-            billed[subject] += _within(use, query, now)
+            billed[subject] += _time_within(use, query, now)
     return billed
 
 
-def _within(usage: Usage, query: CostQuery, now: datetime) -> timedelta:
+def _time_within(usage: Usage, query: CostQuery, now: datetime) -> timedelta:
     begin, end = from_iso(usage.begin), now if usage.end is None else from_iso(usage.end)
     begin = begin if query.since is None else max(begin, query.since)
     end = end if query.until is None else min(end, query.until)

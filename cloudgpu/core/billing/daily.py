@@ -32,11 +32,11 @@ class Sums(NamedTuple):
     high: int
 
 
-NOTHING = Sums(0, 0, 0)
+NO_SUMS = Sums(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Daily:
+class DailyCosts:
     """The cost by project of each day that has any, in order; the project is "" if none was named.
 
     `without_price` names what was billed and has no price: it is in no sum. Of each, its name and its resource.
@@ -86,7 +86,7 @@ def daily(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
-) -> Daily:
+) -> DailyCosts:
     """Return what machines (`View.billable_machines`) and ended usages cost on each day of `zone`.
 
     As of `now`, within [`since`, `until`) where they are given. A project that was read from a tag gets the
@@ -103,7 +103,7 @@ def daily_of(
     *,
     since: datetime | None,
     until: datetime | None,
-) -> Daily:
+) -> DailyCosts:
     """Return what these machines and their usages (`timed_usages`) cost on each day of `zone`: as `daily` does."""
     by_id = {machine.id: machine for machine in with_full_names(list(machines), By.PROJECT)}
     first = 0 if since is None else to_us(since)
@@ -115,7 +115,7 @@ def daily_of(
         intervals[machine.project or ""].take(timeline)
         if timeline.unpriced and max(timeline.begin, first) < min(timeline.end, last):
             without_price[f"{machine.name} ({resource})"] = None
-    return Daily(_by_day(intervals, zone, first, last), tuple(without_price))
+    return DailyCosts(_by_day(intervals, zone, first, last), tuple(without_price))
 
 
 def timeline_of(usage: Usage, now: int) -> CostTimeline:

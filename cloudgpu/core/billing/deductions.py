@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.billing.charges import Billed, billed_span, charge, money, period_charges
-from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
+from cloudgpu.core.billing.discounts import AccountSpend, AfterCredits, Credit, CreditUse, credits_used
 from cloudgpu.core.billing.rules import PER_NANO, PER_NANO_HOUR, parse_us, price_pieces, to_us
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Per, Resource, Usage
@@ -39,19 +39,19 @@ def after_credits(
 
     What was spent before uses them up first. Days are those of UTC. `ended` gives the usages that ended since a time.
     """
-    spent = list(_spent(machines, ended(None), now, until))
+    spent = list(_spent_by_day(machines, ended(None), now, until))
     in_all = credits_used(configured, spent)
     if since is None:
         return in_all
-    earlier = credits_used(configured, list(_spent(machines, ended(None), now, since)))
+    earlier = credits_used(configured, list(_spent_by_day(machines, ended(None), now, since)))
     pairs = zip(in_all.uses, earlier.uses, strict=True)
     uses = tuple(CreditUse(one.credit, one.used - before.used, one.left) for one, before in pairs)
     return AfterCredits(in_all.before - earlier.before, in_all.after - earlier.after, uses)
 
 
-def _spent(
+def _spent_by_day(
     machines: Sequence[Machine], ended: Iterable[tuple[str, Usage]], now: datetime, until: datetime | None
-) -> Iterator[Spent]:
+) -> Iterator[AccountSpend]:
     """Yield what each account spent on each day of UTC, before `until`."""
     known = {machine.id: machine for machine in machines}
     sums: dict[tuple[str, str, datetime], int] = defaultdict(int)
@@ -62,7 +62,7 @@ def _spent(
             end = day.end if until is None else min(day.end, until)
             sums[use.provider, machine.account or "", day.begin] += charge(use, now, since=day.begin, until=end).amount
     for (provider, account, at), amount in sums.items():
-        yield Spent(provider, account, at, money(amount))
+        yield AccountSpend(provider, account, at, money(amount))
 
 
 def _running(machines: Iterable[Machine]) -> Iterator[tuple[Machine, Usage]]:
@@ -97,13 +97,13 @@ def sustained_use_discounts(
         over = until is not None and until < month.end and until < now
         if not over and (since is None or since <= month.begin):
             bill = period_charges(
-                eligible, _within(countable, month.begin, month.end), now, since=month.begin, until=month.end
+                eligible, _usages_within(countable, month.begin, month.end), now, since=month.begin, until=month.end
             )
             discounts += sustained_use(bill, month.begin)
     return discounts
 
 
-def _within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
+def _usages_within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
     """Return the usages of which anything may be billed in a period; what is rounded up goes on for less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
     return [

@@ -88,14 +88,14 @@ class Credit:
     until: datetime | None
     source: str
 
-    def fits(self, spent: Spent) -> bool:
+    def fits(self, spent: AccountSpend) -> bool:
         """Say whether it pays for this."""
         mine = fnmatchcase(spent.provider, self.provider) and fnmatchcase(spent.account, self.account)
         return mine and holds(self.since, self.until, spent.at)
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class AccountSpend:
     """What was charged to an account at a moment (the begin of a day, say), before credits."""
 
     provider: str
@@ -122,14 +122,14 @@ class AfterCredits:
     uses: tuple[CreditUse, ...]
 
 
-def credits_used(configured: Sequence[Credit], spent: Iterable[Spent]) -> AfterCredits:
+def credits_used(configured: Sequence[Credit], spent: Iterable[AccountSpend]) -> AfterCredits:
     """Return what credits took off, the earliest spending first and, for each, the credit that ends first.
 
     That is our model: which credit a provider uses first, its bill says.
     """
     remaining = {number: credit.amount for number, credit in enumerate(configured)}
     before = after = ZERO
-    order = sorted(remaining, key=lambda number: _end(configured[number]))
+    order = sorted(remaining, key=lambda number: _credit_order(configured[number]))
     for item in sorted(spent, key=lambda item: (item.at, item.provider, item.account)):
         open_amount = item.amount
         for number in order:
@@ -146,5 +146,5 @@ def credits_used(configured: Sequence[Credit], spent: Iterable[Spent]) -> AfterC
     return AfterCredits(before, after, tuple(uses))
 
 
-def _end(credit: Credit) -> tuple[bool, float]:
+def _credit_order(credit: Credit) -> tuple[bool, float]:
     return (credit.until is None, credit.until.timestamp() if credit.until else 0.0)

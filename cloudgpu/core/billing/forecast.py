@@ -18,7 +18,7 @@ from cloudgpu.core.values.times import from_iso
 HOUR = timedelta(hours=1)
 
 
-class Part(StrEnum):
+class BurnPart(StrEnum):
     """Which part of the burn rate something is."""
 
     MACHINES = "machines"  # compute, and what is attached to a machine while it runs
@@ -36,10 +36,10 @@ class Horizon(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Burn:
+class BurnByPart:
     """What an hour costs now, by part, in exact parts of a nano-dollar; how much of it has no price."""
 
-    by_part: Mapping[Part, int]
+    by_part: Mapping[BurnPart, int]
     without_price: int
 
     @property
@@ -68,11 +68,11 @@ class Running:
     _cache: dict[datetime, Charge] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> BurnPart:
         """Which part of the burn rate it is."""
         if self.machine.is_named_resource or self.machine.terminated_at is not None:
-            return Part.UNATTACHED
-        return Part.MACHINES if self.machine.billed else Part.STOPPED
+            return BurnPart.UNATTACHED
+        return BurnPart.MACHINES if self.machine.billed else BurnPart.STOPPED
 
     def remaining(self, until: datetime) -> Charge:
         """Return what it costs from now on up to a time, without what is billed already."""
@@ -90,15 +90,15 @@ def open_usages(machines: Iterable[Machine], now: datetime) -> list[Running]:
     ]
 
 
-def burn_rate(runnings: Iterable[Running], now: datetime) -> Burn:
+def burn_rate(runnings: Iterable[Running], now: datetime) -> BurnByPart:
     """Return what the hour from `now` on costs if everything stays as it is."""
-    parts = dict.fromkeys(Part, 0)
+    parts = dict.fromkeys(BurnPart, 0)
     without = 0
     for one in runnings:
         hour = charge(one.usage, now + HOUR, since=now, until=now + HOUR)
         parts[one.part] += hour.amount
         without += bool(hour.unpriced_us)
-    return Burn(parts, without)
+    return BurnByPart(parts, without)
 
 
 def remaining(usages: Iterable[Running], now: datetime, goal: Horizon, end: datetime | None = None) -> RemainingCost:
@@ -109,7 +109,7 @@ def remaining(usages: Iterable[Running], now: datetime, goal: Horizon, end: date
     """
     sums, endless = [0, 0, 0], 0
     for one in usages:
-        until = _until(one, goal, now, end)
+        until = _usage_end(one, goal, now, end)
         if until is None:
             endless += one.usage.resource is Resource.INSTANCE
             continue
@@ -118,11 +118,11 @@ def remaining(usages: Iterable[Running], now: datetime, goal: Horizon, end: date
     return RemainingCost(sums[0], sums[1], sums[2], endless)
 
 
-def _until(usage: Running, goal: Horizon, now: datetime, end: datetime | None) -> datetime | None:
+def _usage_end(usage: Running, goal: Horizon, now: datetime, end: datetime | None) -> datetime | None:
     renewed = _time(usage.machine.renew_until)
     if end is not None:
-        return end if usage.part is not Part.MACHINES or renewed is None or renewed <= now else min(end, renewed)
-    if usage.part is not Part.MACHINES:
+        return end if usage.part is not BurnPart.MACHINES or renewed is None or renewed <= now else min(end, renewed)
+    if usage.part is not BurnPart.MACHINES:
         return None
     if goal is Horizon.RENEWALS:
         return renewed

@@ -29,7 +29,7 @@ def ended_intervals(usage: Usage) -> tuple[str, list[RateInterval] | None]:
     if not one_price(usage) or usage.maybe_since:
         return max_cost_to_the_end(usage)
     billed = _billed_span(usage, 0)
-    return iso(moment_of(billed[1])), rate_intervals(*billed)
+    return iso(time_of(billed[1])), rate_intervals(*billed)
 
 
 def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
@@ -121,6 +121,6 @@ def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, b
     return None
 
 
-def moment_of(micros: int) -> datetime:
+def time_of(micros: int) -> datetime:
     """Return whole microseconds since 1970 as aware UTC."""
     return EPOCH + micros * MICRO

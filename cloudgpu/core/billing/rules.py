@@ -63,11 +63,11 @@ class Rule:
         granule = self.granularity_us
         if interrupted and self.drops_part_if_interrupted:
             return max(0, run_us) // granule * granule
-        return max(self.minimum_us, _rounded(run_us, granule))
+        return max(self.minimum_us, _round_up(run_us, granule))
 
     def longest(self, run_us: int, *, interrupted: bool) -> int:
         """Return how long it is billed for by the more expensive reading of what sources say; never below `length`."""
-        coarse = _rounded(run_us, max(self.granularity_us, self.maybe_granularity_us))
+        coarse = _round_up(run_us, max(self.granularity_us, self.maybe_granularity_us))
         least = self.length(run_us, interrupted=interrupted)
         doubtful = self.maybe_granularity_us or self.maybe_minimum_us
         return max(least, self.maybe_minimum_us, coarse) if doubtful else least
@@ -91,7 +91,7 @@ _TAKEN_SOMETIME = "it may be free: how soon after its start it was interrupted i
 _TAKEN_LATER = "it may be free: it was interrupted soon after a start that may not be its first"
 
 
-def _rounded(run_us: int, granule: int) -> int:
+def _round_up(run_us: int, granule: int) -> int:
     return -(-max(0, run_us) // granule) * granule
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import cast
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rate_timeline import RateInterval, billed_intervals, intervals_cost, moment_of, worst_window
+from cloudgpu.core.billing.rate_timeline import RateInterval, billed_intervals, intervals_cost, time_of, worst_window
 from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
@@ -218,7 +218,7 @@ def budget_sums(
     unpriced: Ended | None = None,
 ) -> tuple[BudgetSums, ...]:
     """Return the sums of each budget, without future costs of the machines with the ids `without`."""
-    all_sums = tuple(BudgetSums(budget, _begin(budget, now)) for budget in budgets)
+    all_sums = tuple(BudgetSums(budget, _period_begin(budget, now)) for budget in budgets)
     if not all_sums:
         return ()
     micros, covers = to_us(now), _Covers(all_sums)
@@ -240,7 +240,7 @@ def budget_sums(
         (folded, ended(earliest_relevant([sums.budget for sums in folded], now)) if folded else ()),
         (summed, unpriced(None) if summed and unpriced else ()),
     ):
-        theirs = covering if len(chosen) == len(all_sums) else _only(chosen, covering)
+        theirs = covering if len(chosen) == len(all_sums) else _only_chosen(chosen, covering)
         for subject, use in uses:
             _add_usage(theirs.get(subject, ()), use, micros, prices, names.get(subject, subject))
     return all_sums
@@ -266,11 +266,13 @@ class _Covers:
         return accounts
 
 
-def _only(chosen: Sequence[BudgetSums], covering: Mapping[str, Sequence[BudgetSums]]) -> dict[str, list[BudgetSums]]:
+def _only_chosen(
+    chosen: Sequence[BudgetSums], covering: Mapping[str, Sequence[BudgetSums]]
+) -> dict[str, list[BudgetSums]]:
     return {subject: [sums for sums in covered if sums in chosen] for subject, covered in covering.items()}
 
 
-def _begin(budget: Budget, now: datetime) -> int:
+def _period_begin(budget: Budget, now: datetime) -> int:
     period_ = current_period(budget, now)
     return 0 if period_ is None else max(0, to_us(period_.begin))
 
@@ -385,12 +387,12 @@ def shares(sums: BudgetSums, commitments: Sequence[Commitment], now: datetime) -
     budget, micros = sums.budget, to_us(now)
     last = max([micros, *(commitment.until for commitment in commitments if commitment.until is not None)])
     if budget.span.kind in ("day", "week", "month"):
-        for one in periods(budget.span.kind, now, moment_of(last), budget.zone):
+        for one in periods(budget.span.kind, now, time_of(last), budget.zone):
             yield _share(sums, commitments, one, micros)
         return
     horizon = max([last, *sums.ends()])
     if not budget.span.days:
-        yield _share(sums, commitments, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
+        yield _share(sums, commitments, Period(time_of(0), time_of(horizon)), micros, endless=True)
         return
     length = budget.span.window // timedelta(microseconds=1)
     more = (interval for commitment in commitments for interval in commitment.intervals(micros, horizon))
@@ -399,9 +401,7 @@ def shares(sums: BudgetSums, commitments: Sequence[Commitment], now: datetime) -
     costs = any(
         commitment.nanos for commitment in commitments
     )  # from now on: also where the most expensive window is the one that ends now
-    yield _share(
-        sums, commitments, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs
-    )
+    yield _share(sums, commitments, Period(time_of(end - length), time_of(end)), micros, horizon=horizon, costs=costs)
 
 
 def _share(

@@ -66,10 +66,10 @@ class Scope:
         if self.instance is not None and self.instance not in (name, id):
             return False
         return (
-            _is(self.provider, provider)
-            and _is(self.account, account)
-            and _is(self.project, project)
-            and _is(self.owner, owner)
+            _matches(self.provider, provider)
+            and _matches(self.account, account)
+            and _matches(self.project, project)
+            and _matches(self.owner, owner)
         )
 
     def may_cover(self, provider: str, account: str) -> bool:
@@ -92,12 +92,12 @@ class Scope:
         return ",".join(f"{key}={value}" for key, value in asdict(self).items() if value is not None) or "all"
 
 
-def _is(wanted: str | None, message: str | None) -> bool:
+def _matches(wanted: str | None, message: str | None) -> bool:
     return wanted is None or wanted == message or (message is not None and tag_value(wanted) == message)
 
 
 @dataclass(frozen=True, slots=True)
-class PaidIn:
+class LimitCurrency:
     """The limit in another currency, with the rate and its day that were recorded together with it."""
 
     amount: Decimal
@@ -138,7 +138,7 @@ class Budget:
     tz: str = "UTC"
     zone: tzinfo = field(default=UTC, compare=False)
     allow_override: bool = True
-    paid_in: PaidIn | None = None
+    paid_in: LimitCurrency | None = None
     file: str = ""
 
     @property
@@ -175,13 +175,13 @@ def budget_from(body: Mapping[str, Any], zone_of: Callable[[str], tzinfo]) -> Bu
         tz=body["tz"],
         zone=zone_of(body["tz"]),
         allow_override=body["allow_override"],
-        paid_in=body["paid_in"] and _paid_in(body["paid_in"]),
+        paid_in=body["paid_in"] and _limit_currency(body["paid_in"]),
     )
 
 
-def _paid_in(body: Mapping[str, Any]) -> PaidIn:
+def _limit_currency(body: Mapping[str, Any]) -> LimitCurrency:
     day = date.fromisoformat(body["as_of"])
-    return PaidIn(Decimal(body["amount"]), Currency(body["code"], Decimal(body["per_usd"]), day, body["source"]))
+    return LimitCurrency(Decimal(body["amount"]), Currency(body["code"], Decimal(body["per_usd"]), day, body["source"]))
 
 
 def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict[str, Budget]:

@@ -17,7 +17,7 @@ OVERDUE = HOUR  # microseconds that a machine is counted on which should have en
 _RESTS = ("stopped", "deallocated")
 
 
-class Counted(NamedTuple):
+class Assumed(NamedTuple):
     """A price that stands in for one that is not known: `nanos` for one, per `hour` or `month`, and why."""
 
     nanos: int
@@ -36,7 +36,7 @@ class Prices:
     """
 
     compute: Callable[[Budgeted], int | None]
-    beside: Callable[[str, str, str, str], Counted]
+    beside: Callable[[str, str, str, str], Assumed]
     today: bool = False
     reaper_runs: bool = True
 
@@ -83,13 +83,13 @@ def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterabl
     """
     if subject.terminated_at is not None and not subject.retained:
         return _NOTHING
-    commitments = [_of_kept(subject, entry, prices) for entry in subject.retained]
+    commitments = [_retained_commitment(subject, entry, prices) for entry in subject.retained]
     if subject.terminated_at is not None or subject.is_named_resource:
         return Commitments(tuple(commitments))
     runs = runs_on(subject)
-    until = _until(subject, now, prices) if runs else None
+    until = _latest_end(subject, now, prices) if runs else None
     beside = [
-        _of_beside(subject, entry, until, prices)
+        _attached_commitment(subject, entry, until, prices)
         for entry in subject.attached_costs or ()
         if entry.running and (runs or entry.kept) and not _stands_for_itself(subject, entry, volumes)
     ]
@@ -107,7 +107,7 @@ def runs_on(row: Budgeted) -> bool:
     )
 
 
-def is_left_alone(subject: Budgeted, prices: Prices) -> bool:
+def needs_reaper(subject: Budgeted, prices: Prices) -> bool:
     """Say whether only a run would end this machine, and none are made."""
     guards = guards_of(subject)
     return guards is not None and guards.only_reaper and not prices.reaper_runs
@@ -126,9 +126,9 @@ def compute_nanos(subject: Budgeted, prices: Prices) -> int | None:
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
-def _until(subject: Budgeted, now: int, prices: Prices) -> int | None:
+def _latest_end(subject: Budgeted, now: int, prices: Prices) -> int | None:
     """Return when it ends at the latest; None where nothing ends it but somebody who has to come and do that."""
-    if subject.renew_until is None or is_left_alone(subject, prices):
+    if subject.renew_until is None or needs_reaper(subject, prices):
         return None
     until = parse_us(subject.renew_until)
     return until if until > now else now + OVERDUE * bool(subject.billed or subject.state == "unknown")
@@ -148,38 +148,38 @@ def _stands_for_itself(subject: Budgeted, entry: AttachedCost, volumes: Iterable
     return volume is not None and (account_key(subject), volume.name) in volumes
 
 
-def _of_beside(subject: Budgeted, entry: AttachedCost, until: int | None, prices: Prices) -> Commitment:
+def _attached_commitment(subject: Budgeted, entry: AttachedCost, until: int | None, prices: Prices) -> Commitment:
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
-        return _commitment(subject, entry.what, end, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
+        return _commitment(subject, entry.what, end, resource, Assumed(not_none(entry.nanos_per_month), "month", ""), 1)
     found = _price(subject, entry, subject.region, resource, prices)
     return _commitment(subject, entry.what, end, resource, found, quantity)
 
 
-def _of_kept(subject: Budgeted, entry: Retained, prices: Prices) -> Commitment:
+def _retained_commitment(subject: Budgeted, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
-        return _commitment(subject, what, None, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
+        return _commitment(subject, what, None, resource, Assumed(not_none(entry.nanos_per_month), "month", ""), 1)
     found = _price(subject, entry, entry.region, resource, prices)
     quantity = entry.size_gb if entry.by_size or found.why else 1
     return _commitment(subject, what, None, resource, found, quantity)
 
 
-def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Counted:
+def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Assumed:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
     if nanos is not None and not entry.why_maybe_less:
-        return Counted(nanos, entry.per or "month", "")
+        return Assumed(nanos, entry.per or "month", "")
     found = prices.beside(subject.provider, region, entry.stored_as or "", resource)
     if nanos is not None and not found.why:
-        return Counted(nanos, entry.per or "month", "")
+        return Assumed(nanos, entry.per or "month", "")
     return found
 
 
 def _commitment(
-    row: Budgeted, what: str, until: int | None, resource: str, price: Counted, quantity: int
+    row: Budgeted, what: str, until: int | None, resource: str, price: Assumed, quantity: int
 ) -> Commitment:
     rule = rule_of(row.provider or "", row.market or "on_demand", resource)
     return Commitment(what, until, price.nanos * quantity, price.per, rule, price.why)

@@ -19,12 +19,12 @@ from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import BudgetRefused
 
-SOON = timedelta(hours=24)  # before the credit is used up, whoever pays hears of it
+WARN_BEFORE = timedelta(hours=24)  # before the credit is used up, whoever pays hears of it
 MONTH_HOURS = 730  # that a price of a month is for
 TOPIC = "credit"
 _MICROS = 3_600_000_000  # in an hour
-MAX = 8  # accounts that a run's line carries
-LONGEST = timedelta(days=36525)  # what carries longer is not told apart: a date has to be found for it
+MAX_CREDITS = 8  # accounts that a run's line carries
+MAX_LASTS = timedelta(days=36525)  # what carries longer is not told apart: a date has to be found for it
 
 
 class KnownCredit(NamedTuple):
@@ -94,17 +94,17 @@ def hourly_now(credit: KnownCredit, machines: Iterable[Machine]) -> Money:
     return hourly_of(machine for machine in machines if scope_of_row(machine) == credit.scope) + credit.elsewhere
 
 
-def left_at(credit: Credit, hourly: Money, now: datetime) -> Money:
+def credit_left(credit: Credit, hourly: Money, now: datetime) -> Money:
     """Return what is left above the deletion's threshold at `now`, at least 0, where `hourly` was spent since."""
     spent = hourly.scaled(Fraction(max(now - credit.as_of, timedelta()) // timedelta(microseconds=1), _MICROS))
     return max(credit.left - credit.threshold - spent, Money(0))
 
 
 def lasts_for(left: Money, hourly: Money) -> timedelta | None:
-    """Return how long `left` carries `hourly`, rounded down to a second, at most `LONGEST`; None for ever."""
+    """Return how long `left` carries `hourly`, rounded down to a second, at most `MAX_LASTS`; None for ever."""
     if hourly.nanos <= 0:
         return None
-    return timedelta(seconds=min(left.nanos * 3600 // hourly.nanos, LONGEST // timedelta(seconds=1)))
+    return timedelta(seconds=min(left.nanos * 3600 // hourly.nanos, MAX_LASTS // timedelta(seconds=1)))
 
 
 class CreditFit(NamedTuple):
@@ -144,7 +144,7 @@ def credit_fit(
     """
     hourly = others + planned
     needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), _MICROS))
-    return CreditFit(account, left_at(credit, others, now), needed, hourly, credit.page)
+    return CreditFit(account, credit_left(credit, others, now), needed, hourly, credit.page)
 
 
 def credit_refusal(
@@ -167,8 +167,8 @@ def credit_refusal(
 
 def credit_finding(credit: KnownCredit, now: datetime) -> Finding | None:
     """Return that an account's data is about to be deleted, where its credit ends within a day; None otherwise."""
-    lasts = lasts_for(left_at(credit.credit, credit.hourly, now), credit.hourly)
-    if lasts is None or lasts > SOON:
+    lasts = lasts_for(credit_left(credit.credit, credit.hourly, now), credit.hourly)
+    if lasts is None or lasts > WARN_BEFORE:
         return None
     return Finding(
         key=f"{TOPIC}:{credit.scope}",
@@ -182,8 +182,8 @@ def credit_finding(credit: KnownCredit, now: datetime) -> Finding | None:
 
 
 def latest_credits(read: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
-    """Return the latest word of each account, by its scope, the newest first; at most `MAX`."""
+    """Return the latest word of each account, by its scope, the newest first; at most `MAX_CREDITS`."""
     found: dict[str, KnownCredit] = {}
     for credit in sorted(read, key=lambda one: one.credit.as_of):
         found[credit.scope] = credit
-    return tuple(sorted(found.values(), key=lambda one: one.credit.as_of, reverse=True)[:MAX])
+    return tuple(sorted(found.values(), key=lambda one: one.credit.as_of, reverse=True)[:MAX_CREDITS])

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.rate_timeline import RateInterval, moment_of, one_price
+from cloudgpu.core.billing.rate_timeline import RateInterval, one_price, time_of
 from cloudgpu.core.billing.rules import PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
-from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
+from cloudgpu.core.budgets.commitments import OVERDUE, Assumed, Commitment, Prices, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import guards_of
@@ -66,7 +66,7 @@ def _start_before(moment: int, month_hours: int) -> int:
 @cache
 def _month_of(day: int) -> tuple[int, int]:
     """Return year and month of a day of UTC; days are counted from 1970 on."""
-    moment = moment_of(day * _DAY)
+    moment = time_of(day * _DAY)
     return moment.year, moment.month
 
 
@@ -170,7 +170,7 @@ def _no_price(_row: Budgeted) -> NoReturn:
     raise _NotStored
 
 
-def _no_substitute(_provider: str, _region: str, _kind: str, _resource: str) -> Counted:
+def _no_substitute(_provider: str, _region: str, _kind: str, _resource: str) -> Assumed:
     raise _NotStored
 
 

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 
-from cloudgpu.core.budgets.budget import Action, BudgetPeriod, PaidIn, Scope
+from cloudgpu.core.budgets.budget import Action, BudgetPeriod, LimitCurrency, Scope
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
 from cloudgpu.errors import InvalidRequest
 
-MAX = Decimal(10) ** 15  # of any currency; nobody's budget is larger
+MAX_LIMIT = Decimal(10) ** 15  # of any currency; nobody's budget is larger
 LONGEST_DAYS = 366
 HIGHEST_PERCENT = 1000
 PERIODS = ("day", "week", "month", "total")
 KEYS = tuple(one.name for one in fields(Scope))
-LONGEST = 200  # characters of a scope's value, as of an owner's or a project's name
+MAX_LENGTH = 200  # characters of a scope's value, as of an owner's or a project's name
 _PLAIN = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
@@ -27,7 +27,7 @@ def amount_of(text: str, field: str) -> Decimal:
         amount = Decimal(text) if _PLAIN.fullmatch(text) else None
     except InvalidOperation:
         amount = None
-    if amount is None or not 0 < amount <= MAX:
+    if amount is None or not 0 < amount <= MAX_LIMIT:
         raise InvalidRequest(
             f"{_text_of(text)} is not an amount above zero.",
             field=field,
@@ -37,7 +37,7 @@ def amount_of(text: str, field: str) -> Decimal:
     return amount
 
 
-def limit_of(amount: Decimal, paid_in: PaidIn | None, field: str) -> Money:
+def limit_of(amount: Decimal, paid_in: LimitCurrency | None, field: str) -> Money:
     """Return the limit in US dollars; InvalidRequest for an amount that is less than the least part of one."""
     limit = Money.usd(amount) if paid_in is None else paid_in.usd
     if paid_in is not None and not limit.nanos:
@@ -80,8 +80,8 @@ def scope_from(values: Mapping[str, object], field: str) -> Scope:
     for key, value in values.items():
         if key not in KEYS:
             raise _fault(f"A scope has no {key!r}" + did_you_mean(near(key, KEYS), "."), field, key)
-        if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > LONGEST:
-            raise _fault(f"The {key} of a scope has to be one line of 1 to {LONGEST} characters.", field, str(value))
+        if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > MAX_LENGTH:
+            raise _fault(f"The {key} of a scope has to be one line of 1 to {MAX_LENGTH} characters.", field, str(value))
     return Scope(**{key: str(value).strip() for key, value in values.items()})
 
 
@@ -134,4 +134,4 @@ def _fault(says: str, field: str, value: str) -> InvalidRequest:
 
 
 def _text_of(text: str) -> str:
-    return repr(text if len(text) <= LONGEST else f"{text[:LONGEST]}...")
+    return repr(text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}...")

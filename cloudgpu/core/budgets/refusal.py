@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.budgets.admission import AdmissionRequest, Share, Verdict
 from cloudgpu.core.budgets.budget import Budget
-from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
+from cloudgpu.core.budgets.commitments import compute_nanos, needs_reaper
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Budgeted, not_none
@@ -64,7 +64,7 @@ def _sentence(worst: Verdict, request: AdmissionRequest, number: int) -> str:
         f"{share.running.text()} for running machines, waiting jobs and retained resources + "
         f"{share.wanted.text()} for {name} = {share.total.text()} "
         f"{period_text(budget, share)}, above the limit of {limit_text(budget)}."
-        f"{assumed}{_counted_price_text(request)}{_LEFT_ALONE * is_left_alone(request.wanted, request.prices)}"
+        f"{assumed}{_counted_price_text(request)}{_LEFT_ALONE * needs_reaper(request.wanted, request.prices)}"
     )
 
 
@@ -131,7 +131,7 @@ def _remedies(request: AdmissionRequest, remedy: Remedy, until: datetime | None,
         ways.append(f"For the whole time, {place} at {offer.price.per_hour.text(4)} an hour fits.")
     elif price is not None:
         ways.append(f"For the whole time, a machine at up to {price.text(4)} an hour fits.")
-    if is_left_alone(request.wanted, request.prices):
+    if needs_reaper(request.wanted, request.prices):
         ways.append(_MAKE_PASSES)
     return ways or ["Not even a minute fits: end a machine (cloudgpu ls), or raise the budget."]
 

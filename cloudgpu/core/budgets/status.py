@@ -64,7 +64,9 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
     """Return how a budget stands, of what it carries at the counted prices, and at today's."""
     budget, micros = counted.budget, to_us(now)
     period = current_period(budget, now)
-    spent = counted.ended_total + counted.spent_within(to_us(period.begin) if period else 0, _end(budget, period))
+    spent = counted.ended_total + counted.spent_within(
+        to_us(period.begin) if period else 0, _period_end(budget, period)
+    )
     burn = today.burn(micros)
     room, ends = budget.limit.nanos * PER_NANO - spent, period if budget.span.kind != "total" else None
     return BudgetState(
@@ -81,7 +83,7 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
     )
 
 
-def _end(budget: Budget, period: Period | None) -> int:
+def _period_end(budget: Budget, period: Period | None) -> int:
     return to_us(period.end) if period and not budget.span.days else _EVER
 
 

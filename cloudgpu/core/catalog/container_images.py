@@ -22,7 +22,7 @@ _REFERENCE = re.compile(
 _DATED = re.compile(r"([0-9]{2})\.([0-9]{2})\b")
 _CUDA_MAJOR = re.compile(r"cuda([0-9]{2})")
 _CUDA_13 = Fraction(15, 2)  # CUDA 13.0 release notes: Maxwell, Pascal and Volta are gone
-LONGEST = 255
+MAX_LENGTH = 255
 SYSTEM_GB = 20  # what the machine's own system takes of its disk
 _DEFAULT_GB = (5.0, 12.0)  # of an image of which nothing is known
 FASTEST_S, SLOWEST_S = 20, 60  # seconds to pull and unpack a compressed GB [belief]
@@ -104,7 +104,7 @@ FAMILIES = (
 
 def parse_reference(text: str) -> Reference | None:
     """Return an image's reference in its parts; None for a text that is none."""
-    match = _REFERENCE.fullmatch(text) if len(text) <= LONGEST else None
+    match = _REFERENCE.fullmatch(text) if len(text) <= MAX_LENGTH else None
     return None if match is None else Reference(match["repository"], match["tag"] or "", match["digest"] or "")
 
 

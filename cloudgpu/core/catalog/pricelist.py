@@ -11,9 +11,9 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market, Price
 from cloudgpu.core.values.money import Money
 
-DEAREST = Decimal(100_000)  # USD per unit: nothing that is listed here comes near
+MAX_PRICE = Decimal(100_000)  # USD per unit: nothing that is listed here comes near
 PER_HOUR = "usd_per_hour"
-SHOWN = 40  # characters of a wrong price that a sentence repeats
+MAX_QUOTED = 40  # characters of a wrong price that a sentence repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,18 @@ class PriceList:
 def listed_usd(amount: object, currency: object) -> Money:
     """Return a price of a list; raise ValueError, with why, for what is not above zero, no number or not in USD."""
     if currency != "USD":
-        message = f"is in {str(currency)[:SHOWN]}, not in USD"
+        message = f"is in {str(currency)[:MAX_QUOTED]}, not in USD"
         raise ValueError(message)
     try:
         value = Decimal(str(amount))
     except InvalidOperation:
-        message = f"is {str(amount)[:SHOWN]!r}, which is not a price"
+        message = f"is {str(amount)[:MAX_QUOTED]!r}, which is not a price"
         raise ValueError(message) from None
-    if not value.is_finite() or not 0 < value < DEAREST:
-        message = f"is {str(amount)[:SHOWN]}, which is not a price above 0 and below {DEAREST}"
+    if not value.is_finite() or not 0 < value < MAX_PRICE:
+        message = f"is {str(amount)[:MAX_QUOTED]}, which is not a price above 0 and below {MAX_PRICE}"
         raise ValueError(message)
     if not Money.usd(value):
-        message = f"is {str(amount)[:SHOWN]}, which is less than a nano-dollar"
+        message = f"is {str(amount)[:MAX_QUOTED]}, which is less than a nano-dollar"
         raise ValueError(message)
     return Money.usd(value)
 

@@ -19,7 +19,7 @@ from cloudgpu.core.values.naming import digest
 NODE_TIMEOUT_S = 30  # a node that is silent for so long is down, and its jobs fail
 MAX_PORTS = 10_000  # from FIRST_PORT on: below those that systems give out by themselves
 FIRST_PORT = 20_000
-MARK = "CLOUDGPU_ENGINE"  # in the environment of all that runs for a node's engine: CLUSTER/NODE
+ENGINE_VARIABLE = "CLOUDGPU_ENGINE"  # in the environment of all that runs for a node's engine: CLUSTER/NODE
 PROLOG = "task-prolog"
 GRES = "gres.conf"
 _NUMBERED = re.compile(r"(.*?)(\d+)")
@@ -238,7 +238,7 @@ def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles,
     own |= {} if several else {"HOME": facts.home}  # each person has one of their own
     if facts.interface and facts.interfaces > 1:
         own |= {"NCCL_SOCKET_IFNAME": facts.interface, "GLOO_SOCKET_IFNAME": facts.interface}
-    own[MARK] = mark_of(cluster, node)
+    own[ENGINE_VARIABLE] = mark_of(cluster, node)
     fixed = "".join(f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in sorted(own.items()))
     swapped = "".join(
         f"_swap {name} {shlex.quote(value)} {shlex.quote(facts.environ[name])}\n"

@@ -1,6 +1,6 @@
 """What one query of a cluster's engine returns: its queue, and when its last job ended. Pure.
 
-It is asked together with the agent of node 0, in one command: the queue's part follows a line `MARK`. A cluster whose
+It is asked together with the agent of node 0, in one command: the queue follows a line `QUEUE_HEADER`. A cluster whose
 engine does not answer is not idle.
 """
 
@@ -15,8 +15,8 @@ from cloudgpu.core.clusters.queue import COMMAND, Queue, QueuedJob, read_queue
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import first_few
 
-MARK = "# queue"
-WITHIN_S = 5  # for squeue, which tries again for a while where the controller is gone
+QUEUE_HEADER = "# queue"
+SQUEUE_S = 5  # for squeue, which tries again for a while where the controller is gone
 _END = "# end "
 _OF_SLURM = ("squeue: ", "slurm_")  # how its messages begin, which are no lines of the queue
 _FEW = 3  # jobs that are named one by one
@@ -50,15 +50,15 @@ def with_queue(command: str, cluster: str) -> str:
     """Return a shell script that runs `command`, then prints the queue of a cluster; it ends as `command` does."""
     squeue = " ".join(f"'{word}'" if "%" in word else word for word in COMMAND)
     return (
-        f"{command}; status=$?; echo; echo '{MARK}'; "
-        f'cd "$HOME/{engine_directory(cluster)}" && SLURM_CONF="$PWD/slurm.conf" timeout {WITHIN_S} {squeue} 2>&1; '
+        f"{command}; status=$?; echo; echo '{QUEUE_HEADER}'; "
+        f'cd "$HOME/{engine_directory(cluster)}" && SLURM_CONF="$PWD/slurm.conf" timeout {SQUEUE_S} {squeue} 2>&1; '
         f'echo "{_END}$? $(date +%s) $(test -s jobcomp && stat -c %Y jobcomp)"; exit $status'
     )
 
 
 def split(answer: bytes) -> tuple[bytes, str]:
     """Return what the command of `with_queue` printed, and what follows its mark."""
-    said, _, rest = answer.partition(f"\n{MARK}\n".encode())
+    said, _, rest = answer.partition(f"\n{QUEUE_HEADER}\n".encode())
     return said, rest.decode("utf-8", "replace")
 
 
@@ -82,7 +82,7 @@ def read_engine(text: str) -> EngineSaid:
 
 def _fault(status: str, lines: Sequence[str]) -> str:
     if status == "124":
-        return f"the engine did not answer within {WITHIN_S} s"
+        return f"the engine did not answer within {SQUEUE_S} s"
     answer = lines[-1].strip()[:120] if lines else f"status {status}"
     return f"the engine did not answer ({answer})"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 MEMORY_SHARE = 0.95  # of a node's memory goes to jobs; the rest is its system's
-LONGEST = 1024
+MAX_LENGTH = 1024
 MAX_GPUS = 64
 MAX_CORES = 65_535
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -103,7 +103,7 @@ def node_facts(name: str, answers: Any, ahead_s: float) -> NodeFacts:
             cores=_whole_number(answers["cores"], MAX_CORES),
             memory_mb=_whole_number(answers["memory_mb"], 2**31),
             gpus=tuple(_matched(_DEVICE, one) for one in answers["gpus"][:MAX_GPUS]),
-            version=version_of(str(answers["version"] or "")[:LONGEST]),
+            version=version_of(str(answers["version"] or "")[:MAX_LENGTH]),
             munge=answers["munge"] is True,
             ahead_s=ahead_s,
             user=_matched(_USER, answers["user"]),
@@ -137,7 +137,7 @@ def _matched(pattern: re.Pattern[str], value: object) -> str:
 
 
 def _line(value: object) -> str:
-    if not isinstance(value, str) or len(value) > 8 * LONGEST or not value.isprintable():
+    if not isinstance(value, str) or len(value) > 8 * MAX_LENGTH or not value.isprintable():
         raise ValueError(f"it said {str(value)[:60]!r}")
     return value
 

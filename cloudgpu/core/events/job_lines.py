@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Literal, NotRequired, TypedDict
 
 from cloudgpu.core.events.bodies import Nanos, Time
-from cloudgpu.core.events.log import MACHINE, OWN, Draft
+from cloudgpu.core.events.log import MACHINE, OWN_CLOCK, Draft
 from cloudgpu.core.values.times import iso
 
 SUBJECT = "jobs"  # of every line about a job
@@ -394,7 +394,7 @@ def job_ended(
 ) -> Draft:
     """Return the line that a job is over; `by_machine`: `at` is the machine's own time."""
     body = JobEnded(job=job, attempt=attempt, outcome=outcome, status=status, signal=signal, why=why)
-    return Draft("job_ended", SUBJECT, body, at, f"job:{job}:ended", clock=MACHINE if by_machine else OWN)
+    return Draft("job_ended", SUBJECT, body, at, f"job:{job}:ended", clock=MACHINE if by_machine else OWN_CLOCK)
 
 
 def job_cancel_requested(job: str, outcome: Outcome, why: str, host: str, now: datetime) -> Draft:

@@ -16,7 +16,7 @@ from cloudgpu.core.values.times import from_iso
 FORMAT = 2  # of the kinds and the bodies of lines: a ledger's first line says by which number it is written
 BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN = "budget_set", "budget_removed", "budget_overridden"
 LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED = "ledger_moved", "ledger_moving", "ledger_arrived"
-OWN = "own"  # this client's clock
+OWN_CLOCK = "own"  # this client's clock
 PROVIDER = "provider"  # the provider's word
 MACHINE = "machine"  # the machine's own clock
 _WHOLE_SECONDS = timedelta(seconds=1)  # clouds cut their times to them
@@ -31,7 +31,7 @@ class Draft:
     body: Mapping[str, Any]
     occurred_at: datetime
     dedupe: str
-    clock: str = OWN
+    clock: str = OWN_CLOCK
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.billing.rules import Rule, rule_of
 from cloudgpu.core.events.log import Line, clock_ahead
 from cloudgpu.core.events.metering_resources import (
-    Made,
     Meter,
+    Metered,
     Record,
     end_uses,
     open_use,
@@ -26,7 +26,7 @@ from cloudgpu.core.model.usage import Resource, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso
 
 _EMPTY = (0,) * 7
-Before = Mapping[str, Any]  # a machine's row before the line
+Prior = Mapping[str, Any]  # a machine's row before the line
 STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
 RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a sync that saw it start
 _STARTING = "it was only seen to start, which is not billed"
@@ -55,12 +55,12 @@ def new() -> Meter:
     }
 
 
-def unsummed_usages(state: Meter) -> list[Made]:
+def unsummed_usages(state: Meter) -> list[Metered]:
     """Return the usages that are in no total yet: those that are billed still, and those that wait for their price."""
     return [*state["waiting"], *state["open"].values()]
 
 
-def meter(state: Meter, record: Record, line: Line, before: Before) -> list[Made]:
+def meter(state: Meter, record: Record, line: Line, before: Prior) -> list[Metered]:
     """Take a line into the meter and return the usages that it ended.
 
     `row` is the row with that line; `before` has `ended`, `seen_at`, `asked`, `billed` and `state` as they were before.
@@ -69,7 +69,7 @@ def meter(state: Meter, record: Record, line: Line, before: Before) -> list[Made
     return [] if step is None else list(step(state, record, line, before))
 
 
-def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
+def add_to(totals: dict[str, list[int]], use: Metered) -> Charge:
     """Add a usage that has ended to the totals of its resource; return its charge."""
     found = charge(usage_of_record(use), from_iso(use["end"]))
     parts = (found.low, found.amount, found.high, found.list_cost or 0, found.billed_us, int(found.unpriced_us > 0))
@@ -91,7 +91,7 @@ def is_unpriced(record: Record) -> bool:
     return False
 
 
-def _intended(state: Meter, record: Record, line: Line, _before: Before) -> Iterator[Made]:
+def _intended(state: Meter, record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
     if line.body["attempt"] < record["attempt_number"]:
         return  # a late word about an earlier attempt
     if "instance" not in state["open"]:
@@ -100,20 +100,20 @@ def _intended(state: Meter, record: Record, line: Line, _before: Before) -> Iter
     yield from _note_price(state, line)
 
 
-def _adopted(state: Meter, _row: Record, line: Line, _before: Before) -> Iterator[Made]:
+def _adopted(state: Meter, _row: Record, line: Line, _before: Prior) -> Iterator[Metered]:
     state["adopted"] = True
     if not state["prices"]:  # a price that is known already is not guessed again
         yield from _note_price(state, line)
 
 
-def _priced(state: Meter, _row: Record, line: Line, _before: Before) -> Iterator[Made]:
+def _priced(state: Meter, _row: Record, line: Line, _before: Prior) -> Iterator[Metered]:
     run, listed = state["open"].get("instance"), line.body.get("on_demand")
     if run is not None and run["on_demand"] is None and listed is not None:
         run["on_demand"] = listed["nanos_per_hour"]
     yield from _note_price(state, line)
 
 
-def _note_price(state: Meter, line: Line) -> Iterator[Made]:
+def _note_price(state: Meter, line: Line) -> Iterator[Metered]:
     """Take a price up; the first of a launch is also that of its runs before it was known."""
     price = line.body["price"]
     if price is None:
@@ -127,7 +127,7 @@ def _note_price(state: Meter, line: Line) -> Iterator[Made]:
     state["waiting"] = []
 
 
-def _observed(state: Meter, record: Record, line: Line, before: Before) -> Iterator[Made]:
+def _observed(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
     body, maybe = line.body, None
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
@@ -161,7 +161,7 @@ def _observed(state: Meter, record: Record, line: Line, before: Before) -> Itera
             _waited(state, record, line.occurred_at)
 
 
-def _doubted(state: Meter, record: Record, line: Line, before: Before) -> Iterator[Made]:
+def _doubted(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
     """End what is sure of a run whose state nobody knows and which is not billed: its host is offline, say.
 
     It goes on as what may cost nothing, since it may be back unseen. Where it is billed, it goes on as before.
@@ -179,7 +179,7 @@ def _doubted(state: Meter, record: Record, line: Line, before: Before) -> Iterat
         open_use(state, key, use | same | sure)
 
 
-def _back(state: Meter, line: Line, at: str) -> Iterator[Made]:
+def _back(state: Meter, line: Line, at: str) -> Iterator[Metered]:
     """End the doubt about a run that is billed again: since its cloud's word where that is within it, else now."""
     doubted = {key: use["begin"] for key, use in state["open"].items() if use["why_maybe_less"] == _DOUBTED}
     if doubted:
@@ -194,7 +194,7 @@ def _changed_since(state: Meter, line: Line) -> str | None:
     return str(max(run["begin"], min(now["after"] or line.occurred_at, line.occurred_at)))
 
 
-def _resized(state: Meter, line: Line, at: str, since: str | None) -> Iterator[Made]:
+def _resized(state: Meter, line: Line, at: str, since: str | None) -> Iterator[Metered]:
     """End the run at the price of before, and take up the new prices; none where they are not known."""
     now = line.body["resized"]
     at = at if since is None else line.occurred_at
@@ -220,7 +220,7 @@ def _doubt_the_price_before(state: Meter, since: str) -> None:
         state["open"]["instance"]["segments"] = list(state["prices"])
 
 
-def _end_times(record: Record, line: Line, before: Before) -> tuple[str, str | None]:
+def _end_times(record: Record, line: Line, before: Prior) -> tuple[str, str | None]:
     """Return when a machine ended that is billed no more, and until when it may have been billed (None: not longer).
 
     The cloud's word counts, unless a sync has seen the machine billed after that, by more than the clock of the launch
@@ -261,7 +261,7 @@ def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
             _ran_by(use, line.occurred_at, line.body.get("pending_at"))
 
 
-def _ran_by(use: Made, seen: str, pending_at: str | None) -> None:
+def _ran_by(use: Metered, seen: str, pending_at: str | None) -> None:
     """Count a run that nobody saw run before `seen`; it was not billed before its `begin`.
 
     A short doubt is left out of the amount. A longer one is in it: the amount is never much less than the bill. What
@@ -290,7 +290,7 @@ def _waited(state: Meter, record: Record, seen: str | None) -> None:
             use["begin"] = max(use["begin"], sure)
 
 
-def _began(state: Meter, record: Record, line: Line, before: Before, at: str) -> tuple[str, str | None]:
+def _began(state: Meter, record: Record, line: Line, before: Prior, at: str) -> tuple[str, str | None]:
     """Return when what was just seen began, and since when that is sure (None: since then).
 
     A cloud that does not say since when a machine runs would else bill nothing for the time without a sync:
@@ -304,17 +304,17 @@ def _began(state: Meter, record: Record, line: Line, before: Before, at: str) ->
     return (at, None) if from_iso(at) - from_iso(began) <= STARTS_WITHIN else (began, at)
 
 
-def _not_before(record: Record, before: Before) -> str | None:
+def _not_before(record: Record, before: Prior) -> str | None:
     """Return the ledger's own time before which the present launch was not billed: its call, or a sync since."""
     return max(filter(None, (record["intended_at"], before["seen_at"])), default=None)
 
 
-def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:
+def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Metered]:
     _forget_prices(state)
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
 
-def _begin_unseen(state: Meter, record: Record, line: Line, before: Before, at: str) -> None:
+def _begin_unseen(state: Meter, record: Record, line: Line, before: Prior, at: str) -> None:
     """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same.
 
     Where nobody says when that was, it may have run since the call, and may not have run at all.
@@ -349,7 +349,7 @@ def _begin(state: Meter, record: Record, since: str | None, at: str, sure: str |
             open_use(state, key, _attached_usage(record, entry, begin))
 
 
-def _rested(state: Meter, record: Record, body: Before, began: str, at: str) -> Iterator[Made]:
+def _rested(state: Meter, record: Record, body: Prior, began: str, at: str) -> Iterator[Metered]:
     """End or open what is billed only while a machine is stopped: a disk that costs more then, say."""
     if body["billed"]:
         yield from end_uses(state, [key for key in state["open"] if key.startswith(_STOPPED)], began, None, None)
@@ -375,7 +375,7 @@ def _only_runs(key: str) -> bool:
     return key == "instance" or key.startswith("runs:")
 
 
-def _run(state: Meter, record: Record, begin: str, sure: str | None) -> Made:
+def _run(state: Meter, record: Record, begin: str, sure: str | None) -> Metered:
     own = record.get("on_demand") or (record["price"] if record["market"] == "on_demand" else None)
     prices = state["prices"]
     known = [number for number, segment in enumerate(prices) if segment["at"] <= begin]
@@ -395,7 +395,7 @@ def _run(state: Meter, record: Record, begin: str, sure: str | None) -> Made:
     )
 
 
-def _attached_usage(record: Record, entry: Before, begin: str) -> Made:
+def _attached_usage(record: Record, entry: Prior, begin: str) -> Metered:
     priced = entry.get("nanos") is not None
     return use_of(
         record,
@@ -410,7 +410,7 @@ def _attached_usage(record: Record, entry: Before, begin: str) -> Made:
     )
 
 
-def _vanished(state: Meter, record: Record, line: Line, before: Before) -> Iterator[Made]:
+def _vanished(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
     """End everything when the cloud says, else when it was last seen; without `alive_at`, when we asked for its end."""
     ended_at = line.body.get("ended_at")
     if ended_at is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):
@@ -421,12 +421,12 @@ def _vanished(state: Meter, record: Record, line: Line, before: Before) -> Itera
     yield from _all_ended(state, at, record.get("state_reason"), maybe_until=None if ended_at else line.occurred_at)
 
 
-def _resolve_launch(state: Meter, record: Record, line: Line, _before: Before) -> Iterator[Made]:
+def _resolve_launch(state: Meter, record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
     if record["launch_status"] in ("refused", "void") and record["token"] == line.body["token"]:
         yield from _all_ended(state, line.occurred_at, None)
 
 
-def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
+def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Metered]:
     """End what belongs to the machine itself; what is kept of it goes on."""
     keys = [key for key in state["open"] if not key.startswith("resource:")]
     if keys:

@@ -11,17 +11,17 @@ from typing import Any
 from cloudgpu.core.events.log import Line
 
 Meter = dict[str, Any]
-Made = dict[str, Any]
+Metered = dict[str, Any]
 Record = dict[str, Any]
 
 
-def segment_of(price: Mapping[str, Any], at: str) -> Made:
+def segment_of(price: Mapping[str, Any], at: str) -> Metered:
     """Return a price as it held from `at` on: `nanos` for one of what is billed."""
     known = {name: price.get(name) for name in ("nanos", "source", "as_of", "basis")}
     return {"at": at, "maybe_from": None, **known}
 
 
-def use_of(record: Record, **facts: Any) -> Made:
+def use_of(record: Record, **facts: Any) -> Metered:
     """Return a usage with what is common to most; `market` is that of the machine, so that its rule is found."""
     defaults = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
     defaults |= {"sure_from": None, "maybe_until": None, "why_maybe_less": "", "licence": "", "continues": None}
@@ -29,7 +29,7 @@ def use_of(record: Record, **facts: Any) -> Made:
     return defaults | {"provider": record["provider"] or "", "market": record["market"] or "on_demand"} | facts
 
 
-def open_use(state: Meter, key: str, use: Made) -> None:
+def open_use(state: Meter, key: str, use: Metered) -> None:
     """Begin a usage, but not before the last one of the same thing ended: nothing is paid twice for the same second."""
     use["begin"] = max(use["begin"], state.get("ends", {}).get(key, ""))
     state["open"][key] = use
@@ -37,7 +37,7 @@ def open_use(state: Meter, key: str, use: Made) -> None:
 
 def end_uses(
     state: Meter, keys: list[str], at: str, reason: str | None, maybe_until: str | None = None
-) -> Iterator[Made]:
+) -> Iterator[Metered]:
     """End these usages and yield them, but for a run without a price: that waits, it may be told yet."""
     for key in keys:
         use = state["open"].pop(key)
@@ -53,7 +53,7 @@ def end_uses(
 _GREW = "when it was made larger is not known"
 
 
-def resources_retained(state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def resources_retained(state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Metered]:
     """Open what stays without the machine, end what does not any more.
 
     Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that
@@ -74,7 +74,7 @@ def resources_retained(state: Meter, record: Record, line: Line, _before: Mappin
             yield from _changed(state, record, key, entry, line, None)
 
 
-def _gone_on_with(image: Made, ended: list[Made]) -> Made:
+def _gone_on_with(image: Metered, ended: list[Metered]) -> Metered:
     """Return since when an image is billed, and with what it goes on, where it takes the place of its own snapshot."""
     same = ("kind", "quantity")
     for use in ended if image["resource"] == "image" else ():
@@ -91,7 +91,7 @@ def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
 
 def _changed(
     state: Meter, record: Record, key: str, entry: Mapping[str, Any], line: Line, since: str | None
-) -> Iterator[Made]:
+) -> Iterator[Metered]:
     """Take up another size or price of something that is billed; `since` is when it last was as before."""
     use, now = state["open"][key], _thing(record, entry, line.occurred_at)
     if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last sync
@@ -106,7 +106,7 @@ def _changed(
         use["segments"] += [segment | {"maybe_from": since} for segment in now["segments"]]
 
 
-def _thing(record: Record, entry: Mapping[str, Any], begin: str) -> Made:
+def _thing(record: Record, entry: Mapping[str, Any], begin: str) -> Metered:
     resource = "disk" if entry["kind"] == "volume" else entry["kind"]
     priced = entry.get("nanos") is not None
     return use_of(
@@ -123,7 +123,7 @@ def _thing(record: Record, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def resource_observed(state: Meter, record: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def resource_observed(state: Meter, record: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Metered]:
     """Open a volume or image that is kept by name, since it was made, or take up its new size or price."""
     key, body = f"resource:{line.body['id']}", line.body
     if key in state["open"]:
@@ -132,14 +132,14 @@ def resource_observed(state: Meter, record: Record, line: Line, before: Mapping[
         open_use(state, key, _thing(record, body, body["made_at"] or line.occurred_at))
 
 
-def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Metered]:
     """End it at the cloud's word, else when it was last seen; then it may have been billed until it was missed."""
     ended_at = line.body.get("ended_at")
     at = ended_at or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     yield from end_uses(state, list(state["open"]), at, None, None if ended_at else line.occurred_at)
 
 
-def traffic_counted(_state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def traffic_counted(_state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Metered]:
     """Yield the bytes that were counted, as a usage that has ended: no machine is billed for all of them."""
     received = line.body.get("received")
     if line.body["bytes_out"] or not received:
@@ -148,7 +148,7 @@ def traffic_counted(_state: Meter, record: Record, line: Line, _before: Mapping[
         yield _bytes(record, line, "bytes in", received["bytes_in"])
 
 
-def _bytes(record: Record, line: Line, what: str, number: int) -> Made:
+def _bytes(record: Record, line: Line, what: str, number: int) -> Metered:
     """Return so many bytes of one direction as a usage; only an offer's own price is sure to be of all of them."""
     body = line.body
     rate = body["received"] if what == "bytes in" else body

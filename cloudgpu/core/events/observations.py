@@ -9,7 +9,7 @@ from typing import cast
 
 from cloudgpu.core.events import bodies
 from cloudgpu.core.events.bodies import RequestedBy
-from cloudgpu.core.events.log import MACHINE, OWN, PROVIDER, Draft
+from cloudgpu.core.events.log import MACHINE, OWN_CLOCK, PROVIDER, Draft
 from cloudgpu.core.model.facts import MachineAddress, Retained, Terms, record_of
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import (
@@ -67,7 +67,7 @@ def instance_observed(
     if machine is not None and body["last_active"] is None and machine.provider_id == instance.id:
         body["last_active"] = machine.last_active
     subject = instance.tags[TAG_ID] if machine is None else machine.id
-    return _observed(subject, body, now, PROVIDER if instance.since else OWN)
+    return _observed(subject, body, now, PROVIDER if instance.since else OWN_CLOCK)
 
 
 def instance_observed_by_itself(machine: Machine, last_active: datetime, now: datetime) -> Draft:
@@ -85,7 +85,7 @@ def instance_observed_by_itself(machine: Machine, last_active: datetime, now: da
         "hold_until": machine.hold_until,
         "last_active": iso(last_active),
     }
-    return _observed(machine.id, body, now, OWN)
+    return _observed(machine.id, body, now, OWN_CLOCK)
 
 
 def _observed(subject: str, body: bodies.InstanceObserved, now: datetime, clock: str) -> Draft:
@@ -145,7 +145,7 @@ def price_changed(
 ) -> Draft:
     """Return the line of a price that holds now; perhaps since `since`, None where it does from now on."""
     body: bodies.PriceObserved = {"price": price_to_json(price), "maybe_from": since}
-    return _priced(machine, body, now, on_demand, OWN)
+    return _priced(machine, body, now, on_demand, OWN_CLOCK)
 
 
 def _priced(machine: str, body: bodies.PriceObserved, at: datetime, on_demand: Price | None, clock: str) -> Draft:

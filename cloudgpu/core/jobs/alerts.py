@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
-from cloudgpu.core.alerts.findings import ENDED_FOR, JOB, JOB_WAITS, PATIENCE
+from cloudgpu.core.alerts.findings import JOB, JOB_WAITS, REPORT_ENDED_FOR, STOP_TIMEOUT
 from cloudgpu.core.jobs.deadline import Position
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.values.money import Money
@@ -54,8 +54,8 @@ def is_reported(job: Job, now: datetime) -> bool:
     if job.outcome not in _KINDS or job.ended_at is None:
         return False
     if job.closed_at is not None:
-        return now - max(job.closed_at, job.ended_at) <= ENDED_FOR
-    return job.outcome is not State.SUCCEEDED or now - job.ended_at > PATIENCE
+        return now - max(job.closed_at, job.ended_at) <= REPORT_ENDED_FOR
+    return job.outcome is not State.SUCCEEDED or now - job.ended_at > STOP_TIMEOUT
 
 
 def ended_finding(job: Job, cost: Money) -> Finding:

@@ -40,10 +40,10 @@ HOUR_S = 3600.0
 TICK_S = 600.0  # between two states of the past, as the policies are told it
 MIN_POLL_S = 60.0  # a watcher checks each minute, also where another checked oftener before
 START_S, END_S = 900.0, 180.0  # where nothing was measured: boot, driver, upload and setup; last copy and proved end
-ENOUGH = 3  # launches, from which on the measured times alone count
-FEW = 0.02  # of the work: before that much is done, its speed tells nothing
+MIN_LAUNCHES = 3  # launches, from which on the measured times alone count
+MIN_PROGRESS = 0.02  # of the work: before that much is done, its speed tells nothing
 AGAIN_S, MAX_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
-RENEWS_FOR = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
+RENEW_AFTER = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
 LEASE = timedelta(hours=2)  # of a machine of a job with a deadline, which renews it
 
 
@@ -303,7 +303,7 @@ def work_s(given: float, done: float, progress: tuple[float, float | None] | Non
     first steps may be the quick ones.
     """
     fraction = _fraction(progress)
-    if fraction is None or fraction < FEW or done <= 0:
+    if fraction is None or fraction < MIN_PROGRESS or done <= 0:
         return max(given, done)
     measured = done / fraction
     return max(done, measured if measured >= given else fraction * measured + (1 - fraction) * given)
@@ -325,11 +325,11 @@ def percentile(values: Sequence[float], share: float = 0.95) -> float:
 
 def margins_of(starts: Sequence[float], ends: Sequence[float], rounds: Sequence[float]) -> Margins:
     """Return what the net counts, of seconds that were measured; few of them count only where they are longer."""
-    start = max(starts, default=0.0) if len(starts) < ENOUGH else percentile(starts)
-    end = max(ends, default=0.0) if len(ends) < ENOUGH else percentile(ends)
+    start = max(starts, default=0.0) if len(starts) < MIN_LAUNCHES else percentile(starts)
+    end = max(ends, default=0.0) if len(ends) < MIN_LAUNCHES else percentile(ends)
     return Margins(
-        start if len(starts) >= ENOUGH else max(start, START_S),
-        end if len(ends) >= ENOUGH else max(end, END_S),
+        start if len(starts) >= MIN_LAUNCHES else max(start, START_S),
+        end if len(ends) >= MIN_LAUNCHES else max(end, END_S),
         max(MIN_POLL_S, percentile(rounds) if rounds else 0.0),
         len(starts),
     )
@@ -377,7 +377,7 @@ def lifetime_options(left: timedelta, results_wait: timedelta) -> dict[str, str 
 
     A job that runs renews its lease.
     """
-    longest = left + RENEWS_FOR + results_wait
+    longest = left + RENEW_AFTER + results_wait
     return {"lease": _option_text(min(longest, LEASE)), "renew_until": _option_text(longest)}
 
 
@@ -415,7 +415,7 @@ def reservation_of(job: Job, now: datetime) -> Exposure | None:
     terms = job.deadline
     if terms is None or not may_reserve(job):
         return None
-    at, after = from_iso(terms["at"]), RENEWS_FOR + timedelta(seconds=job.spec["results_wait_s"])
+    at, after = from_iso(terms["at"]), RENEW_AFTER + timedelta(seconds=job.spec["results_wait_s"])
     hourly = terms.get("counted", terms["on_demand"])
     return Exposure(
         id=job.id,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.job_lines import DeadlineRecord, JobSpec, Market, Outcome, SlurmRecord
     from cloudgpu.core.events.log import Line
 
-Body = Mapping[str, Any]
+EventBody = Mapping[str, Any]
 _NOTHING: JobSpec = {  # what is known of a job that was not asked for by `run`
     "argv": [], "workdir": "", "snapshot": "", "files": 0, "bytes": 0, "machine": None, "launch": {}, "setup": None,
     "environment": {}, "env_file": None, "secrets": [], "data": [], "ports": [], "results": "results",
@@ -317,12 +317,12 @@ def _recorded(line: Line) -> Job:
     )
 
 
-def _run(body: Body) -> SlurmRun:
+def _run(body: EventBody) -> SlurmRun:
     begin, end = (None if body[name] is None else from_iso(body[name]) for name in ("begin", "end"))
     return SlurmRun(body["id"], body["state"], tuple(body["machines"]), begin, end, body.get("reason", ""))
 
 
-def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
+def _in_slurm(job: Job, body: EventBody, at: datetime) -> Job:
     over = {run.id for run in job.runs if run.end is not None}  # a sync that is written late starts none of them again
     tasks = map(_run, body["tasks"])
     new = tuple(task for task in tasks if task.end is not None or task.id not in over)
@@ -331,7 +331,7 @@ def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
     return replace(job, slurm_id=body["id"], runs=runs, slurm_at=at)
 
 
-def _placed(job: Job, body: Body, at: datetime) -> Job:
+def _placed(job: Job, body: EventBody, at: datetime) -> Job:
     number, turn = body.get("attempt"), body.get("turn", 0)
     known = next((one for one in job.attempts if one.number == number), None)
     if job.outcome is not None or (known is not None and not _is_placed_again(known, turn)):
@@ -353,42 +353,42 @@ def _is_placed_again(attempt: Attempt, turn: int) -> bool:
     return attempt.machine is None and attempt.ended_at is None and turn > attempt.turn
 
 
-def _work_saved(job: Job, body: Body, at: datetime) -> Job:
+def _work_saved(job: Job, body: EventBody, at: datetime) -> Job:
     return replace(job, saved=Saved(body["checkpoint"], body["work_s"], at))
 
 
-def _move(job: Job, body: Body, at: datetime) -> Job:
+def _move(job: Job, body: EventBody, at: datetime) -> Job:
     move = JobMove(body["to"], body["why"], at, body["interrupted"])
     return _changed(job, body, lambda one: one if one.move else replace(one, move=move))
 
 
-def _changed(job: Job, body: Body, change: Callable[[Attempt], Attempt]) -> Job:
+def _changed(job: Job, body: EventBody, change: Callable[[Attempt], Attempt]) -> Job:
     """Return the job with the attempt that a line is about changed."""
     return replace(
         job, attempts=tuple(change(one) if one.number == body.get("attempt") else one for one in job.attempts)
     )
 
 
-def _machine(job: Job, body: Body, _at: datetime) -> Job:
+def _machine(job: Job, body: EventBody, _at: datetime) -> Job:
     cluster, members = body.get("cluster"), tuple(body.get("members", ()))
     return _changed(job, body, lambda one: replace(one, machine=body["machine"], cluster=cluster, members=members))
 
 
-def _began(job: Job, body: Body, at: datetime) -> Job:
+def _began(job: Job, body: EventBody, at: datetime) -> Job:
     return _changed(job, body, lambda one: replace(one, began_at=at, setup_s=body["setup_s"]))
 
 
-def _progressed(job: Job, body: Body, at: datetime) -> Job:
+def _progressed(job: Job, body: EventBody, at: datetime) -> Job:
     return replace(job, progress=(body["done"], body["of"], at))
 
 
-def _try_ended(job: Job, body: Body, at: datetime) -> Job:
+def _try_ended(job: Job, body: EventBody, at: datetime) -> Job:
     fields = {"interrupted": body["interrupted"], "status": body["status"], "why": body["why"]}
     fields |= {"moved": bool(body.get("moved")), "nothing_made": bool(body.get("nothing_made"))}
     return _changed(job, body, lambda one: replace(one, ended_at=at, **fields))
 
 
-def _ended(job: Job, body: Body, at: datetime) -> Job:
+def _ended(job: Job, body: EventBody, at: datetime) -> Job:
     if job.outcome is not None:
         return job
     job = _changed(job, body, lambda one: replace(one, ended_at=at, status=body["status"]))
@@ -397,35 +397,35 @@ def _ended(job: Job, body: Body, at: datetime) -> Job:
     return replace(job, outcome=outcome, ended_at=at, **fields)
 
 
-def _cancel(job: Job, body: Body, at: datetime) -> Job:
+def _cancel(job: Job, body: EventBody, at: datetime) -> Job:
     return job if job.cancel else replace(job, cancel=(body["outcome"], body["why"]), cancel_at=at)
 
 
-def _fetched(job: Job, body: Body, at: datetime) -> Job:
+def _fetched(job: Job, body: EventBody, at: datetime) -> Job:
     if job.fetched is not None and job.fetched.whole:
         return job
     fields = {name: value for name, value in body.items() if name != "job"}
     return replace(job, fetched=Fetched(at=at, **fields))
 
 
-def _resumed(job: Job, _body: Body, _at: datetime) -> Job:
+def _resumed(job: Job, _body: EventBody, _at: datetime) -> Job:
     return replace(job, resumes=job.resumes + 1)
 
 
-def _gang_refused(job: Job, body: Body, _at: datetime) -> Job:
+def _gang_refused(job: Job, body: EventBody, _at: datetime) -> Job:
     new = tuple(body["members"])
     return _changed(job, body, lambda one: replace(one, refused=tuple(dict.fromkeys((*one.refused, *new)))))
 
 
-def _waits(job: Job, body: Body, at: datetime) -> Job:
+def _waits(job: Job, body: EventBody, at: datetime) -> Job:
     return _changed(job, body, lambda one: replace(one, waits=one.waits or (at, body["why"])))
 
 
-def _closed(job: Job, _body: Body, at: datetime) -> Job:
+def _closed(job: Job, _body: EventBody, at: datetime) -> Job:
     return replace(job, closed_at=job.closed_at or at)
 
 
-_STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
+_STEPS: Mapping[str, Callable[[Job, EventBody, datetime], Job]] = {
     "job_placed": _placed,
     "job_machine": _machine,
     "job_began": _began,

@@ -36,7 +36,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Storing:
+class Uploads:
     """How far the uploads to a bucket are: `alive`, whether a process does them, with a form good `until` then.
 
     `at` is when all that there was had last arrived; `final`: the command is over, and all has. `error` is what went
@@ -101,7 +101,7 @@ class RemoteState:
     results_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
     data: tuple[int, int] | None = None  # bytes that came from buckets, and in all
-    storing: Storing | None = None
+    storing: Uploads | None = None
     checkpointed: float | None = None  # when the newest finished checkpoint was last changed
     engine: EngineState | None = None  # of a job that Slurm has
     notice: bool = False  # the provider has given notice that it takes the machine

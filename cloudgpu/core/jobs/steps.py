@@ -88,14 +88,14 @@ class ObservedState:
     doubt: str | None = None
 
 
-CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
+CANCEL_TIMEOUT = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
 CAPACITY_WAIT = timedelta(hours=24)  # that a job waits for a machine, for a restart say
 MOVED = "moved"  # why a command was ended that continues elsewhere
 MAX_RESUMES = 2  # each costs the time of a boot, at least
-TAKEN = "interrupted"  # a provider's reason for a spot machine that it took
+INTERRUPTED = "interrupted"  # a provider's reason for a spot machine that it took
 RUNS = ("pending", "running", "stopping", "unknown")
 _GOING = ("stopping", "terminated")
-OF_REASON = {
+REASON_TEXTS = {
     "exited": State.FAILED,
     "no_command": State.FAILED,  # it is not on the machine: another try would not find it either
     "setup": State.SETUP_FAILED,
@@ -236,7 +236,7 @@ def _taken(job: Job, machine: Machine) -> Step | None:
 
     So it is with a deadline: another job waits for its machine, which has the newest of what it wrote.
     """
-    taken = machine.market == "spot" and machine.state_reason == TAKEN and not machine.parked
+    taken = machine.market == "spot" and machine.state_reason == INTERRUPTED and not machine.parked
     if not taken or job.deadline is None or job.cancel is not None:
         return None
     return Step(JobAction.MOVE, f"{machine.name} was taken by its provider", interrupted=True)
@@ -258,7 +258,7 @@ def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
         return Step(JobAction.WAIT, why)
     if attempt.began_at is None:
         return _cancelled(job) or Step(JobAction.WAIT, why)
-    if now - job.cancel_at >= CANCEL_PATIENCE:
+    if now - job.cancel_at >= CANCEL_TIMEOUT:
         return Step(JobAction.END, f"{job.cancel[1]}; its machine does not answer", State(job.cancel[0]))
     return Step(JobAction.WAIT, why)
 
@@ -272,7 +272,7 @@ def _machine_stopped(job: Job, machine: Machine, state: ObservedState) -> Step:
     why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
     was_idle = machine.unrequested_stop or (machine.decision is not None and machine.decision.rule == "idle")
     if was_idle and job.spec["machine"] is None and job.resumes < MAX_RESUMES:
-        taken = machine.state_reason == TAKEN
+        taken = machine.state_reason == INTERRUPTED
         if taken and state.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
             return Step(JobAction.RETRY, f"{why}; it cannot be started again now", interrupted=True)
         what = "taken" if taken else "stopped for idle time"
@@ -343,7 +343,7 @@ def _exited(job: Job, ended: Exit) -> Step:
         return Step(JobAction.RETRY, ended.why or f"exit status {ended.status}", exit=ended)
     outcome = State.FAILED if job.cancel is None else State(job.cancel[0])
     if ended.reason != "exited":
-        outcome = OF_REASON.get(ended.reason, outcome)
+        outcome = REASON_TEXTS.get(ended.reason, outcome)
     return Step(JobAction.END, ended.why if job.cancel is None else job.cancel[1], outcome, ended)
 
 

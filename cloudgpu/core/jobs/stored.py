@@ -20,7 +20,7 @@ RESULTS, STATE, OUTPUT, LIST = "results/", "state/", "output/", "results.json"
 VOLUME = "volume:"
 PART_BYTES = 4 * 10**9  # a form takes 5 GB at most; a larger file is made of several objects
 STREAMS = ("out", "err")
-Said = Mapping[str, Any]  # JSON of a machine: nothing of it is believed
+StoredJson = Mapping[str, Any]  # JSON of a machine: nothing of it is believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,29 +147,29 @@ def _place(key: str) -> tuple[int, int] | None:
     return (int(number), int(count)) if dash and number.isdecimal() and count.isdecimal() else None
 
 
-def _of_ours(text: bytes) -> Said:
-    found: Said = json.loads(text)
+def _of_ours(text: bytes) -> StoredJson:
+    found: StoredJson = json.loads(text)
     if found["version"] != VERSION:
         raise ValueError
     return found
 
 
-def _get(found: Said, name: str) -> Any:
+def _get(found: StoredJson, name: str) -> Any:
     return found[name]
 
 
-def _exit(found: Said) -> Exit:
+def _exit(found: StoredJson) -> Exit:
     status, signal, reason, ended, why = (_get(found, name) for name in ("status", "signal", "reason", "ended", "why"))
     code, number = (None if one is None else int(one) for one in (status, signal))
     return Exit(code, number, str(reason), float(ended), str(why))
 
 
-def _files(found: Said, start: str, name: str = "") -> StoredFiles:
+def _files(found: StoredJson, start: str, name: str = "") -> StoredFiles:
     files = tuple(_file(file, start) for file in found["files"])
     return StoredFiles(files, tuple((_below(path), _link(path, target)) for path, target in found["links"]), name)
 
 
-def _checkpoint(found: Said) -> StoredFiles:
+def _checkpoint(found: StoredJson) -> StoredFiles:
     number, said = int(found.get("attempt", 0)), found.get("work_s")
     work_s = None if said is None else float(said)
     if work_s is not None and not 0 <= work_s < inf:
@@ -177,7 +177,7 @@ def _checkpoint(found: Said) -> StoredFiles:
     return replace(_files(found, STATE, _below(found["name"])), attempt=number, work_s=work_s)
 
 
-def _file(found: Said, start: str) -> StoredFile:
+def _file(found: StoredJson, start: str) -> StoredFile:
     parts = tuple((_key(key, start), int(size)) for key, size in found["parts"])
     one = StoredFile(_below(found["path"]), int(found["size"]), int(found["mode"]) & 0o777, str(found["sha256"]), parts)
     if one.size < 0 or sum(size for _, size in parts) != one.size or any(size < 0 for _, size in parts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.policies.description import TYPED, Chosen
+from cloudgpu.core.policies.description import BY_OPTION, Chosen
 from cloudgpu.core.policies.limits import Limits, cut_lifetime
 from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.values.times import duration_text
@@ -16,10 +16,10 @@ def check_allowed(chosen: Chosen, limits: Limits) -> None:
     """Raise InvalidRequest for a policy that no launch may name."""
     if limits.allows(chosen.name):
         return
-    by_option = chosen.why == TYPED
+    by_option = chosen.why == BY_OPTION
     raise InvalidRequest(
         f"The limits do not allow policy {chosen.name}" + ("." if by_option else f" ({chosen.why})."),
-        field=TYPED if by_option else f"config.toml: {chosen.why.removesuffix(' of config.toml')}",
+        field=BY_OPTION if by_option else f"config.toml: {chosen.why.removesuffix(' of config.toml')}",
         value=chosen.name,
         next=f"Use one of: {', '.join(limits.policies or ()) or 'none is allowed'} ({_places(limits)}).",
     )

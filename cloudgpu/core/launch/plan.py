@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.launch.plan_cost import Extra, RunCost, beside_entry, cost_between, paid_meanwhile
+from cloudgpu.core.launch.plan_cost import AddedCost, RunCost, beside_entry, cost_between, paid_meanwhile
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import LaunchRequest, Setup, setup_to_json
@@ -32,7 +32,7 @@ from cloudgpu.core.values.times import epoch, iso
 from cloudgpu.errors import NoCapacity
 
 HOUR = timedelta(hours=1)
-TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
+REPORTS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
 AGENT_WORDS = "the agent on the machine (idle time, lease"
 EACH_AGENT = "the agent on each node (renew-until)"
@@ -51,7 +51,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class EndActions:
     """How a machine ends: by lease, idle time and schedules (None: they only warn), at renew-until, for a budget."""
 
     lease: Do | None
@@ -95,14 +95,14 @@ class LaunchPlan:
     stop_effect: str
     left_out: tuple[str, ...]
     guards: tuple[str, ...]
-    extras: tuple[Extra, ...] = ()
+    extras: tuple[AddedCost, ...] = ()
     remarks: tuple[str, ...] = ()
     lease_from: Origin = Origin.POLICY
     renew_from: Origin = Origin.POLICY
     licence: str = ""
     rules: tuple[DescribedRule, ...] = ()
     by_account: tuple[Share, ...] = ()
-    ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
+    ends: EndActions = EndActions(Do.STOP, Do.STOP, Do.STOP)
     guarded: Safeguards = ALL_GUARDS
     lease_ends: bool = True
     idle: IdleEnd | None = None  # None: idle time does nothing to it
@@ -127,7 +127,7 @@ def launch_plan(
     left_out: tuple[str, ...],
     guards: tuple[str, ...],
     now: datetime,
-    extras: tuple[Extra, ...] = (),
+    extras: tuple[AddedCost, ...] = (),
     remarks: tuple[str, ...] = (),
     said_by: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
     licence: str = "",
@@ -215,12 +215,12 @@ def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tu
 
 
 def _words_of(guarded: Safeguards) -> tuple[str, ...]:
-    agents = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
+    agents = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: REPORTS_ONLY}
     timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
     return tuple(filter(None, (agents.get(guarded.agent), timers.get(guarded.timer))))
 
 
-def idle_of(policy: Policy | None, guarded: Safeguards, ends: Ends) -> IdleEnd | None:
+def idle_of(policy: Policy | None, guarded: Safeguards, ends: EndActions) -> IdleEnd | None:
     """Return what idle time does to a machine that is guarded and ends so; None for nothing, or unseen."""
     if policy is None or policy.idle.do is Act.OFF or guarded.agent is Agent.NONE:
         return None
@@ -256,13 +256,13 @@ def stop_effect(request: LaunchRequest, offer: Offer) -> str:
     return "what stop keeps and costs is not known for this provider"
 
 
-def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> Ends:
+def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndActions:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
     subject = of_offer(offer.available, request.setup)
-    return Ends(agreed_ending(subject, policy), at_last(subject, policy), gentlest_ending(subject))
+    return EndActions(agreed_ending(subject, policy), at_last(subject, policy), gentlest_ending(subject))
 
 
-def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[str]:
+def end_remarks(request: LaunchRequest, offer: Offer, ends: EndActions) -> Iterator[str]:
     """Yield what has to be known before the launch of what does not come back as it was: no cluster from images."""
     if ends.renew_until is Do.PARK and nodes_of(request) > 1:
         yield (

@@ -21,7 +21,7 @@ _MAY_COST_LESS = "it may cost less than its price says"
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
+class AddedCost:
     """What a launch costs beside the machine, per month; None: no price is known. `upper_bound`: it may cost less.
 
     `running`: it costs while the machine runs; `kept`: it does while that is stopped or parked. `rate` is its price as
@@ -59,7 +59,9 @@ class RunCost:
         return replace(self, amount=amount, low=low, machine=machine)
 
 
-def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: datetime, licence: str = "") -> RunCost:
+def cost_between(
+    offer: Offer, extras: Iterable[AddedCost], begin: datetime, end: datetime, licence: str = ""
+) -> RunCost:
     """Return what the machine of an offer costs from `begin` to `end`, at its price of now, with what is beside it.
 
     By the rules of the bill (`core.billing`), in the more expensive reading where they have two. What is kept goes on
@@ -73,7 +75,7 @@ def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: da
     return RunCost(money(found.high), money(found.low), money(own.high), tuple(dict.fromkeys(reasons)), unpriced)
 
 
-def paid_meanwhile(extras: Iterable[Extra], *, volume_there: bool) -> Iterator[Extra]:
+def paid_meanwhile(extras: Iterable[AddedCost], *, volume_there: bool) -> Iterator[AddedCost]:
     """Yield what the launch makes cost while it runs: not an image for later, nor a volume that is there anyhow."""
     return (extra for extra in extras if extra.running and not (extra.named and volume_there))
 
@@ -97,7 +99,7 @@ def _machine(offer: Offer, begin: datetime, licence: str) -> Usage:
     )
 
 
-def _attached_usage(offer: Offer, extra: Extra, begin: datetime) -> Usage:
+def _attached_usage(offer: Offer, extra: AddedCost, begin: datetime) -> Usage:
     """Return it as a use; a price that a plug-in said per month is that of a disk."""
     item, rate, at = offer.available, extra.rate, iso(begin)
     price = rate.price if rate else extra.per_month
@@ -119,7 +121,7 @@ def _attached_usage(offer: Offer, extra: Extra, begin: datetime) -> Usage:
     )
 
 
-def beside_entry(extra: Extra) -> AttachedCost:
+def beside_entry(extra: AddedCost) -> AttachedCost:
     """Return what is paid beside a machine as the ledger knows it."""
     entry = AttachedCost(
         what=extra.what,

@@ -9,12 +9,12 @@ from cloudgpu.core.model.offers import Note, NoteKind, Offer, Requirements, Trus
 from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest, NoCapacity
 
-READS_ALL = (
+HOST_READS_ALL = (
     "with --trust community it may be a stranger's computer: its owner can read everything on it: files, memory, keys, "
     "what is typed and shown"
 )
 EXAMINED = "the computer is not {provider}'s own: it belongs to somebody in a data centre that {provider} has examined"
-SHOWN = (
+HOST_SEES = (
     "{setting} has a password in its address: it is in the launch call, which {provider} shows to whoever may read the "
     "account's machines"
 )
@@ -38,7 +38,9 @@ def password_remarks(offers: Sequence[Offer], passwords: Sequence[str]) -> Itera
     """Yield which passwords the interface of these offers' providers would show, if one is not a cloud's own."""
     available = next((offer.available for offer in offers if offer.available.trust is not Trust.CLOUD), None)
     if available is not None:
-        yield from (Note(SHOWN.format(setting=one, provider=available.provider), NoteKind.ACCESS) for one in passwords)
+        yield from (
+            Note(HOST_SEES.format(setting=one, provider=available.provider), NoteKind.ACCESS) for one in passwords
+        )
 
 
 def trust_remarks(offers: Sequence[Offer], less: Sequence[Offer]) -> Iterator[str]:
@@ -47,7 +49,7 @@ def trust_remarks(offers: Sequence[Offer], less: Sequence[Offer]) -> Iterator[st
     `offers` are in the order of trying, at least one; `less` are those of less trust than is accepted.
     """
     if any(offer.available.trust is Trust.COMMUNITY for offer in offers):
-        yield Note(READS_ALL, NoteKind.ACCESS)
+        yield Note(HOST_READS_ALL, NoteKind.ACCESS)
     elif offers[0].available.trust is Trust.DATACENTER:
         yield EXAMINED.format(provider=offers[0].available.provider)
     cheapest = min(less, key=lambda offer: offer.price.per_hour, default=None)

@@ -92,7 +92,7 @@ class Listing:
 
 
 NEVER_RAN = "never ran"  # the reason of a stopped machine of which its provider can tell that it never ran
-REFUSED = "refused: "  # begins the reason of a machine that a refused launch left, and that was ended at once
+REFUSED_PREFIX = "refused: "  # begins the reason of a machine that a refused launch left, and that was ended at once
 TAG_ID = "cloudgpu-id"
 TAG_NAME = "cloudgpu-name"
 TAG_LEDGER = "cloudgpu-ledger"

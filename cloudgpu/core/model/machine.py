@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.network import Jump
 
 T = TypeVar("T")
-HERE = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
+OWNED_PROVIDERS = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
 Action = Literal["stop", "start", "terminate", "park"]
 
 
@@ -319,7 +319,7 @@ def scopes_of(machine: Machine) -> tuple[str, str]:
 
 def is_owned(provider: str) -> bool:
     """Say whether a provider's machines stand on computers of the user's: no cloud bills or names them."""
-    return provider in HERE
+    return provider in OWNED_PROVIDERS
 
 
 def billed_text(machine: Machine, text: str) -> str:

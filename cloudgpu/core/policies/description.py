@@ -39,9 +39,9 @@ class Chosen:
     why: str
 
 
-TYPED = "--policy"
+BY_OPTION = "--policy"
 DEFAULT = "policy of config.toml"
-NOTHING = Choices()
+NO_CHOICES = Choices()
 
 
 def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices | None, default: str) -> Chosen:
@@ -50,9 +50,9 @@ def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices 
     A project is nearer than a tag, and of two tags the one that stands first. What was read from a cloud's tags is
     compared as a tag can say it.
     """
-    choices = choices or NOTHING
+    choices = choices or NO_CHOICES
     if typed is not None:
-        return Chosen(typed, TYPED)
+        return Chosen(typed, BY_OPTION)
     for project, policy in choices.projects.items():
         if _is(project, facts.get("project")):
             return Chosen(policy, f"policies.projects.{project} of config.toml")

@@ -15,9 +15,9 @@ from cloudgpu.core.values.money import Money
 if TYPE_CHECKING:
     from cloudgpu.core.policies.schedule import Schedule
 
-NOBODY = "-"  # in place of the activities at which a lease ends: the agent neither ends nor renews it
+NO_ACTIVITIES = "-"  # in place of the activities at which a lease ends: the agent neither ends nor renews it
 MAX_OFFS = 60  # of a schedule, that a machine is told ahead
-BEYOND = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
+LEASE_MARGIN = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
 
 
 class Do(StrEnum):
@@ -113,7 +113,7 @@ class MachineBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class Unlabelled:
+class LabelRule:
     """What becomes of a machine that runs for `after` and bears none of what is required: STOP or WARN."""
 
     require: tuple[str, ...]  # of "owner", "project"
@@ -148,7 +148,7 @@ class Policy:
     schedules: tuple[Schedule, ...] = ()
     unknown: Unknown = Unknown.RENEW
     budget: MachineBudget | None = None
-    unlabelled: Unlabelled | None = None
+    unlabelled: LabelRule | None = None
     stopped: Retention | None = None
     images: Retention | None = None
 
@@ -195,13 +195,13 @@ def for_agent(
     if not warned and policy.schedules:
         from cloudgpu.core.policies.schedule import offs_between  # `ls` shows policies that have none
 
-        offs = islice(offs_between(policy.schedules, begin, end + BEYOND), MAX_OFFS)
+        offs = islice(offs_between(policy.schedules, begin, end + LEASE_MARGIN), MAX_OFFS)
     return {
         **thresholds(policy)._asdict(),
         "grace": idle.grace.total_seconds(),
         "stop": idle.do is Act.STOP and not warned,
         "off": [int(off.timestamp()) for off in offs],
-        "ends": NOBODY if node else "" if spared else " ".join(ends),
+        "ends": NO_ACTIVITIES if node else "" if spared else " ".join(ends),
         "scratch": str(idle.scratch),
     }
 

@@ -13,8 +13,8 @@ from typing import NamedTuple, Self
 from cloudgpu.core.model.records import ScheduledRunRecord
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
-LATE = 2  # times its interval: a run that is older than that has fallen silent
-MAX = 16  # homes that are remembered
+LATE_FACTOR = 2  # times its interval: a run that is older than that has fallen silent
+MAX_HOMES = 16  # homes that are remembered
 
 
 class ScheduledRun(NamedTuple):
@@ -54,7 +54,7 @@ class ScheduledRun(NamedTuple):
 
 def is_recent(run: ScheduledRun, now: datetime) -> bool:
     """Say whether a run is within twice its own interval of `now`; one that is far ahead was made by a wrong clock."""
-    return abs(now - run.at) <= LATE * run.every
+    return abs(now - run.at) <= LATE_FACTOR * run.every
 
 
 def guarding_run(runs: Iterable[ScheduledRun], account: str, now: datetime) -> ScheduledRun | None:
@@ -68,7 +68,7 @@ def with_run(
 ) -> tuple[ScheduledRun, ...]:
     """Return the runs that the next line carries: `scheduled_run` in place of that home's last, the recent ones first.
 
-    At most `MAX`: containers with a new home each time must not fill the ledger, nor push out a run that guards
+    At most `MAX_HOMES`: containers with a new home each time must not fill the ledger, nor push out a run that guards
     an account.
     """
     others = [run for run in before if scheduled_run is None or run.home != scheduled_run.home]
@@ -79,7 +79,7 @@ def with_run(
     def order(run: ScheduledRun) -> tuple[bool, bool, bool, timedelta, str]:
         return run is not scheduled_run, run not in guards, not is_recent(run, now), abs(now - run.at), run.home
 
-    return tuple(sorted(runs, key=order)[:MAX])
+    return tuple(sorted(runs, key=order)[:MAX_HOMES])
 
 
 def missing_for_guard(runs: Iterable[ScheduledRun], account: str, now: datetime) -> str:

@@ -58,7 +58,7 @@ class MachineHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndEffect:
     """An end that the policy would have made, what it saved, and what the next start would have been billed at least.
 
     `blind_s` are the seconds of it of which no samples tell whether the machine was used.
@@ -78,7 +78,7 @@ class BacktestResult:
     seconds: float
     blind_s: float
     cost: Amount
-    ended: tuple[Ended, ...]
+    ended: tuple[EndEffect, ...]
 
     @property
     def saved(self) -> Amount:
@@ -99,7 +99,7 @@ def backtest(
         gaps = [(one.at, one.until) for one in ends[:number]]
         rest = _bill(past.uses, gaps, since, until)
         start = _least(past.uses, end.until, until) if end.work is not None else Amount()
-        saved.append(Ended(end, left - rest, start, _blind(past.recorded, end.at, end.until)))
+        saved.append(EndEffect(end, left - rest, start, _blind(past.recorded, end.at, end.until)))
         left = rest
     return BacktestResult(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
 

@@ -14,8 +14,8 @@ from cloudgpu.core.reaper.decisions import Evidence, MachineView, Warned
 from cloudgpu.core.values.times import from_iso
 
 FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice
-WAIT_OUT = timedelta(seconds=60)  # runs do not come to the second: so much is waited for rather than left to the next
-AGAIN = timedelta(days=1)  # what is only told is told again after that
+MAX_WAIT = timedelta(seconds=60)  # runs do not come to the second: so much is waited for rather than left to the next
+REPEAT_AFTER = timedelta(days=1)  # what is only told is told again after that
 
 
 class Stage(StrEnum):
@@ -102,12 +102,12 @@ def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -
     """End what was warned, as `do` says, as soon as that is waited out."""
     times = case.given(rule)
     message = f"{why}; warned {clock(times[0], case.now)}" if times else why
-    if due <= case.now + WAIT_OUT:
+    if due <= case.now + MAX_WAIT:
         return RuleResult(rule, do, message, due, due)
     return RuleResult(rule, Do.KEEP, f"{message}, ends {clock(due, case.now)}", due, due)
 
 
-def notify_again(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> RuleResult:
+def notify_again(case: Case, rule: Rule, why: str, again: timedelta = REPEAT_AFTER) -> RuleResult:
     """Tell, and tell again after a while: no end follows from it."""
     times = case.given(rule)
     due = times is None or times[2] is not None or case.now - times[1] >= again

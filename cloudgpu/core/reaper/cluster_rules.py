@@ -11,7 +11,7 @@ from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, end_after_warning, notify_again, warn_only
 from cloudgpu.core.reaper.decisions import ACTIVE
 
-QUEUE_WITHIN = timedelta(minutes=20)  # in which `up` or `start` sets a queue up, its packages installed, too
+QUEUE_TIMEOUT = timedelta(minutes=20)  # in which `up` or `start` sets a queue up, its packages installed, too
 
 
 def part_of_cluster(case: Case) -> RuleResult | None:

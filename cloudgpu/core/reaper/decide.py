@@ -21,7 +21,7 @@ from cloudgpu.core.reaper.clusters import (
     joint_case,
     joint_stop,
 )
-from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Evidence, Lifted, MachineView
+from cloudgpu.core.reaper.decisions import ENDINGS, UNKNOWN, Decision, Evidence, Lifted, MachineView
 from cloudgpu.core.reaper.evidence import activity_evidence, up_since
 from cloudgpu.core.reaper.rules import RULES, first_result, image_since, stopped_since
 from cloudgpu.core.values.times import from_iso
@@ -166,7 +166,7 @@ def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
         activity=case.known.activity,
         lifted=tuple(_lifted(case, results)) if case.view.machine.warnings else (),
     )
-    if first is not None and first.do in ENDS:
+    if first is not None and first.do in ENDINGS:
         return _with_policy(case, replace(_apply(base, first), at=first.at, after=first.after, lifted=()))
     if first is not None and first.do is Do.RENEW:
         return _with_policy(case, replace(_apply(base, first), at=first.at, warnings=tuple(warnings)))
@@ -179,7 +179,9 @@ def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
 
 def _order(result: RuleResult) -> tuple[int, float, int]:
     """Return what is sorted by: ends and a renewal by strength, then what is told now, and what was, by its time."""
-    kind = 0 if result.do in ENDS else 1 if result.do is Do.RENEW else 2 if result.warn else 3 if result.stands else 4
+    kind = (
+        0 if result.do in ENDINGS else 1 if result.do is Do.RENEW else 2 if result.warn else 3 if result.stands else 4
+    )
     soon = 0.0 if kind <= 1 else result.at.timestamp() if result.at else math.inf
     return kind, soon, _STRENGTH[result.rule]
 
@@ -199,7 +201,7 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
 
 def _lifted(case: Case, results: Sequence[RuleResult]) -> Iterator[Lifted]:
     """Yield the warnings that hold no more, each with why."""
-    holding = {result.rule for result in results if result.stands or result.do in ENDS}
+    holding = {result.rule for result in results if result.stands or result.do in ENDINGS}
     for rule in map(Rule, case.view.machine.warnings):
         if rule not in holding:
             yield Lifted(rule, _why_lifted(case, rule))

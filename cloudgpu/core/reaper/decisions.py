@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
-ENDS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
+ENDINGS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
 
 
 class Evidence(NamedTuple):
@@ -104,4 +104,4 @@ class Decision:
     @property
     def ends(self) -> bool:
         """Whether something is stopped, ended or removed by it."""
-        return self.do in ENDS
+        return self.do in ENDINGS

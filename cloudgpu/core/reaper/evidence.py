@@ -13,8 +13,8 @@ from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Evidence, Mach
 from cloudgpu.core.values.times import duration_text, from_iso
 
 DEFAULT_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
-AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
-LONGEST = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
+CLOCK_SLACK = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
+MAX_IDLE = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
 SHUT_DOWN = ("stopped", "deallocated")
 
 
@@ -46,7 +46,7 @@ def own_activity_evidence(view: MachineView, now: datetime) -> Evidence:
     word = _word(view, now)
     if judged is None:
         return word or Evidence(UNKNOWN, _silence(view), asked=bool(view.judged_fault))
-    quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
+    quiet = min(timedelta(seconds=judged.ago), MAX_IDLE) if judged.ago >= 0 else None
     evidence = Evidence(str(judged.activity), evidence_text(judged), quiet)
     if word is None:
         return evidence
@@ -91,7 +91,7 @@ def _word(view: MachineView, now: datetime) -> Evidence | None:
     if view.last_active is None:
         return None
     quiet = now - view.last_active
-    if not -AHEAD <= quiet < window(view):
+    if not -CLOCK_SLACK <= quiet < window(view):
         return None
     return Evidence(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
 

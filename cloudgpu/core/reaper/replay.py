@@ -33,7 +33,7 @@ from cloudgpu.core.values.times import from_iso, iso
 Sample = dict[str, Any]
 DAY = 86400.0
 BREAK = 600.0  # seconds: work that pauses for no longer is one piece of work
-GOING_ON = 60.0  # seconds: work that begins so soon after an end was under way
+SAME_WORK_GAP_S = 60.0  # seconds: work that begins so soon after an end was under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class WouldEnd:
 
 def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
     """Return the ends that the policy would have made, oldest first; runs come every `interval` from `since` on."""
-    nodes = [_Node(_Past(node.lines), _Watch(node.samples, thresholds(policy))) for node in recorded.nodes]
+    nodes = [_Node(_PastMachine(node.lines), _Watch(node.samples, thresholds(policy))) for node in recorded.nodes]
     ticks = _Ticks(since, interval)
     return [end for run in recorded.runs for end in _of_run(run, policy, nodes, ticks)]
 
@@ -114,7 +114,7 @@ class _Ticks:
 
 
 @dataclass(slots=True)
-class _Life:
+class _ReplayState:
     """What is made up of a run: since when it is on, what its people were told, its lease where it has another."""
 
     started: datetime
@@ -148,14 +148,14 @@ class _Life:
 
 
 def _of_run(run: Run, policy: Policy, nodes: Sequence[_Node], ticks: _Ticks) -> Iterator[WouldEnd]:
-    life, now = _Life(run.started), ticks.from_on(run.begin)
+    life, now = _ReplayState(run.started), ticks.from_on(run.begin)
     while now < run.end:
         end = _passed(life, policy, nodes, _Moment(now, run, ticks.every))
         now += ticks.every
         if end is None:
             continue
         yield end
-        life = _Life(end.until, (end.until + policy.lease, end.until + policy.renew_until))
+        life = _ReplayState(end.until, (end.until + policy.lease, end.until + policy.renew_until))
         now = max(now, ticks.from_on(end.until))
 
 
@@ -166,7 +166,7 @@ class _Moment:
     interval: timedelta
 
 
-def _passed(life: _Life, policy: Policy, nodes: Sequence[_Node], at: _Moment) -> WouldEnd | None:
+def _passed(life: _ReplayState, policy: Policy, nodes: Sequence[_Node], at: _Moment) -> WouldEnd | None:
     """Make one run over the machine, or all nodes; return the end that it would have made within the run."""
     now = at.now
     first = _seen(nodes[0], life, policy, now)
@@ -188,11 +188,11 @@ def _passed(life: _Life, policy: Policy, nodes: Sequence[_Node], at: _Moment) ->
 class _Node:
     """One node of what is replayed: what its lines, and its samples, say of it."""
 
-    past: _Past
+    past: _PastMachine
     watch: _Watch
 
 
-def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> MachineView | None:
+def _seen(node: _Node, life: _ReplayState, policy: Policy, now: datetime) -> MachineView | None:
     """Return what a run sees of one node; None before anything was known of it."""
     known = node.past.at(now)
     if known is None:
@@ -204,7 +204,7 @@ def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> MachineVie
     return MachineView(row, policy, judged=judged, last_active=word, reached_at=now, engine=engine)
 
 
-class _Past:
+class _PastMachine:
     """A machine as it was, by its lines; asked for ever later moments."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
@@ -276,7 +276,7 @@ class _Watch:
                 seconds += max(0.0, last - max(begin, sample["t"] - sample["s"]))
         if begin is None:
             return None
-        return Work(_utc(begin), _utc(last), seconds, tuple(signs), begin <= at.timestamp() + GOING_ON)
+        return Work(_utc(begin), _utc(last), seconds, tuple(signs), begin <= at.timestamp() + SAME_WORK_GAP_S)
 
 
 def signs_of(sample: Sample, limits: Thresholds) -> tuple[str, ...]:

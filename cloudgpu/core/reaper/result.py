@@ -16,12 +16,12 @@ from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.naming import lock_name
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
-GOOD_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
-PARTLY = "another node of its cluster cannot be ended with it now; the next run checks again"
+CHECK_VALID_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
+OTHER_NODE_STAYS = "another node of its cluster cannot be ended with it now; the next run checks again"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedItem:
     """Something that was carried out and proved. `now` is the state afterwards; of a renewal the lease's new end."""
 
     machine: str
@@ -77,12 +77,12 @@ class EndItem:
 
     def is_stale(self, now: datetime) -> bool:
         """Say whether so much time has passed since the look at it that somebody may be at work there by now."""
-        return self.observed_at is None or now - self.observed_at > GOOD_FOR
+        return self.observed_at is None or now - self.observed_at > CHECK_VALID_FOR
 
-    def done(self, now: str) -> Ended:
+    def done(self, now: str) -> EndedItem:
         """Return that it was carried out; `now` is what the machine is since."""
         decision = self.decision
-        return Ended(decision.machine, decision.name, decision.do, decision.rule, decision.why, now)
+        return EndedItem(decision.machine, decision.name, decision.do, decision.rule, decision.why, now)
 
     def left(self, why: str) -> NotEnded:
         """Return that it was not carried out, and why."""
@@ -93,7 +93,7 @@ class EndItem:
 class Outcome:
     """What came of the decisions of a run; `again` are the decisions that a second sync has changed."""
 
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[EndedItem] = field(default_factory=list)
     skipped: list[NotEnded] = field(default_factory=list)
     unconfirmed: list[NotEnded] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
@@ -119,7 +119,7 @@ def split_ends(end_items: Sequence[EndItem], machines: Sequence[Machine]) -> tup
     kept = [one for one in end_items if not one.decision.ends]
     partly = blocked_by_other_nodes([one.id for one in ends], machines)
     outcome = Outcome(skipped=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
-    outcome.skipped += [one.left(PARTLY) for one in ends if one.id in partly]
+    outcome.skipped += [one.left(OTHER_NODE_STAYS) for one in ends if one.id in partly]
     return [one for one in ends if one.id not in partly], outcome
 
 
@@ -152,8 +152,8 @@ class ReaperRun:
     busy: str = ""
     seen: tuple[MachineView, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    ended: tuple[Ended, ...] = ()
-    renewed: tuple[Ended, ...] = ()
+    ended: tuple[EndedItem, ...] = ()
+    renewed: tuple[EndedItem, ...] = ()
     warned: tuple[GivenWarning, ...] = ()
     skipped: tuple[NotEnded, ...] = ()
     unconfirmed: tuple[NotEnded, ...] = ()

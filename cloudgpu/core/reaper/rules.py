@@ -31,14 +31,14 @@ from cloudgpu.core.reaper.cases import (
     warn_before_end,
     warn_only,
 )
-from cloudgpu.core.reaper.cluster_rules import QUEUE_WITHIN, mended_by, node_loss, part_of_cluster, part_of_start
+from cloudgpu.core.reaper.cluster_rules import QUEUE_TIMEOUT, mended_by, node_loss, part_of_cluster, part_of_start
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
 NOTICE = timedelta(days=1)  # what is deleted does not come back, and costs little meanwhile
-AGAIN = timedelta(days=7)
+REPEAT_AFTER = timedelta(days=7)
 _DO = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
 
 
@@ -105,10 +105,10 @@ def _kept(case: Case, rule: Rule, retention: Retention, since: datetime, what: s
     why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(retention.after)})"
     if retention.do is Act.IMAGE and case.view.machine.parkable is False:
         return notify_again(
-            case, rule, f"{why}; {case.view.machine.provider} keeps no images, so it is only warned of", AGAIN
+            case, rule, f"{why}; {case.view.machine.provider} keeps no images, so it is only warned of", REPEAT_AFTER
         )
     if retention.do not in _DO:
-        return notify_again(case, rule, why, AGAIN)
+        return notify_again(case, rule, why, REPEAT_AFTER)
     given, do = case.given(rule), _DO[retention.do]
     if given is None or given[2] is None:
         return warn_only(case, rule, case.now + NOTICE, why, do)
@@ -277,7 +277,7 @@ def silence(case: Case) -> RuleResult | None:
         return None
     span = case.now - max(from_iso(before.activity_since), case.started)
     queueless = mended_by(case)
-    if span < (QUEUE_WITHIN if queueless else window(case.view)):
+    if span < (QUEUE_TIMEOUT if queueless else window(case.view)):
         return None
     why = f"whether it is used is not known for {duration_text(span)}: {case.known.why}{queueless}"
     return notify_again(case, Rule.NONE, why)

@@ -25,7 +25,7 @@ from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.reaper.decisions import ENDS
+from cloudgpu.core.reaper.decisions import ENDINGS
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso, iso
@@ -43,7 +43,7 @@ RULE = (
 _ASKED = ("stop_requested", "park_requested", "terminate_requested")
 _DECIDED = ("decision_made", *_ASKED)
 _LEASED = ("launch_intended", "machine_adopted", "lease_set")
-_ENDS = frozenset(map(str, ENDS))
+_ENDS = frozenset(map(str, ENDINGS))
 _INSIDE = "shut down from inside"
 _SOON = timedelta(minutes=5)  # between an end by the provider's clock, and the line that asked for it by ours
 _BEFORE = timedelta(minutes=30)  # between a decision, or a line that asks, and what comes of it

@@ -20,7 +20,7 @@ from cloudgpu.core.reaper.evidence import up_since
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 
-SOON = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
+WARN_BEFORE = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
 
 
 Word = datetime | CloudgpuError | None  # when it was in use, why that is not known, or that it has said nothing yet
@@ -104,7 +104,7 @@ def _could_be_idle(machine: Machine, policy: Policy | None, window: timedelta, n
 
 
 def _ends_soon(machine: Machine, now: datetime) -> bool:
-    return machine.expires is not None and from_iso(machine.expires) - now <= SOON
+    return machine.expires is not None and from_iso(machine.expires) - now <= WARN_BEFORE
 
 
 def _limits(policy: Policy | None) -> Thresholds:

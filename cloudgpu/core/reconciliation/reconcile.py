@@ -198,7 +198,7 @@ def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:
 
 CENT = Fraction(1, 100)
 PER_MILLE = Fraction(1, 1000)
-LAG = timedelta(hours=48)  # the clouds' words: usage shows within a day, two at most
+USAGE_LAG = timedelta(hours=48)  # the clouds' words: usage shows within a day, two at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def _parts(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now:
 
 
 def _missing_there(ours: LedgerTotal, last: datetime | None, now: datetime) -> GapReason:
-    if last is not None and ours.begin is not None and ours.begin > last - LAG and now - last < 3 * LAG:
+    if last is not None and ours.begin is not None and ours.begin > last - USAGE_LAG and now - last < 3 * USAGE_LAG:
         return GapReason("lag", -ours.total, f"it began shortly before the export ends ({_day(last)}): rows come later")
     why = "no row has its tag or its id: is the tag cloudgpu-id active for billing, and is this the right account?"
     return GapReason("missing there", -ours.total, why)
@@ -278,9 +278,9 @@ def _hours_gap(ours: LedgerTotal, theirs: ResourceTotal, usd: Fraction, late: st
 
 def _is_late(ours: ResourceTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> str:
     """Return that rows are still to come, empty where they should be there."""
-    if ours.end is None or theirs.end is None or last is None or now - last > 3 * LAG:
+    if ours.end is None or theirs.end is None or last is None or now - last > 3 * USAGE_LAG:
         return ""
-    if theirs.end < ours.end and theirs.end > last - LAG:
+    if theirs.end < ours.end and theirs.end > last - USAGE_LAG:
         return f"its rows end at {theirs.end:%Y-%m-%d %H:%M} UTC, the ledger's do not: rows come later"
     return ""
 

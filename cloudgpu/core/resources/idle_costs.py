@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgpu.core.billing.forecast import Part, Running, open_usages
+from cloudgpu.core.billing.forecast import BurnPart, Running, open_usages
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
@@ -42,7 +42,7 @@ def _is_left(running: Running) -> bool:
     machine = running.machine
     if machine.is_named_resource:
         return not any(entry.attached_to for entry in machine.retained or ())
-    return running.part is not Part.MACHINES or machine.state == "stopped"
+    return running.part is not BurnPart.MACHINES or machine.state == "stopped"
 
 
 def _ongoing_cost(running: Running) -> OngoingCost:

@@ -36,7 +36,7 @@ from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, minute
 
-YOUNG = timedelta(minutes=15)  # longer than a cloud takes to show everywhere what was just made, or let go
+RECENT = timedelta(minutes=15)  # longer than a cloud takes to show everywhere what was just made, or let go
 SHARED = (Kind.KEY_PAIR, Kind.SECURITY_GROUP)  # one for all launches of a ledger in a region, which make it anew
 _DISKS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
 _GOES_WITH_ITS_MACHINE = {
@@ -160,7 +160,7 @@ def _as_wished(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOptio
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Cause:
     """Why something counts as left over; `kept` why it is there on purpose, `way` what ends it then."""
 
     why: str
@@ -188,52 +188,52 @@ def is_shared(resource: ProviderResource) -> bool:
     return resource.kind in SHARED and TAG_ID not in resource.tags
 
 
-def _counts(resource: ProviderResource, machine: Machine | None, facts: LedgerKnowledge) -> _Found | None:
+def _counts(resource: ProviderResource, machine: Machine | None, facts: LedgerKnowledge) -> _Cause | None:
     """Return why a thing counts as left over; None where it does not."""
     if resource.attached_to is not None:
         return _of_a_stopped_machine(resource, facts)
     if is_on_purpose(resource) and resource.kind in (*_DISKS, Kind.VOLUME):
         word = "volume" if resource.kind is Kind.VOLUME else "image"
-        return _Found("it is a named image or volume", "on purpose", f"cloudgpu {word} rm {resource.name}")
+        return _Cause("it is a named image or volume", "on purpose", f"cloudgpu {word} rm {resource.name}")
     if is_shared(resource):
-        return None if _is_needed(resource, facts) else _Found(f"no machine of its ledger is left in {resource.region}")
+        return None if _is_needed(resource, facts) else _Cause(f"no machine of its ledger is left in {resource.region}")
     if resource.kind in _GOES_WITH_ITS_MACHINE:
-        return None if lives(machine) else _Found(_GOES_WITH_ITS_MACHINE[resource.kind])
+        return None if lives(machine) else _Cause(_GOES_WITH_ITS_MACHINE[resource.kind])
     return _unused(resource, machine)
 
 
-def _unused(resource: ProviderResource, machine: Machine | None) -> _Found | None:
+def _unused(resource: ProviderResource, machine: Machine | None) -> _Cause | None:
     """Return why something counts that no machine uses."""
     if machine is None:
-        return _Found("no machine uses it")
+        return _Cause("no machine uses it")
     if resource.kind in _DISKS:
         return _of_machine(resource, machine)
     if not lives(machine):
-        return _Found("its machine is gone")
-    return _Found("no machine uses it", f"{machine.name} is there", f"cloudgpu down {command_name(machine)}")
+        return _Cause("its machine is gone")
+    return _Cause("no machine uses it", f"{machine.name} is there", f"cloudgpu down {command_name(machine)}")
 
 
-def _of_a_stopped_machine(resource: ProviderResource, facts: LedgerKnowledge) -> _Found | None:
+def _of_a_stopped_machine(resource: ProviderResource, facts: LedgerKnowledge) -> _Cause | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
     paused = (machine for machine in facts.rows if machine.provider_id == resource.attached_to and is_paused(machine))
     machine = next(paused, None)
     if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, facts):
         return None
-    return _Found(f"it is a named image or volume, at {machine.name}, which is stopped", "on purpose")
+    return _Cause(f"it is a named image or volume, at {machine.name}, which is stopped", "on purpose")
 
 
-def _of_machine(resource: ProviderResource, machine: Machine) -> _Found | None:
+def _of_machine(resource: ProviderResource, machine: Machine) -> _Cause | None:
     """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the sync."""
     name = machine.name
     if resource.id not in {entry.id for entry in machine.retained}:
         return None
     if lives(machine):
-        return _Found(f"it is of an earlier life of {name}", f"{name} is back, and cloudgpu ls --refresh removes it")
+        return _Cause(f"it is of an earlier life of {name}", f"{name} is back, and cloudgpu ls --refresh removes it")
     if machine.parked:
         way = f"cloudgpu start {name}, or cloudgpu down {name}"
-        return _Found(f"{name} is stopped, and was parked", comes_back(machine), way)
+        return _Cause(f"{name} is stopped, and was parked", comes_back(machine), way)
     why = f"{name} was ended, and it was not removed" if machine.discard else f"{name} has ended by itself"
-    return _Found(why, "", f"cloudgpu down {name}" if machine.discard else f"cloudgpu start {name}")
+    return _Cause(why, "", f"cloudgpu down {name}" if machine.discard else f"cloudgpu start {name}")
 
 
 def _is_needed(resource: ProviderResource, knowledge: LedgerKnowledge) -> bool:
@@ -246,7 +246,7 @@ def _is_needed(resource: ProviderResource, knowledge: LedgerKnowledge) -> bool:
     return any((instance.account, instance.region) == here for instance in others)
 
 
-def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, knowledge: LedgerKnowledge) -> Orphan:
+def _orphan(resource: ProviderResource, machine: Machine | None, found: _Cause, knowledge: LedgerKnowledge) -> Orphan:
     since = _since(resource, machine, knowledge)
     kept = _not_now(resource, machine, found, since, knowledge)
     return Orphan(
@@ -287,14 +287,14 @@ def _is_settled(resource: ProviderResource, machine: Machine | None) -> bool:
 
 
 def _not_now(
-    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, facts: LedgerKnowledge
+    resource: ProviderResource, machine: Machine | None, found: _Cause, since: datetime | None, facts: LedgerKnowledge
 ) -> str:
     """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
     return next(filter(None, _reasons(resource, machine, found, since, facts)), "")
 
 
 def _reasons(
-    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, facts: LedgerKnowledge
+    resource: ProviderResource, machine: Machine | None, found: _Cause, since: datetime | None, facts: LedgerKnowledge
 ) -> Iterator[str | None]:
     """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
     if not is_ours(resource, facts):
@@ -312,6 +312,6 @@ def _reasons(
     if not resource.ready:
         yield "it is still being made"
     if not _is_settled(resource, machine) and any(
-        at is not None and facts.now - at < YOUNG for at in (since, resource.made_at)
+        at is not None and facts.now - at < RECENT for at in (since, resource.made_at)
     ):
-        yield f"it is younger than {YOUNG // timedelta(minutes=1)} minutes"
+        yield f"it is younger than {RECENT // timedelta(minutes=1)} minutes"

@@ -12,8 +12,8 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.times import from_iso
 
-LEFT_FOR = timedelta(days=14)  # a disk that nobody takes up costs more than its image: then it is imaged
-SURE_AFTER = timedelta(minutes=15)  # longer than anybody waits for a machine to come up: then its image can go
+IMAGE_AFTER = timedelta(days=14)  # a disk that nobody takes up costs more than its image: then it is imaged
+DELETE_IMAGE_AFTER = timedelta(minutes=15)  # longer than anybody waits for a machine to come up: then its image can go
 
 
 class StepKind(StrEnum):
@@ -83,7 +83,7 @@ def is_forgotten(machine: Machine, now: datetime) -> bool:
     if machine.terminated_at is None or machine.parked or machine.discard:
         return False
     has_disk = any(entry.kind == Kind.DISK for entry in machine.retained)
-    return has_disk and now - from_iso(machine.terminated_at) >= LEFT_FOR
+    return has_disk and now - from_iso(machine.terminated_at) >= IMAGE_AFTER
 
 
 def is_parked(machine: Machine) -> bool:
@@ -137,4 +137,4 @@ def _length(tags: Mapping[str, str]) -> int:
 
 def _runs_surely(machine: Machine, now: datetime) -> bool:
     since = machine.since or machine.seen_at
-    return since is not None and now - from_iso(since) >= SURE_AFTER
+    return since is not None and now - from_iso(since) >= DELETE_IMAGE_AFTER

@@ -1,7 +1,7 @@
 """The adaptive policy: the action whose expected cost is least, over models weighed by what this job has seen.
 
 Each model of losses is solved as a Markov decision process (horizon.py) when the job starts. At every tick the costs
-of the models are averaged with their chances (hazards.py). A change of what runs has to save `WORTH` spot hours, as no
+of the models are averaged with their chances (hazards.py). A change has to save `MIN_SAVING_H` spot hours, as no
 model is exact. Several zones count as one that has spot while any of them does; a start takes the zone that has had it
 longest. The safety net holds here, too.
 
@@ -19,12 +19,12 @@ from cloudgpu.core.spot.horizon import Plan, grid_of
 from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
-WORTH = 0.1  # spot hours that a change has to save
+MIN_SAVING_H = 0.1  # spot hours that a change has to save
 STEPS = 384  # of time that a plan has at most: it bounds the time that `reset` takes
 SHORTEST = 1 / 6  # hours of a step
-REMEMBERED = 7 * 24.0  # hours of prior history that count
+PRIOR_HOURS = 7 * 24.0  # hours of prior history that count
 UNLIKELY = 1e-3  # chance of a model below which it is ignored
-DEAREST = 1000.0  # on-demand hours in spot hours at most; spot that costs nothing has no such ratio
+MAX_RATIO = 1000.0  # on-demand hours in spot hours at most; spot that costs nothing has no such ratio
 
 
 class Adaptive:
@@ -89,7 +89,7 @@ class Adaptive:
             costs["spot"] = self._mean("spot", now, now.pending if now.running_spot else changeover)
         costs["on_demand"] = self._mean("on_demand", now, now.pending if now.mode == "on_demand" else changeover)
         if now.mode in costs and (now.mode == "on_demand" or now.running_spot):
-            costs[now.mode] -= WORTH
+            costs[now.mode] -= MIN_SAVING_H
         return costs
 
     def _mean(self, action: Mode, now: Situation, pending: float) -> float:
@@ -101,7 +101,7 @@ class Adaptive:
 def plans_of(task: Task, mixture: Mixture) -> list[Plan]:
     """Solve every model of the mixture for this job."""
     step = max(task.tick, SHORTEST, task.deadline / STEPS)
-    ratio = min(DEAREST, task.price_ratio)
+    ratio = min(MAX_RATIO, task.price_ratio)
     grid = grid_of(task.deadline, task.deadline - task.work, step, task.changeover, ratio)
     return [Plan(model, grid) for model in mixture.models]
 
@@ -114,5 +114,5 @@ def shipped_models() -> Mixture:
 
 
 def _remembered(task: Task) -> list[tuple[bool, ...]]:
-    most = max(1, int(REMEMBERED / task.tick))
+    most = max(1, int(PRIOR_HOURS / task.tick))
     return [zone[-most:] for zone in task.history]

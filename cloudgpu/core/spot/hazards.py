@@ -12,7 +12,7 @@ from math import exp, expm1, log
 from typing import TypedDict
 
 UNKNOWN_AGE = 2.0  # hours; nobody saw when the first state began
-SMALL = 1e-9  # hours; ages are sums of ticks
+EPSILON_H = 1e-9  # hours; ages are sums of ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Hazards:
     def node(self, up: bool, age: float) -> int:  # noqa: FBT001  a fact of the tick, not a switch
         """Return the bucket of a zone that has been up, or down, for `age` hours."""
         if up:
-            return bisect_right(self.up_from, age + SMALL) - 1
-        return len(self.loss) + bisect_right(self.down_from, age + SMALL) - 1
+            return bisect_right(self.up_from, age + EPSILON_H) - 1
+        return len(self.loss) + bisect_right(self.down_from, age + EPSILON_H) - 1
 
     def rate(self, node: int) -> float:
         """Return the rate of a change in this bucket, per hour."""

@@ -18,8 +18,8 @@ from cloudgpu.core.spot.situation import Mode, Situation
 Vector = list[float]
 Shift = list[tuple[int, float, float]]  # node below, its weight, the weight of the node above
 
-GROWTH = 0.25  # distance of two nodes of slack, as a share of the slack
-TIGHT = 10.0  # price of an hour that the deadline lacks, in on-demand hours; finite, as values are interpolated
+SLACK_GROWTH = 0.25  # distance of two nodes of slack, as a share of the slack
+LATE_PRICE = 10.0  # price of an hour that the deadline lacks, in on-demand hours; finite, as values are interpolated
 ROUND = 1e-9
 
 
@@ -60,7 +60,7 @@ def grid_of(deadline: float, slack: float, step: float, changeover: float, ratio
     """Lay the grid of a job: time to its deadline, and slack from none to that of its start."""
     nodes = [0.0, step]
     while nodes[-1] < slack - ROUND:
-        nodes.append(nodes[-1] + max(step, nodes[-1] * GROWTH))
+        nodes.append(nodes[-1] + max(step, nodes[-1] * SLACK_GROWTH))
     return Grid(step, max(1, -int(-deadline / step // 1)), tuple(nodes), changeover, ratio)
 
 
@@ -115,7 +115,7 @@ class _Solver:
         self._idle, self._start = grid.less(grid.step), grid.less(grid.changeover)
         self._rest = grid.less(grid.remainder)
         self._chances = [self._moves(hazards, node) for node in range(self._nodes)]
-        dear = TIGHT * grid.ratio
+        dear = LATE_PRICE * grid.ratio
         self._no_wait = [dear * max(0.0, grid.changeover + grid.step - slack) for slack in grid.slack]
         self._no_start = [dear * max(0.0, 2 * grid.changeover - slack) for slack in grid.slack]
         self._no_switch = [grid.ratio * max(0.0, grid.changeover - slack) for slack in grid.slack]

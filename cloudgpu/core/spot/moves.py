@@ -23,7 +23,7 @@ from cloudgpu.core.spot.places import DEFAULT_LIFE_H, HALF_LIFE, Sighting, SpotL
 
 MARGIN = 1.5  # times its cost that a move has to save: no estimate is exact
 MIN_H = 0.1  # hours of the present price that it has to save beyond that, as adaptive's changes have to
-LOOKS_BACK = timedelta(hours=24)  # at the prices of both places
+LOOK_BACK = timedelta(hours=24)  # at the prices of both places
 FOR_EVER = 1e6  # hours; the last age of a model has no end
 
 
@@ -33,7 +33,7 @@ class Running:
 
     `age` is since its launch, `work` what is left to do, `unsaved` what would have to be done again. `start` is from a
     launch to the begin of the command, `end` the end of the machine before, `redone` the work that a loss undoes.
-    `moves` counts the moves to a cheaper place within `LOOKS_BACK`; `left` is when the job last left the place in
+    `moves` counts the moves to a cheaper place within `LOOK_BACK`; `left` is when the job last left the place in
     question for a cheaper one, None where it never did.
     """
 
@@ -109,20 +109,20 @@ def saving(running: Running, here: Priced, there: Priced, sightings: Sequence[Si
 
 
 def extra_cost_here(here: Priced, there: Priced, now: datetime, most: float) -> float:
-    """Return what it has cost more to be here than there, since `LOOKS_BACK`; never below `-most`, where it begins."""
+    """Return what it has cost more to be here than there, since `LOOK_BACK`; never below `-most`, where it begins."""
     total = -most
-    for more in _hourly_differences(here, there, now - LOOKS_BACK, now):
+    for more in _hourly_differences(here, there, now - LOOK_BACK, now):
         total = max(-most, total + more)
     return total
 
 
 def _lasting(here: Priced, there: Priced, now: datetime) -> float:
-    """Return what an hour will cost more here: the difference of now, but no more than its mean since `LOOKS_BACK`.
+    """Return what an hour will cost more here: the difference of now, but no more than its mean since `LOOK_BACK`.
 
     What was cheaper for a short while may be more expensive again as soon.
     """
-    total = sum(_hourly_differences(here, there, now - LOOKS_BACK, now))
-    return min(here.price - there.price, total / (LOOKS_BACK / timedelta(hours=1)))
+    total = sum(_hourly_differences(here, there, now - LOOK_BACK, now))
+    return min(here.price - there.price, total / (LOOK_BACK / timedelta(hours=1)))
 
 
 def _hourly_differences(here: Priced, there: Priced, since: datetime, now: datetime) -> Iterator[float]:

@@ -13,8 +13,10 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["made", "refused", "taken", "ended"]
 HALF_LIFE = timedelta(days=3)  # in which what was seen comes to count half
-REFUSED_FOR = timedelta(minutes=30)  # a place without capacity is passed over so long, where another one may have some
-TAKEN_FOR = timedelta(minutes=20)
+SKIP_REFUSED_FOR = timedelta(
+    minutes=30
+)  # a place without capacity is passed over so long, where another one may have some
+SKIP_INTERRUPTED_FOR = timedelta(minutes=20)
 DEFAULT_LIFE_H = 6.0  # hours between two interruptions, where nothing was seen
 PER_SCORE = 18.0  # from the best score to the worst, a place counts as half as expensive again
 WORTH_H = 12.0  # hours of running that the usual life is worth as evidence
@@ -44,7 +46,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class PlaceOffer:
     """A place with its price now, in nano-dollars an hour, and what a move to it costs, in nano-dollars.
 
     `score` is the provider's own word from 1 (unlikely) to 10 (likely to be had); None where it gives none.
@@ -57,8 +59,8 @@ class Offered:
 
 
 def order_places(
-    offers: Iterable[Offered], seen: Sequence[Sighting], now: datetime, changeover_h: float
-) -> list[Offered]:
+    offers: Iterable[PlaceOffer], seen: Sequence[Sighting], now: datetime, changeover_h: float
+) -> list[PlaceOffer]:
     """Return the places in the order in which to try them; those of equal worth keep theirs."""
     each = list(dict.fromkeys(offers))
     best = max((one.score for one in each if one.score is not None), default=None)
@@ -66,7 +68,7 @@ def order_places(
 
 
 def _cost(
-    offered: Offered, seen: Sequence[Sighting], now: datetime, changeover_h: float, best: int | None
+    offered: PlaceOffer, seen: Sequence[Sighting], now: datetime, changeover_h: float, best: int | None
 ) -> tuple[bool, float]:
     """Return whether a place is passed over for now, and what an hour of work costs there.
 
@@ -94,5 +96,5 @@ def is_passed_over(here: Sequence[Sighting], now: datetime) -> bool:
     last = max(here, key=lambda one: one.at, default=None)
     if last is None:
         return False
-    limits: Mapping[str, timedelta] = {"refused": REFUSED_FOR, "taken": TAKEN_FOR}
+    limits: Mapping[str, timedelta] = {"refused": SKIP_REFUSED_FOR, "taken": SKIP_INTERRUPTED_FOR}
     return now - last.at < limits.get(last.kind, timedelta(0))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.log.head import Mark
+    from cloudgpu.ledger.log.head import MoveMark
     from cloudgpu.ledger.log.lines import Verification
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
@@ -160,7 +160,7 @@ class Ledger(View, Protocol):
         """Return how this computer's clock contradicts that of the ledger's database, or None; None for a file."""
         ...
 
-    def moved(self) -> Mark | None:
+    def moved(self) -> MoveMark | None:
         """Return the mark of a ledger that has moved away or not arrived yet; None if it is in use. Cheap."""
         ...
 

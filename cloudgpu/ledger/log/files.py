@@ -65,7 +65,7 @@ def open_to_write(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_FILE)
 
 
-def read_own(path: Path, most: int) -> bytes:
+def read_our_file(path: Path, most: int) -> bytes:
     """Return what is in a file of ours. Raises OSError for a link, a pipe, a device, and more than `most` bytes."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
@@ -189,7 +189,7 @@ def lock(directory: Path, name: str, *, wait: bool | float, ledger: str = "") ->
     until = None if wait is True else time.monotonic() + max(float(wait), _MOMENT)
     handle = _acquired(path, until)
     if handle is None:
-        raise _taken(path, name, float(wait))
+        raise _in_use_error(path, name, float(wait))
     try:
         with suppress(OSError):  # a hint for whoever waits; a full disk may refuse it
             os.truncate(handle, 0)
@@ -246,7 +246,7 @@ def _acquired(path: Path, until: float | None) -> int | None:
     """Return a descriptor that holds the lock on the file that stands at `path`, or None when time is over."""
     pause = 0.002
     while True:
-        handle = _opened(path)
+        handle = _open_lock_file(path)
         if _locked(handle, fcntl.LOCK_EX):
             if is_same_file(path, handle):
                 return handle
@@ -259,7 +259,7 @@ def _acquired(path: Path, until: float | None) -> int | None:
         pause = min(pause * 2, _PAUSE)
 
 
-def _opened(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     try:
         make_private_directory(path.parent)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
@@ -298,7 +298,7 @@ def close_locked(handle: int) -> None:
     os.close(handle)
 
 
-def _taken(path: Path, name: str, waited: float) -> ProviderUnavailable:
+def _in_use_error(path: Path, name: str, waited: float) -> ProviderUnavailable:
     holder = ""
     with suppress(OSError, ValueError):
         holder = f" (process {int(path.read_text())})"
@@ -322,7 +322,7 @@ def _unusable(path: Path, error: OSError) -> LedgerUnavailable:
     return made
 
 
-AGAIN_S = 0.5
+RETRY_S = 0.5
 REMEMBERED_S = 60.0
 _in_vain: dict[str, float] = {}  # by lock: when it was last waited for in vain
 
@@ -332,7 +332,7 @@ def lock_patience(lock: str, usual: float) -> float:
     since = _in_vain.get(lock)
     if since is None or time.monotonic() - since >= REMEMBERED_S:
         return usual
-    return min(AGAIN_S, usual)
+    return min(RETRY_S, usual)
 
 
 def lock_timed_out(lock: str) -> None:

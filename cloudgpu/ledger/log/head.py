@@ -27,16 +27,16 @@ from cloudgpu.ledger.log import files, lines
 from cloudgpu.ledger.log.files import PRIVATE_FILE, close_locked, make_private_directory
 from cloudgpu.ledger.log.lines import End, Verification
 from cloudgpu.ledger.log.sql import Connection
-from cloudgpu.ledger.log.storage_errors import LedgerLeft, locked
+from cloudgpu.ledger.log.storage_errors import LedgerMovedAway, locked
 
 _LENGTH = 512  # bytes: one sector of a disk
 _CHECK = ', "check": "'
 _PRIME = 2**64 - 59
-ELSEWHERE = "another place"
+ANOTHER_PLACE = "another place"
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadRecord:
     """The last line of ledger `ledger` as this client has seen it written.
 
     `moved` is where the ledger stands now, when this client knows that it has moved away; empty otherwise. The line is
@@ -59,7 +59,7 @@ class Unreadable:
     path: Path
 
 
-Record = Head | Unreadable | None  # None: nothing was written yet
+Record = HeadRecord | Unreadable | None  # None: nothing was written yet
 
 
 def read_head(path: Path, patience: float) -> Record:
@@ -118,7 +118,7 @@ class LockedHead:
         record |= {"goes_on": goes_on} if goes_on else {}
         text = _checked(record | ({"moved": moved} if moved else {}))
         if len(text) >= _LENGTH:  # an address that does not fit is told by the ledger's own last line
-            text = _checked(record | {"moved": ELSEWHERE})
+            text = _checked(record | {"moved": ANOTHER_PLACE})
         os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
 
     def replace(
@@ -153,7 +153,7 @@ def _record(path: Path, handle: int) -> Record:
     try:
         record = json.loads(f"{text}}}")
         known = str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"])
-        return Head(*known, str(record.get("moved", "")), str(record.get("goes_on", "")))
+        return HeadRecord(*known, str(record.get("moved", "")), str(record.get("goes_on", "")))
     except (ValueError, KeyError, TypeError):
         return Unreadable(path)
 
@@ -181,7 +181,7 @@ _BEFORE = "SELECT seq, hash, recorded_at FROM line WHERE seq < ? ORDER BY seq DE
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class MoveMark:
     """Why a ledger is not in use at its place.
 
     `to` is where it stands, or will stand, without a password; `came_from` is where a ledger that is being moved in
@@ -196,7 +196,7 @@ class Mark:
     goes_on: str = ""
 
 
-def end_and_mark(connection: Connection) -> tuple[End, Mark | None]:
+def end_and_mark(connection: Connection) -> tuple[End, MoveMark | None]:
     """Return the last line's seq, hash and time, and what it says of a move."""
     found = connection.execute(_LAST).fetchone()
     if found is None:
@@ -207,19 +207,19 @@ def end_and_mark(connection: Connection) -> tuple[End, Mark | None]:
         stored = json.loads(body)
         last = connection.execute(_BEFORE, end[:1]).fetchone() or (0, "", "")
         to, came_from, goes_on = (str(stored.get(name, "")) for name in ("to", "from", "goes_on"))
-        mark = Mark(to, came_from, str(end[2]), last, goes_on)
+        mark = MoveMark(to, came_from, str(end[2]), last, goes_on)
     return (end[0], end[1], end[2]), mark
 
 
-def mark_of(record: Record) -> Mark | None:
+def mark_of(record: Record) -> MoveMark | None:
     """Return what this client's head record says of a move; None for nothing."""
-    if not isinstance(record, Head) or not record.moved:
+    if not isinstance(record, HeadRecord) or not record.moved:
         return None
     last = (record.seq, record.hash, "")
-    return Mark(record.moved, since=record.recorded_at, last=last, goes_on=record.goes_on)
+    return MoveMark(record.moved, since=record.recorded_at, last=last, goes_on=record.goes_on)
 
 
-def refusal(mark: Mark, location: str) -> LedgerMoved:
+def refusal(mark: MoveMark, location: str) -> LedgerMoved:
     """Return the error for whoever would write into a ledger that is not in use."""
     if mark.came_from:
         return LedgerMoved(
@@ -236,9 +236,9 @@ def refusal(mark: Mark, location: str) -> LedgerMoved:
     )
 
 
-def left(mark: Mark, location: str) -> LedgerLeft:
+def ledger_left_error(mark: MoveMark, location: str) -> LedgerMovedAway:
     """Return the error for whoever would read a ledger that has moved where nothing can be read any more."""
-    return LedgerLeft(
+    return LedgerMovedAway(
         f"{moved_text(mark, location)} The old place cannot be read.",
         field="ledger",
         value=location,
@@ -246,7 +246,7 @@ def left(mark: Mark, location: str) -> LedgerLeft:
     )
 
 
-def moved_text(mark: Mark, location: str) -> str:
+def moved_text(mark: MoveMark, location: str) -> str:
     """Return that a ledger has moved, where to, and since when."""
     when = f" on {mark.since[:10]} at {mark.since[11:16]} UTC" if mark.since else ", and this is an old copy of it"
     return f"The ledger at {location} moved to {mark.to}{when}."
@@ -263,7 +263,7 @@ def check_missing(location: str, record: Record) -> str | None:
     """Return a sentence where there is a head record and no ledger; None without a head record."""
     if record is None:
         return None
-    had = f"says that it had {record.seq} lines" if isinstance(record, Head) else "is damaged"
+    had = f"says that it had {record.seq} lines" if isinstance(record, HeadRecord) else "is damaged"
     return f"The ledger {location} is missing or empty, and its head record {had}."
 
 
@@ -277,7 +277,7 @@ def check_head(connection: Connection, location: str, record: Record) -> str | N
         return f"The ledger {location} is not the ledger {record.ledger} that was used here before."
     found = connection.execute("SELECT hash FROM line WHERE seq = ?", (record.seq,)).fetchone()
     if found is None:
-        seq = lines.end_of(connection)[0]
+        seq = lines.last_entry(connection)[0]
         return f"The ledger {location} ends at line {seq}, and its head record knew line {record.seq}."
     if found[0] != record.hash:
         return f"The ledger {location} has another line {record.seq} than the one its head record knew."
@@ -312,7 +312,7 @@ def wrong_clock(now: datetime, there: datetime | None) -> str | None:
 
 def id_if_intact(connection: Connection, location: str, record: Record, end: End) -> str | None:
     """Return the ledger's id for its next head record; None while lines and head record disagree."""
-    if isinstance(record, Head) and (record.seq, record.hash) == end[:2]:
+    if isinstance(record, HeadRecord) and (record.seq, record.hash) == end[:2]:
         return record.ledger  # the chain begins with the id: what ends with this hash is this ledger
     return lines.id_of(connection) if check_head(connection, location, record) is None else None
 

@@ -35,7 +35,7 @@ def events_of(found: Sequence[tuple[Any, ...]]) -> list[Event]:
     return [Event(*values[:9], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
 
 
-def end_of(connection: Connection) -> End:
+def last_entry(connection: Connection) -> End:
     """Return the last line's seq, hash and time; seq 0 where there is none."""
     end: End = connection.execute(_END).fetchone() or (0, "", "")
     return end
@@ -62,7 +62,7 @@ def format_of(connection: Connection) -> int | None:
     return number if type(number) is int else 0
 
 
-def last_of(connection: Connection, subject: str) -> Event | None:
+def last_event(connection: Connection, subject: str) -> Event | None:
     """Return the latest line of a subject, or None."""
     found = events_of(connection.execute(_LAST, (subject,)).fetchall())
     return found[0] if found else None

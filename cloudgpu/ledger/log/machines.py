@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import Usage, usage_of_record
-from cloudgpu.ledger.log.lines import End, end_of
+from cloudgpu.ledger.log.lines import End, last_entry
 
 if TYPE_CHECKING:
     from cloudgpu.core.billing.rate_timeline import RateInterval
@@ -75,7 +75,7 @@ class MachineCache:
 
     def _rows(self, connection: Connection) -> list[Machine]:
         """Return all rows as they are kept here; one query, for `cost` reads both machines and bills."""
-        end = end_of(connection)  # before the rows: what is written in between is read again the next time
+        end = last_entry(connection)  # before the rows: what is written in between is read again the next time
         at, subjects = self._found
         if not end[1] or (at[1] != end[1] and not self._update_changed(connection, at, subjects)):
             subjects = self._read(connection)

@@ -14,7 +14,7 @@ from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.sql import Connection
 
-SETTLE = (
+SETTLE_REMEDY = (
     "Restore a backup of the ledger (cloudgpu ledger restore FILE --yes), or run: cloudgpu cost --verify --yes "
     "(it checks the ledger against the providers, and repairs it)"
 )
@@ -24,7 +24,7 @@ LOCKED = (
     "is locked by another process",
     "Wait for the other cloudgpu commands to end, or end one that is suspended (Ctrl-Z, see `jobs`), then try again.",
 )
-DAMAGED = ("is damaged", SETTLE.replace("Restore", "Move the damaged file away, then restore", 1))
+DAMAGED = ("is damaged", SETTLE_REMEDY.replace("Restore", "Move the damaged file away, then restore", 1))
 DENIED = ("cannot be opened or written", "Check that the file and its directory belong to you and can be written to.")
 BROKEN = ("cannot be read or written", "Check the disk (its free space, its health), then try again.")
 READ_ONLY = "is read-only"
@@ -73,7 +73,7 @@ class LineRefused(LedgerUnavailable):
     """The ledger can be written, and takes no such line."""
 
 
-class LedgerLeft(LedgerAway):
+class LedgerMovedAway(LedgerAway):
     """The ledger has moved, and the old place, which this home still names, cannot be read: it does not come back."""
 
     lasts = True
@@ -94,7 +94,7 @@ def of_sqlite(error: sqlite3.Error, path: Path) -> LedgerUnavailable:
     """Return the sentence for what SQLite said; an error that it gave no code for is a damaged file."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     what, way = FULL if code in _OF_NO_ROOM and not _has_room(path) else _BY_SQLITE.get(code, BROKEN)
-    return (refused if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(error), way)
+    return (line_refused_error if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(error), way)
 
 
 def _has_room(path: Path) -> bool:
@@ -117,9 +117,9 @@ def locked(path: Path, seconds: float) -> LedgerUnavailable:
     return away(path, LOCKED[0], f"waited {seconds:g} seconds", LOCKED[1])
 
 
-def missing(location: str, sentence: str) -> LedgerUnavailable:
+def missing_error(location: str, sentence: str) -> LedgerUnavailable:
     """Return the error for a ledger that is gone while its head record stands."""
-    return LedgerUnavailable(sentence, field="ledger", value=location, next=f"{SETTLE}.")
+    return LedgerUnavailable(sentence, field="ledger", value=location, next=f"{SETTLE_REMEDY}.")
 
 
 def vanished_error(location: str) -> LedgerUnavailable:
@@ -178,7 +178,7 @@ def away(location: object, what: str, text: str, remedy: str) -> LedgerAway:
     return fault
 
 
-def refused(location: object, what: str, text: str, remedy: str) -> LineRefused:
+def line_refused_error(location: object, what: str, text: str, remedy: str) -> LineRefused:
     """Return the error, as `unavailable` does, of a line that the ledger does not take."""
     return LineRefused(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
 

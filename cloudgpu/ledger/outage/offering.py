@@ -25,7 +25,7 @@ Refused = tuple["Draft", str]  # a line, and why it is not in the ledger
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferResult:
     """How many lines were written, and those that were refused, which are kept `at` a file."""
 
     written: int = 0
@@ -33,7 +33,7 @@ class Offered:
     at: Path | None = None
 
 
-def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> Offered | None:
+def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> OfferResult | None:
     """Write the waiting lines into the ledger `whose`, and empty the outbox; None if another process does so now.
 
     With `wait`, that one is waited for. Raises LedgerUnavailable and LedgerMoved where nothing can be written now, and
@@ -43,12 +43,12 @@ def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> 
         if waiting is None:
             return None
         if not waiting:
-            return Offered()
-        written, refused = _written(ledger, waiting)
-        return Offered(written, refused, outbox.keep_refused(whose, refused) if refused else None)
+            return OfferResult()
+        written, refused = _write_lines(ledger, waiting)
+        return OfferResult(written, refused, outbox.keep_refused(whose, refused) if refused else None)
 
 
-def _written(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refused]]:
+def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refused]]:
     try:
         return len(ledger.append(waiting)), []
     except Exception as error:
@@ -65,7 +65,7 @@ def _written(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refuse
         except Exception as error:
             if not _is_of_a_line(error):
                 raise
-            refused.append((line, _words(error)))
+            refused.append((line, _error_text(error)))
     return written, refused
 
 
@@ -74,5 +74,5 @@ def _is_of_a_line(error: Exception) -> bool:
     return isinstance(error, LineRefused | RoleNeeded) or not isinstance(error, CloudgpuError)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return error.message if isinstance(error, CloudgpuError) else f"{type(error).__name__}: {error}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.ledger.log.base import Copy, Ledger, View
-    from cloudgpu.ledger.log.head import Mark
+    from cloudgpu.ledger.log.head import MoveMark
     from cloudgpu.ledger.log.lines import Verification
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
@@ -177,7 +177,7 @@ class StandInLedger:
         """Return what is wrong with this computer's clock, as far as that can be read."""
         return self._real.clock_problem() if self.is_readable else None
 
-    def moved(self) -> Mark | None:
+    def moved(self) -> MoveMark | None:
         """Return where the ledger has moved, as far as it can be read."""
         return self._real.moved() if self.is_readable else None
 

@@ -29,7 +29,7 @@ _HAS_RIGHT += "relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?)"
 Explanation = tuple[str, str]  # a sentence, and what to do
 
 
-def refused(address: Address, sentence: str, remedy: str) -> LedgerDenied:
+def denied_error(address: Address, sentence: str, remedy: str) -> LedgerDenied:
     """Return the error that says why the database refused, and what to do."""
     return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=remedy)
 
@@ -37,7 +37,7 @@ def refused(address: Address, sentence: str, remedy: str) -> LedgerDenied:
 def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:
     """Return the error for a user who lacks rights on the schema of this name, or on its tables."""
     (person,) = connection.execute("SELECT session_user::text").fetchone()
-    return refused(address, *_explanation(connection, address.location, person, name))
+    return denied_error(address, *_explanation(connection, address.location, person, name))
 
 
 def not_connected(address: Address) -> LedgerDenied:
@@ -46,7 +46,7 @@ def not_connected(address: Address) -> LedgerDenied:
     person, database = str(parts.get("user", "")), str(parts.get("dbname", ""))
     schema_ = str(parts.get("options") or "").rpartition("search_path=")[2] or "public"
     role = rights.role_name("members", database, schema_)
-    return refused(
+    return denied_error(
         address,
         f"The database user {person} may not connect to the database of the ledger {address.location}.",
         f"Let {rights.ADMINISTRATOR} give that user the role of its members, usually: GRANT {role} TO {person};",
@@ -56,7 +56,7 @@ def not_connected(address: Address) -> LedgerDenied:
 def older_schema(connection: Connection, address: Address, name: str) -> LedgerDenied:
     """Return the error for a ledger whose tables are an older version's, and another user's."""
     (owner, _) = connection.execute(_LINES, (name,)).fetchone()
-    return refused(
+    return denied_error(
         address,
         f"The ledger {address.location} was made by an older cloudgpu, and only {owner} may bring it up to date.",
         f"Let {owner} run with this version: cloudgpu ledger init --team",

@@ -28,7 +28,7 @@ _GONE = (
 _SHUT = ("does not let this user in", "Check the name and password in CLOUDGPU_LEDGER, PGPASSWORD or ~/.pgpass.")
 _NOT_THERE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
-_ALTERED = ("is not as cloudgpu made it", f"{faults.SETTLE}.")
+_ALTERED = ("is not as cloudgpu made it", f"{faults.SETTLE_REMEDY}.")
 
 _AWAY = (_FULL, _LOCKED, _READ_ONLY, _GONE)
 _NO_ENTRY = ("password", "authentication", "pg_hba.conf", "certificate")  # where a login is refused without a code
@@ -94,7 +94,7 @@ def of_database(error: psycopg.Error, address: Address) -> LedgerUnavailable:
     if found is _SHUT:
         sentence = f"The ledger {address.location} {found[0]} ({words})."
         return LedgerDenied(sentence, field="ledger", value=address.location, next=found[1])
-    made = faults.refused if of_a_line else faults.unavailable
+    made = faults.line_refused_error if of_a_line else faults.unavailable
     return (faults.away if found in _AWAY else made)(address.location, found[0], words, found[1])
 
 

@@ -38,7 +38,7 @@ def lock(address: Address, name: str, wait: bool | float) -> Iterator[Connection
         raw, schema, _ = connected(address)
     try:
         with translated(address):
-            got = _taken(raw, key_of(schema, name), wait)
+            got = _try_lock(raw, key_of(schema, name), wait)
         if not got:
             raise _busy(raw, address, key_of(schema, name), name, wait)
         yield raw
@@ -76,7 +76,7 @@ def key_of(schema: str, name: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _taken(raw: Connection[Any], key: int, wait: bool | float) -> bool:  # noqa: FBT001
+def _try_lock(raw: Connection[Any], key: int, wait: bool | float) -> bool:  # noqa: FBT001
     import psycopg
 
     if wait is not True and wait <= 0:

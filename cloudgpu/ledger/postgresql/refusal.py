@@ -11,7 +11,7 @@ from cloudgpu.core.team.rights import payer_needed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.postgresql import schema
 from cloudgpu.ledger.postgresql.connection import Adapter
-from cloudgpu.ledger.postgresql.denied import denied, refused
+from cloudgpu.ledger.postgresql.denied import denied, denied_error
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
@@ -29,7 +29,7 @@ def explain_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
     except CloudgpuError as explained:
         return explained
     except psycopg.Error:
-        return refused(address, f"The ledger {address.location} refuses this user.", "Ask whoever owns it.")
+        return denied_error(address, f"The ledger {address.location} refuses this user.", "Ask whoever owns it.")
 
 
 def _payer_needed(error: psycopg.Error, connection: Connection) -> CloudgpuError | None:
@@ -38,4 +38,4 @@ def _payer_needed(error: psycopg.Error, connection: Connection) -> CloudgpuError
     if error.diag.constraint_name != schema.UNPAID:
         return None
     what = f"Writing a line of the kind {(error.diag.message_primary or '').rpartition(' ')[2]}"
-    return payer_needed(what, team.who(connection)[1], team.payers(connection))
+    return payer_needed(what, team.current_role(connection)[1], team.payers(connection))

@@ -70,7 +70,7 @@ def role_name(what: str, database: str, schema: str) -> str:
     return f"{plain}_{mark}"
 
 
-def missing(connection: Connection, team: Team, request: TeamRequest) -> Iterator[Missing]:
+def missing_rights(connection: Connection, team: Team, request: TeamRequest) -> Iterator[Missing]:
     """Yield the missing rights of a team, in the order of their grants; `request` names people to add."""
     yield from _role_problems(connection, team)
     yield from _connection_problems(connection, team)

@@ -197,10 +197,10 @@ def restore_guards(connection: Connection) -> None:
         if name.startswith(_RULE):
             connection.execute(f'DROP RULE "{name.removeprefix(_RULE)}" ON line')
         else:
-            _put_back(connection, name)
+            _restore_trigger(connection, name)
 
 
-def _put_back(connection: Connection, name: str) -> None:
+def _restore_trigger(connection: Connection, name: str) -> None:
     """Make a guard that fires for replicas too, and looks at the table that it guards whoever inserts."""
     when, body, _ = _GUARDS[name]
     connection.execute(f"DROP TRIGGER IF EXISTS {name} ON line")

@@ -154,7 +154,7 @@ class PostgresStore:
             team.remove(self._open())
         yield
         if shared_by is not None:
-            team.put(self._open(), shared_by)
+            team.write_team(self._open(), shared_by)
 
     def delete_move_mark(self) -> None:
         """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
@@ -188,7 +188,7 @@ class PostgresStore:
                 schema.delete_move_mark(self._open())
             rebuild(self._open())
             if shared_by is not None:
-                team.put(self._open(), shared_by)  # last: the lines are by others than who restores them
+                team.write_team(self._open(), shared_by)  # last: the lines are by others than who restores them
                 team.grant_again(self._open())
             self._open().execute("COMMIT")
         finally:
@@ -224,7 +224,7 @@ class PostgresStore:
         """Return the role and the name of this client's user; ALONE and "" without a team."""
         from cloudgpu.core.team.rights import Role
 
-        return team.who(self._open()) if self._version else (Role.ALONE, "")
+        return team.current_role(self._open()) if self._version else (Role.ALONE, "")
 
     def members(self) -> tuple[str, ...]:
         """Return the names of the users who may write, payers too."""
@@ -237,7 +237,7 @@ class PostgresStore:
     def sharing(self, request: TeamRequest | None = None) -> Sharing:
         """Return how the ledger is shared, and what a request lacks."""
         if not self._version:
-            return team.not_shared(self._open(), self.location)
+            return team.missing_sharing(self._open(), self.location)
         return team.sharing(self._open(), self.location, self.missing_guards(), request)
 
     def give(self, request: TeamRequest) -> Sharing:
@@ -248,8 +248,8 @@ class PostgresStore:
         """Record the team inside the open transaction; return whether it differs from the present one."""
         if team.team_of(self._open()) == wanted:
             return False
-        team.put(self._open(), wanted)
-        self.signature = team.who(self._open())[1]
+        team.write_team(self._open(), wanted)
+        self.signature = team.current_role(self._open())[1]
         return True
 
     def close(self) -> None:

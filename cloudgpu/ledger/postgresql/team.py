@@ -47,7 +47,7 @@ def team_of(connection: Connection) -> Team | None:
     return Team(*found) if found else None
 
 
-def who(connection: Connection) -> tuple[Role, str]:
+def current_role(connection: Connection) -> tuple[Role, str]:
     """Return the role and the name of this connection's user; ALONE and "" where the ledger has no team."""
     found = connection.execute(_WHO).fetchone()
     if found is None:
@@ -59,16 +59,16 @@ def who(connection: Connection) -> tuple[Role, str]:
 def members(connection: Connection) -> tuple[str, ...]:
     """Return the names of those who log in and have the members' role, as payers have too."""
     team = team_of(connection)
-    return those_with(connection, team.members) if team else ()
+    return users_with_role(connection, team.members) if team else ()
 
 
 def payers(connection: Connection) -> tuple[str, ...]:
     """Return the names of those who log in and have the payer's role; whoever administers the server is left out."""
     team = team_of(connection)
-    return those_with(connection, team.payers) if team else ()
+    return users_with_role(connection, team.payers) if team else ()
 
 
-def those_with(connection: Connection, role: str) -> tuple[str, ...]:
+def users_with_role(connection: Connection, role: str) -> tuple[str, ...]:
     """Return the names of those who log in and have a role; superusers have all and are left out."""
     return tuple(name for (name,) in connection.execute(_THOSE_WITH, (role,)))
 
@@ -78,7 +78,7 @@ def remove(connection: Connection) -> None:
     connection.execute("DELETE FROM ledger_team")
 
 
-def put(connection: Connection, team: Team) -> None:
+def write_team(connection: Connection, team: Team) -> None:
     """Write down which roles the team has, inside the caller's transaction."""
     remove(connection)
     connection.execute("INSERT INTO ledger_team (members, payers) VALUES (?, ?)", (team.members, team.payers))
@@ -93,19 +93,19 @@ def sharing(
     team = present if request is None else rights.requested_team(connection, request, present)
     lacks: list[Missing] = []
     if team is not None:
-        lacks = [*rights.missing(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
+        lacks = [*rights.missing_rights(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
         if not owns and request is None:
             own = rights.missing_membership(connection, person, team.members)
             lacks = [own, *lacks] if own else lacks
-    role = who(connection)[0]
+    role = current_role(connection)[0]
     found = tuple(_remarks(connection, team, standing))
     stands = present is not None and team == present
     is_whole = team is not None and all(one.of_person for one in lacks)
-    members, deciders = (those_with(connection, role_) for role_ in _roles_of(team))
+    members, deciders = (users_with_role(connection, role_) for role_ in _roles_of(team))
     return Sharing(location, person, owner, role, team, stands, members, deciders, tuple(lacks), found, is_whole)
 
 
-def not_shared(connection: Connection, location: str) -> Sharing:
+def missing_sharing(connection: Connection, location: str) -> Sharing:
     """Return how a ledger is shared that is not there yet; the search path may have missed the one that is meant."""
     person, here = connection.execute("SELECT session_user::text, quote_ident(current_schema())").fetchone()
     others = [name for (name,) in connection.execute(_ELSEWHERE)]
@@ -146,7 +146,7 @@ def grant(connection: Connection, location: str, request: TeamRequest) -> Sharin
             continue
     found = sharing(connection, location, (), request)
     new = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
-    others = tuple(one for one in found.missing if not _is_own(connection, one))
+    others = tuple(one for one in found.missing if not _is_allowed(connection, one))
     return replace(found, remarks=(*found.remarks, *map(_NEW.format, new)), missing=others or found.missing)
 
 
@@ -158,7 +158,7 @@ def grant_again(connection: Connection) -> None:
             connection.execute(one.statement)
 
 
-def _is_own(connection: Connection, missing: Missing) -> bool:
+def _is_allowed(connection: Connection, missing: Missing) -> bool:
     """Say whether this user may run a statement, once those of others have been run."""
     return rights.exists(connection, missing.by) and bool(connection.execute(_IS, (missing.by,)).fetchone()[0])
 
@@ -180,7 +180,7 @@ def _remarks(connection: Connection, team: Team | None, standing: tuple[str, str
         yield f"{person} is a superuser: no rule of the database binds that user. Use another one for daily work."
     elif owns:
         yield f"The tables belong to {owner}: no rule of the database binds that user, who counts as a payer."
-    elif owner in those_with(connection, team.members) and owner not in those_with(connection, team.payers):
+    elif owner in users_with_role(connection, team.members) and owner not in users_with_role(connection, team.payers):
         yield f"The tables belong to {owner}, a member: no rule of the database binds that user."
 
 

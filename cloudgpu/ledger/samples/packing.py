@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.activity.utilization import KINDS, UsageSpan
-from cloudgpu.ledger.log.files import open_to_write, read_own
+from cloudgpu.ledger.log.files import open_to_write, read_our_file
 
 Sample = dict[str, Any]
 DELTA_CODED = frozenset({"t", "in", "out", "jup"})  # they mostly grow by the same amount
@@ -92,7 +92,7 @@ class Workdays:
     def read(self) -> dict[str, tuple[UsageSpan, ...]]:
         """Return the usage of each known day, by UTC date; empty where there is no file, or none that can be read."""
         try:
-            text = read_own(self.directory / FILE_NAME, MAX_BYTES)
+            text = read_our_file(self.directory / FILE_NAME, MAX_BYTES)
         except OSError:
             return {}
         found: dict[str, tuple[UsageSpan, ...]] = {}
@@ -106,7 +106,7 @@ class Workdays:
     def days(self) -> set[str]:
         """Return the UTC dates of the known days, in a tenth of the time of `read`."""
         try:
-            text = read_own(self.directory / FILE_NAME, MAX_BYTES)
+            text = read_our_file(self.directory / FILE_NAME, MAX_BYTES)
         except OSError:
             return set()
         return {found.decode() for found in _COMPLETE_LINE.findall(text)}

@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.activity.utilization import UsageSpan, join_days, usage_intervals
-from cloudgpu.ledger.log.files import make_private_directory, open_to_write, read_own
+from cloudgpu.ledger.log.files import make_private_directory, open_to_write, read_our_file
 from cloudgpu.ledger.samples.packing import Workdays, unpack
 from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
 
 Sample = dict[str, Any]
 RETENTION = timedelta(days=90)
-MAX_A_DAY = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
+MAX_DAY_BYTES = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
 CLOCK_OFF = 300.0  # seconds by which a machine's clock may be off before its stamps are moved to ours
 MINUTE = 60.0
 DAY = 86400.0
-_MAX = 2 * MAX_A_DAY  # bytes that are read of a file; none of ours has as many
+_MAX = 2 * MAX_DAY_BYTES  # bytes that are read of a file; none of ours has as many
 _TAIL = 8192
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(\.jsonl|\.columns\.xz)")
@@ -59,7 +59,7 @@ class SampleStore:
         """
         done = [one for one in samples if one["t"] <= machine_now - MINUTE]
         with self._alone():
-            fresh = list(_newer(_moved(done, machine_now, at.timestamp()), self.last()))
+            fresh = list(_newer(_on_our_clock(done, machine_now, at.timestamp()), self.last()))
             for day in sorted({_day(one["t"]) for one in fresh}):
                 self._append(day, [one for one in fresh if _day(one["t"]) == day])
             if fresh:
@@ -133,16 +133,16 @@ class SampleStore:
         """Yield a day's samples; with `whole`, raise OSError for a file that is there and cannot be read."""
         harmless = FileNotFoundError if whole else OSError
         with suppress(harmless, ValueError):  # both, where packing was cut short
-            yield from unpack(read_own(self._path(day, _PACKED), _MAX))
+            yield from unpack(read_our_file(self._path(day, _PACKED), _MAX))
         with suppress(harmless):
-            yield from filter(None, map(parsed, read_own(self._path(day), _MAX).split(b"\n")))
+            yield from filter(None, map(parsed, read_our_file(self._path(day), _MAX).split(b"\n")))
 
     def _append(self, day: str, samples: Sequence[Sample]) -> None:
         text = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in samples)
         handle = open_to_write(self._path(day), os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
             size = os.fstat(handle).st_size
-            if size + len(text) > MAX_A_DAY:
+            if size + len(text) > MAX_DAY_BYTES:
                 return
             torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
             file.write(b"\n" * torn + text)
@@ -241,7 +241,7 @@ def _newer(samples: Sequence[Sample], last: float) -> Iterator[Sample]:
             yield one
 
 
-def _moved(samples: Sequence[Sample], machine_now: float, now: float) -> list[Sample]:
+def _on_our_clock(samples: Sequence[Sample], machine_now: float, now: float) -> list[Sample]:
     """Return the samples by our clock; where a machine's is off, by whole minutes, so that none is new twice."""
     off = now - machine_now
     by = 0.0 if abs(off) < CLOCK_OFF else round(off / MINUTE) * MINUTE

@@ -35,7 +35,7 @@ class Restored:
     aside: str | None
 
 
-def back_up(book: Ledger, path: Path) -> Copy:
+def write_backup(book: Ledger, path: Path) -> Copy:
     """Write a consistent copy of the ledger to the new 0600 file `path`, check it whole, and return what it holds.
 
     Others may append meanwhile. Raises InvalidRequest for a file that exists or cannot be made, LedgerUnavailable for
@@ -43,9 +43,11 @@ def back_up(book: Ledger, path: Path) -> Copy:
     """
     part = path.with_name(f".{path.name}.{os.getpid()}")
     if path.exists():
-        raise _refused(f"The file {path} exists already.", path, "Name a new file: an old backup is not overwritten.")
+        raise _backup_error(
+            f"The file {path} exists already.", path, "Name a new file: an old backup is not overwritten."
+        )
     try:
-        _made(part, path)
+        _create_file(part, path)
         book.copy_to(part)
         copy = _checked(part, book.location)
         with translated(part):
@@ -66,8 +68,8 @@ def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restore
     seen is doubted until it is settled; a client without one gets a line that says so.
     Raises InvalidRequest for a file that is no whole copy and for a ledger that would lose lines.
     """
-    with _opened(path) as source:
-        copy = _held(source, path)
+    with _open_copy(path) as source:
+        copy = _describe_copy(source, path)
         lacks = 0
 
         def check(present: Connection | None) -> None:
@@ -101,7 +103,7 @@ def write_copy(connection: Connection, path: Path) -> None:
 
 def _lacking(present: Connection, source: Connection) -> int:
     """Return how many lines the present ledger has behind those that both have: equal hashes mean equal pasts."""
-    low, high = 0, lines.end_of(present)[0]
+    low, high = 0, lines.last_entry(present)[0]
     last = high
     while low < high:
         middle = (low + high + 1) // 2
@@ -114,10 +116,10 @@ def _lacking(present: Connection, source: Connection) -> int:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+def _open_copy(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a copy for reading alone, whatever its schema: only its lines are used."""
     if not path.is_file():
-        raise _refused(f"There is no file {path}.", path, "Name a file that `cloudgpu ledger backup` wrote.")
+        raise _backup_error(f"There is no file {path}.", path, "Name a file that `cloudgpu ledger backup` wrote.")
     try:
         name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         with closing(sqlite3.connect(f"file:{name}?mode=ro", uri=True)) as connection:
@@ -128,28 +130,28 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         raise _no_copy(path, str(error)) from error
 
 
-def _held(source: sqlite3.Connection, path: Path) -> Copy:
+def _describe_copy(source: sqlite3.Connection, path: Path) -> Copy:
     version, known = migrations.version_of(source), len(migrations.MIGRATIONS)
     if version > known:
-        raise _refused(
+        raise _backup_error(
             f"The backup {path} was written by a newer cloudgpu (schema {version}; this one knows up to {known}).",
             path,
             "Upgrade cloudgpu on this machine.",
         )
     other = other_format(source, f"The backup {path}", "restore a backup that this cloudgpu made.")
     if other is not None:
-        raise _refused(other[0], path, other[1])
+        raise _backup_error(other[0], path, other[1])
     count, last, faults = lines.check_chain(lines.stored_lines(source))
     if faults or not count:
         raise _no_copy(path, faults[0] if faults else "it has no lines")
-    return Copy(path, lines.id_of(source), count, last, lines.end_of(source)[2])
+    return Copy(path, lines.id_of(source), count, last, lines.last_entry(source)[2])
 
 
 def _checked(part: Path, location: str) -> Copy:
     """Return what a copy that was just made holds; raise where it is not whole: then the ledger is not either."""
     try:
-        with _opened(part) as copy:
-            return _held(copy, part)
+        with _open_copy(part) as copy:
+            return _describe_copy(copy, part)
     except CloudgpuError as error:
         raise LedgerUnavailable(
             f"No backup was made: the ledger {location} is not whole ({error.message.partition(': ')[2]})",
@@ -159,17 +161,17 @@ def _checked(part: Path, location: str) -> Copy:
         ) from error
 
 
-def _made(part: Path, path: Path) -> None:
+def _create_file(part: Path, path: Path) -> None:
     try:
         make_empty_file(part)
     except OSError as error:
         sentence = f"The file {path} cannot be made ({error.strerror})."
-        raise _refused(sentence, path, "Name a file in a directory that exists and is yours.") from error
+        raise _backup_error(sentence, path, "Name a file in a directory that exists and is yours.") from error
 
 
 def _older(location: str, path: Path, lacks: int) -> InvalidRequest:
     what = f"{lacks} lines" if lacks > 1 else "a line"
-    return _refused(
+    return _backup_error(
         f"The ledger {location} has {what} that the backup {path} lacks.",
         path,
         "Take a newer backup; or add --even-if-older: the ledger of now is set aside, not removed.",
@@ -177,12 +179,12 @@ def _older(location: str, path: Path, lacks: int) -> InvalidRequest:
 
 
 def _no_copy(path: Path, why: str) -> InvalidRequest:
-    return _refused(
+    return _backup_error(
         f"{path} is not a complete backup of a ledger: {why.rstrip('.')}.",
         path,
         "Name a file that `cloudgpu ledger backup` wrote.",
     )
 
 
-def _refused(message: str, path: Path, remedy: str) -> InvalidRequest:
+def _backup_error(message: str, path: Path, remedy: str) -> InvalidRequest:
     return InvalidRequest(message, field="FILE", value=str(path), next=remedy)

@@ -43,7 +43,7 @@ def replace_file(
     The content is exchanged by SQLite itself, in one transaction of the file that stands there: a file that was
     renamed under a process that has it open would lose what that process writes.
     """
-    present = _present(file)
+    present = _present_ledger(file)
     check(present)
     aside = _set_aside(file, present, stamp)
     make_private_directory(file.path.parent)
@@ -55,7 +55,7 @@ def replace_file(
     return aside
 
 
-def _present(file: FileStore) -> sqlite3.Connection | None:
+def _present_ledger(file: FileStore) -> sqlite3.Connection | None:
     """Return the ledger that stands there; None where there is none, or none that can be read."""
     try:
         connection = file.reader()

@@ -47,13 +47,13 @@ def number(aws: Credentials) -> str:
     try:
         found = _ask_sts(aws)
     except ProviderUnavailable:
-        known = _read(_of_key(aws))
+        known = _read_account(_of_key(aws))
         if known is None:
             raise
         return known
     with suppress(OSError):  # a full disk, say: then it is asked again
         file = _of_key(aws)
-        if _read(file) != found:
+        if _read_account(file) != found:
             write_file(file, found)
             drop_old(file.parent)
     return found
@@ -77,7 +77,7 @@ def name_of_key(aws: Credentials) -> str:
     return digest(aws.access_key())[:16]
 
 
-def _read(file: Path) -> str | None:
+def _read_account(file: Path) -> str | None:
     """Return the account that a file tells, None where it tells none."""
     with suppress(OSError, UnicodeDecodeError):
         found = file.read_text(encoding="ascii").strip()

@@ -22,16 +22,16 @@ from cloudgpu.providers.shared.account import AccountPins, CloudAccount, transla
 from cloudgpu.providers.shared.calls import Answer, count, each
 
 KIND = "aws"
-AT_ONCE = 32  # regions asked side by side
+MAX_PARALLEL = 32  # regions asked side by side
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
-SIGN_IN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
+LOGIN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
 # What is called of AWS's 400 services; `sso` and `sts` by botocore itself, too, which gets credentials there.
-SERVICES = ("budgets", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sso", "sts", *SIGN_IN)
+SERVICES = ("budgets", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sso", "sts", *LOGIN)
 _REFUSED = 400
 _LONGEST_PAUSE_S, _LONGER_IF_ASKED_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
 # What is read of a machine (the shape `Instance` of DescribeInstances and RunInstances), anywhere in `providers/aws`.
 # botocore parses all 61 members that its model names: those that nobody reads took half the time of a listing.
-READ = frozenset(
+READ_ACTIONS = frozenset(
     """
     AmiLaunchIndex BlockDeviceMappings CpuOptions InstanceId InstanceLifecycle InstanceType LaunchTime Placement
     PrivateIpAddress PublicIpAddress RootDeviceName SecurityGroups SpotInstanceRequestId State StateReason
@@ -39,7 +39,7 @@ READ = frozenset(
     """.split()
 )
 # What is called of EC2 anywhere in `providers/aws`, of 830 operations: botocore makes a method of each for each client.
-CALLED = frozenset(
+ACTIONS = frozenset(
     """
     AttachVolume AuthorizeSecurityGroupIngress CancelSpotInstanceRequests CreateImage CreatePlacementGroup
     CreateSecurityGroup CreateSnapshot CreateTags CreateVolume DeleteKeyPair DeleteNetworkInterface DeletePlacementGroup
@@ -105,7 +105,7 @@ class Aws(CloudAccount):
             retries={"mode": "standard", "total_max_attempts": sends or self._attempts},
             connect_timeout=self.patience.connect_s,
             read_timeout=seconds,
-            max_pool_connections=AT_ONCE,
+            max_pool_connections=MAX_PARALLEL,
             signature_version="s3v4" if service == "s3" else None,  # else addresses are signed the old way
         )
         try:
@@ -121,12 +121,12 @@ class Aws(CloudAccount):
 
     def _watch(self, session: Any) -> None:
         """Let all clients of a session, those of its login too, keep to the time that a call has."""
-        session.events.register("before-send.*", _counted)  # metrics tell of it
+        session.events.register("before-send.*", _count_request)  # metrics tell of it
         session.events.register("before-call.*", self._begins)
         session.events.register("needs-retry.*", self._sends_again)
-        session.events.register("needs-retry.*", _refused)
+        session.events.register("needs-retry.*", _note_refusal)
         session.events.register("after-call.*", self._answered)
-        for one in SIGN_IN:
+        for one in LOGIN:
             session.events.register(f"after-call.{one}", self._note)
 
     def _begins(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
@@ -177,7 +177,7 @@ class Aws(CloudAccount):
         in_use = self.regions_in_use()
         if in_use is None or self._regions is not None or self.options.regions:
             return None
-        known = known_regions.read(self)
+        known = known_regions.read_regions(self)
         if known is None:
             return None
         native_id = {one for one in in_use if known_regions.may_be_of(self.options.home_region, one)}
@@ -229,7 +229,7 @@ class Aws(CloudAccount):
 
         Raises the first error when no region answered.
         """
-        return each(regions, ask, AT_ONCE, patience=self.patience.read_s)
+        return each(regions, ask, MAX_PARALLEL, patience=self.patience.read_s)
 
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
@@ -302,9 +302,9 @@ def _loader(data_path: str | None) -> Any:
             if (service_name, type_name) != ("ec2", "service-2"):
                 return model
             shapes = dict(model["shapes"])
-            members = {name: member for name, member in shapes["Instance"]["members"].items() if name in READ}
+            members = {name: member for name, member in shapes["Instance"]["members"].items() if name in READ_ACTIONS}
             shapes["Instance"] = shapes["Instance"] | {"members": members}
-            operations = {name: one for name, one in model["operations"].items() if name in CALLED}
+            operations = {name: one for name, one in model["operations"].items() if name in ACTIONS}
             return model | {"shapes": shapes, "operations": operations}
 
         @instance_cache  # type: ignore[untyped-decorator]
@@ -325,7 +325,7 @@ def _service_label(context: Mapping[str, Any]) -> str:
     return f"AWS {context.get('client_region') or ''}".rstrip()
 
 
-def _refused(attempts: int, response: Any = None, **_call: Any) -> None:
+def _note_refusal(attempts: int, response: Any = None, **_call: Any) -> None:
     """Note a refusal: it is an answer, and botocore may wait so long before it sends the call again."""
     if response is not None and response[0].status_code >= _REFUSED:
         beat(min(2.0 ** (attempts - 1), _LONGEST_PAUSE_S) + _LONGER_IF_ASKED_S)
@@ -335,7 +335,7 @@ def _is_read(operation: str) -> bool:
     return operation.startswith(_READS)
 
 
-def _counted(event_name: str, **_request: Any) -> None:
+def _count_request(event_name: str, **_request: Any) -> None:
     """Count a request that is about to be sent: `before-send.ec2.RunInstances`."""
     count(KIND, event_name.rpartition(".")[2])
 

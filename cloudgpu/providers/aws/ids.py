@@ -23,7 +23,7 @@ def joined(region: str, native_id: str) -> str:
     return f"{region}/{native_id}"
 
 
-def split(id: str, kind: str) -> tuple[str, str] | None:  # noqa: A002
+def split_id(id: str, kind: str) -> tuple[str, str] | None:  # noqa: A002
     """Return the region and AWS's id of one of ours, of this kind (`i`, `vol`, `snap`, `ami`); None for any other."""
     found = _ID.fullmatch(id)
     return (found[1], found[2]) if found and found[3] == kind else None
@@ -34,7 +34,7 @@ def machine(id: str) -> tuple[str, str]:  # noqa: A002
 
     Raises InvalidRequest for what is no such id: AWS was not asked, so the machine is not proved to be gone.
     """
-    found = split(id, "i")
+    found = split_id(id, "i")
     if found is None:
         message = f"{id!r} is not an id of a machine on AWS."
         raise InvalidRequest(message, field="instance", value=id, next="It looks like us-east-1/i-0123456789abcdef0.")

@@ -20,27 +20,27 @@ from cloudgpu.providers.aws.account_number import Credentials, drop_old, name_of
 from cloudgpu.providers.aws.ids import REGION
 from cloudgpu.providers.shared.account import write_file
 
-GOOD_FOR = timedelta(days=1)
+VALID_FOR = timedelta(days=1)
 _APART = ("cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-")  # partitions: their accounts have no region of another one
 
 
-class Clocked(Credentials, Protocol):
+class RegionClient(Credentials, Protocol):
     """An account's client, as far as its regions are remembered."""
 
     clock: Callable[[], datetime]
 
 
-def read(aws: Clocked) -> list[str] | None:
+def read_regions(aws: RegionClient) -> list[str] | None:
     """Return all regions that AWS named within the last day for this key; None where it did not, or for a bad file."""
     with suppress(OSError, ValueError, KeyError, TypeError, CloudgpuError):
         found = json.loads(_file(aws).read_text(encoding="ascii"))
         names, age = [str(one) for one in found["regions"]], aws.clock().timestamp() - float(found["at"])
         whole = names and all(REGION.fullmatch(one) for one in names)
-        return names if whole and 0 <= age < GOOD_FOR.total_seconds() else None
+        return names if whole and 0 <= age < VALID_FOR.total_seconds() else None
     return None
 
 
-def write(aws: Clocked, names: Sequence[str]) -> None:
+def write(aws: RegionClient, names: Sequence[str]) -> None:
     """Remember these; a disk that takes nothing is no error: they are asked for again."""
     with suppress(OSError, CloudgpuError):
         file = _file(aws)
@@ -57,5 +57,5 @@ def _partition(name: str) -> str:
     return next((one for one in _APART if name.startswith(one)), "")
 
 
-def _file(aws: Clocked) -> Path:
+def _file(aws: RegionClient) -> Path:
     return aws.home / "regions" / name_of_key(aws)

@@ -25,7 +25,7 @@ from cloudgpu.providers.azure.ids import AzureOptions, Sku, azure_options
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.shared.account import CloudAccount, translating
-from cloudgpu.providers.shared.calls import SOON_S, count
+from cloudgpu.providers.shared.calls import SILENT_FOR_S, count
 
 _SLOW = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
 _READS, _LOGIN = ("GET", "HEAD"), "/oauth2/v2.0/token"
@@ -151,7 +151,7 @@ class Azure(CloudAccount):
 
     def _waits(self, seconds: float) -> None:
         """Wait before the SDK sends a call again, or looks at an operation again."""
-        if seconds >= SOON_S:
+        if seconds >= SILENT_FOR_S:
             self.notify(f"Azure is asked again in {seconds:g} seconds, as it says.")
         self.pause(seconds)
 

@@ -22,7 +22,7 @@ from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import CallContext, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 from cloudgpu.providers.shared.account import CloudAccount, translating
-from cloudgpu.providers.shared.calls import SOON_S, count
+from cloudgpu.providers.shared.calls import SILENT_FOR_S, count
 
 KIND = "gcp"
 SENDS = 5  # of a read, or of a change that Google knows again by its request id
@@ -134,7 +134,7 @@ class Gcp(CloudAccount):
                 if send == sends or _is_for_good(error) or self.patience.is_spent(begun, read=read):
                     raise
                 seconds = _wait(error, send)
-                if seconds >= SOON_S:
+                if seconds >= SILENT_FOR_S:
                     self.notify(f"{action} {where} is sent again in {seconds:g} seconds: {error.message}")
                 beat(seconds)
                 self.pause(seconds)

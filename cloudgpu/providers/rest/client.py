@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
 from cloudgpu.parallel import beat
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.shared.calls import AT_ONCE, count
+from cloudgpu.providers.shared.calls import MAX_PARALLEL, count
 
 if TYPE_CHECKING:
     import urllib3
@@ -251,7 +251,7 @@ def _pool(api: CloudApi) -> urllib3.PoolManager:
 
     parts = urlsplit(api.base)
     proxy = getproxies().get(parts.scheme)
-    more: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": AT_ONCE}  # noqa: FBT003  (its own word for none)
+    more: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": MAX_PARALLEL}  # noqa: FBT003  (its own word for none)
     if proxy is None or parts.hostname in LOOPBACK or proxy_bypass(parts.hostname or ""):
         return urllib3.PoolManager(**more)
     return urllib3.ProxyManager(proxy, **more)

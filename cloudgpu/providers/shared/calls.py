@@ -35,19 +35,21 @@ from cloudgpu.parallel import Pool, stop_if_abandoned
 from cloudgpu.providers.patience import patience_s
 from cloudgpu.providers.shared.account import CloudAccount
 
-AT_ONCE = 32
+MAX_PARALLEL = 32
 GRACE_S = 1.0  # that whoever waits for a read gives it beyond its own time: it says better what was silent
 ACCOUNTS_GRACE_S = (
     2 * GRACE_S
 )  # a whole account has more than one of its regions, so that the others' answers are not lost
-MAX = 40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end
+MAX_TIMES = (
+    40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end
+)
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
 
 def each(
-    parts: Sequence[str], ask: Callable[[str], Answer], at_once: int = AT_ONCE, *, patience: float | None = None
+    parts: Sequence[str], ask: Callable[[str], Answer], at_once: int = MAX_PARALLEL, *, patience: float | None = None
 ) -> tuple[dict[str, Answer], tuple[Unanswered, ...]]:
     """Ask each part (a region, say); return the answers by part, and those that did not answer with why.
 
@@ -69,7 +71,7 @@ def each(
 def gather(
     items: Sequence[Item],
     ask: Callable[[Item], Answer],
-    at_once: int = AT_ONCE,
+    at_once: int = MAX_PARALLEL,
     *,
     patience: float | None = None,
     grace: float = GRACE_S,
@@ -83,10 +85,10 @@ def gather(
     seconds = (patience or patience_s()) + grace
     with Pool(min(at_once, len(items)), what) as pool:
         sent = [pool.submit(ask, item) for item in items]
-        return [one.result() if one.listen(seconds, MAX * seconds) else late(seconds) for one in sent]
+        return [one.result() if one.listen(seconds, MAX_TIMES * seconds) else late(seconds) for one in sent]
 
 
-def by_item(items: Iterable[Key], ask: Callable[[Key], Answer], at_once: int = AT_ONCE) -> dict[Key, Answer]:
+def by_item(items: Iterable[Key], ask: Callable[[Key], Answer], at_once: int = MAX_PARALLEL) -> dict[Key, Answer]:
     """Return what `ask` answers for each of these, side by side; raise what it raises first."""
     each_once = list(dict.fromkeys(items))
     with Pool(at_once) as pool:
@@ -231,7 +233,7 @@ class _Halving:
         return {**self.run(ids[:half]), **self.run(ids[half:])}
 
 
-SOON_S = 10.0  # what takes no longer is not worth a sentence
+SILENT_FOR_S = 10.0  # what takes no longer is not worth a sentence
 
 
 class Waiting:
@@ -244,11 +246,11 @@ class Waiting:
         what: str,
         until: datetime,
         *,
-        after: float = SOON_S,
+        after: float = SILENT_FOR_S,
     ) -> None:
         self._tell, self._clock, self._what, self._until = notify, clock, what, until
         self._tries = 0
-        self._pause = max(after, SOON_S)
+        self._pause = max(after, SILENT_FOR_S)
         self._next = clock() + timedelta(seconds=after)
 
     def on(self, last: str) -> None:
@@ -266,7 +268,7 @@ SILENT_SENDS = 2  # after so many a launch is left uncertain: whoever settles it
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 
 
-class Sends:
+class SendLimits:
     """The sends of one launch's call, until a time (aware UTC), to a cloud that knows a second one for the same.
 
     `what` is the beginning of a sentence, as in `Waiting`; `uncertain` returns the error of a launch of which nobody

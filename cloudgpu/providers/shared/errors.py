@@ -8,16 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cloudgpu.errors import (
-    AuthFailed,
-    CloudgpuError,
-    InvalidRequest,
-    NoCapacity,
-    ProviderUnavailable,
-    RateLimited,
-)
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
 
-LONGEST = 300  # characters of a cloud's own sentence that a person has to read
+MAX_SENTENCE = 300  # characters of a cloud's own sentence that a person has to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +89,4 @@ def silent(sentence: str, value: str | None) -> ProviderUnavailable:
 def shorten(text: str) -> str:
     """Return a cloud's sentence on one line, at most LONGEST characters, without its full stop."""
     plain = " ".join(text.split())
-    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")
+    return (plain if len(plain) <= MAX_SENTENCE else plain[: MAX_SENTENCE - 3] + "...").rstrip(". ")

@@ -114,7 +114,7 @@ def in_the_cloud(what: str, does: str) -> str:
 
 WIDEST_6 = 16  # bits: the largest IPv6 networks that registries give to one holder are far smaller
 EVERYBODY = ("*", "any", "internet")  # as Azure writes it
-WHAT = "rules made by hand"
+CHECK = "rules made by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,9 @@ def is_wide(source: str) -> bool:
 def finding(openings: Sequence[Opening], good: str) -> Finding:
     """Return what doctor says: what is open and how to close it, or that nothing is."""
     if not openings:
-        return Finding(WHAT, good=True, says=good)
+        return Finding(CHECK, good=True, says=good)
     says, remedy = "; ".join(one.says for one in openings), "; ".join(one.close for one in openings)
-    return Finding(WHAT, good=False, says=says, next=f"If nobody needs it: {remedy}")
+    return Finding(CHECK, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 
 def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, whose: str) -> int:

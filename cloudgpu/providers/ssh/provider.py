@@ -34,7 +34,7 @@ from cloudgpu.errors import (
     WrongHostKey,
 )
 from cloudgpu.providers import electricity
-from cloudgpu.providers.abilities import Remains
+from cloudgpu.providers.abilities import RemainingFiles
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.shared.calls import gather
@@ -75,7 +75,7 @@ class SshProvider:
         self._renamed_hosts = {old: new for old, new in settings.renamed_hosts.items() if old not in self._hosts}
         self._identities: dict[str, AccountIdentity] = {}  # of the hosts that have answered, as of their last answer
         self._listed = False
-        self._remains: dict[str, Remains] = {}
+        self._remains: dict[str, RemainingFiles] = {}
         self._lock = Lock()
         self._looking: dict[str, _PendingQuery] = {}  # who is being asked just now
         self._silent: dict[str, tuple[float, CloudgpuError]] = {}  # since when, of hosts that were waited for in vain
@@ -294,9 +294,11 @@ class SshProvider:
         if translate.host_of(id) is not None:
             kept = self._ask(self._host(id), "terminate", {"id": id}).get("kept")
             if kept:  # of a second one, which finds no machine any more, nothing is to be said
-                self._remains[id] = Remains(str(kept["where"]), tuple(map(str, kept["files"])), int(kept["count"]))
+                self._remains[id] = RemainingFiles(
+                    str(kept["where"]), tuple(map(str, kept["files"])), int(kept["count"])
+                )
 
-    def remains(self, id: str) -> Remains | None:  # noqa: A002
+    def remains(self, id: str) -> RemainingFiles | None:  # noqa: A002
         """Return what stays of a machine that was ended here: what its owner made or changed in the work directory."""
         return self._remains.get(id)
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.model.instances import NEVER_RAN, REFUSED, Instance, State
+from cloudgpu.core.model.instances import NEVER_RAN, REFUSED_PREFIX, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -194,7 +194,7 @@ def _gone(vast: Vast, attempt: Attempt, last: Instance, left: LeftContract) -> I
     """
     made = last.launched_at or vast.once.sent_at(attempt.token) or attempt.made_at
     since = None if last.billed else made
-    why = f"{REFUSED}{left.why.message}"
+    why = f"{REFUSED_PREFIX}{left.why.message}"
     return replace(last, state=State.TERMINATED, billed=False, address=None, launched_at=made, since=since, reason=why)
 
 

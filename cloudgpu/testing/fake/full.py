@@ -16,7 +16,7 @@ from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirem
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import Remains, Resolved
+from cloudgpu.providers.abilities import RemainingFiles, Resolved
 from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake import limits
@@ -119,7 +119,7 @@ class FullFakeProvider(ReachableFakeProvider):
         """Return what a launch of that name would write; it writes nothing."""
         return ("writes nothing", *[f"for {name}, too"] * template)
 
-    def remains(self, id: str) -> Remains | None:  # noqa: A002, ARG002
+    def remains(self, id: str) -> RemainingFiles | None:  # noqa: A002, ARG002
         """Return nothing: nobody works on these machines."""
         return None
 

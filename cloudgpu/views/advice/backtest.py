@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.policies.policy import Do
-from cloudgpu.core.reaper.backtest import Amount, BacktestResult, Ended, add_results, off_seconds
+from cloudgpu.core.reaper.backtest import Amount, BacktestResult, EndEffect, add_results, off_seconds
 from cloudgpu.core.reaper.replay import Work
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -102,7 +102,7 @@ def _machine(result: BacktestResult) -> ReplayedMachine:
     }
 
 
-def _stop(result: BacktestResult, each: Ended) -> ReplayedStop:
+def _stop(result: BacktestResult, each: EndEffect) -> ReplayedStop:
     end, work = each.end, each.end.work
     return {
         "machine": result.past.machine.id,
@@ -116,11 +116,11 @@ def _stop(result: BacktestResult, each: Ended) -> ReplayedStop:
         "unsampled_s": round(each.blind_s),
         "savings": _amount(each.saved),
         "restart_usd": None if work is None else _usd(each.start),
-        "work": None if work is None else _work(work),
+        "work": None if work is None else _replayed_work(work),
     }
 
 
-def _work(work: Work) -> ReplayedWork:
+def _replayed_work(work: Work) -> ReplayedWork:
     return {
         "since": iso(work.begin),
         "until": iso(work.end),

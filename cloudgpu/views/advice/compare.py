@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.currency import Currency
-    from cloudgpu.views.advice.compare_sentences import Story
+    from cloudgpu.views.advice.compare_sentences import CompareFacts
     from cloudgpu.views.documents.money.compare import (
         Again,
         AgainCases,
@@ -44,7 +44,7 @@ MAX_POINTS = 400  # of a curve; a longer one leaves out days, never its last or 
 _MICROS = 1_000_000
 
 
-def compare_value(story: Story, tz: str, currency: Currency | None, changed: Sequence[str]) -> CompareDocument:
+def compare_value(story: CompareFacts, tz: str, currency: Currency | None, changed: Sequence[str]) -> CompareDocument:
     """Return the whole document: amounts as decimal text in USD, hours as decimal text; a time that is never is null.
 
     Of the cases `low` is for the cloud, `high` for the desktop. `changed` are the options that changed the desktop.
@@ -84,7 +84,7 @@ def _time(at: datetime | None) -> str | None:
     return None if at is None else iso(at)
 
 
-def _speeds(story: Story) -> list[ScaledGpu]:
+def _speeds(story: CompareFacts) -> list[ScaledGpu]:
     """Return each GPU of the cloud, with how many of its hours an hour of the desktop's does and its hours of work."""
     kinds: dict[tuple[str, float | None, SpeedRatio], list[RentedMachine]] = {}
     for machine in [] if story.history is None else story.history.machines:
@@ -113,7 +113,7 @@ def _speed(
     }
 
 
-def _cloud(story: Story) -> CloudCost:
+def _cloud(story: CompareFacts) -> CloudCost:
     machines = [] if story.history is None else story.history.machines
     sums = [story.cases[case].cloud if story.cases else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
     low, expected, high = (None if story.has_no_price else usd(amount) for amount in sums)
@@ -131,12 +131,12 @@ def _cloud(story: Story) -> CloudCost:
     }
 
 
-def _owned_cases_value(story: Story) -> OwnedCases:
+def _owned_cases_value(story: CompareFacts) -> OwnedCases:
     low, expected, high = (_owned_cost_value(story, story.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
     return {"low": low, "expected": expected, "high": high}
 
 
-def _owned_cost_value(story: Story, side: CaseCosts) -> OwnedCost:
+def _owned_cost_value(story: CompareFacts, side: CaseCosts) -> OwnedCost:
     cost, history = side.owned, story.history
     elapsed = cost.worked if history is None else max(cost.worked, history.elapsed * cost.number)
     share = Fraction(cost.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)
@@ -162,7 +162,7 @@ def _percent(share: Fraction) -> float:
     return round(float(share) * 100, 2)
 
 
-def _break_even(story: Story) -> BreakEven:
+def _break_even(story: CompareFacts) -> BreakEven:
     expected_costs = story.cases.get(Case.EXPECTED)
     price, paid = None if expected_costs is None else expected_costs.break_even_price, None
     if expected_costs is not None and expected_costs.worked and not story.has_no_price:
@@ -172,13 +172,13 @@ def _break_even(story: Story) -> BreakEven:
         "cloud_costs_more_since": _times(story, lambda side: side.costlier_since),
         "projected": _times(story, lambda side: side.projected_break_even),
         "desktop_costs_more_again": _rerun_value(story),
-        "utilization_percent": _uses(story),
+        "utilization_percent": _usage_cases(story),
         "price_usd_per_hour": None if price is None else usd(price),
         "paid_usd_per_hour": paid,
     }
 
 
-def _cases(story: Story, what: Callable[[CaseCosts], T | None]) -> tuple[T | None, T | None, T | None]:
+def _cases(story: CompareFacts, what: Callable[[CaseCosts], T | None]) -> tuple[T | None, T | None, T | None]:
     """Return something of each case: the one for the cloud, what is expected, the one for the desktop."""
     if not story.cases:
         return None, None, None
@@ -186,12 +186,12 @@ def _cases(story: Story, what: Callable[[CaseCosts], T | None]) -> tuple[T | Non
     return low, expected, high
 
 
-def _times(story: Story, when: Callable[[CaseCosts], datetime | None]) -> TimeCases:
+def _times(story: CompareFacts, when: Callable[[CaseCosts], datetime | None]) -> TimeCases:
     low, expected, high = _cases(story, when)
     return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
 
 
-def _rerun_value(story: Story) -> AgainCases:
+def _rerun_value(story: CompareFacts) -> AgainCases:
     def again(side: CaseCosts) -> Again | None:
         return (
             None
@@ -203,12 +203,12 @@ def _rerun_value(story: Story) -> AgainCases:
     return {"low": low, "expected": expected, "high": high}
 
 
-def _uses(story: Story) -> NumberCases:
+def _usage_cases(story: CompareFacts) -> NumberCases:
     low, expected, high = _cases(story, lambda side: percent(side.break_even_use if side.cloud else None))
     return {"low": low, "expected": expected, "high": high}
 
 
-def _paces(story: Story) -> Paces:
+def _paces(story: CompareFacts) -> Paces:
     low, expected, high = _cases(story, lambda side: None if story.has_no_price else _pace(side))
     return {"low": low, "expected": expected, "high": high}
 
@@ -249,7 +249,7 @@ def own_value(work: OwnMachineWork) -> OwnMachine:
     }
 
 
-def _paid_sentence(story: Story) -> str | None:
+def _paid_sentence(story: CompareFacts) -> str | None:
     """Return what was paid in all: the cloud's, and the electricity of one's own machines; None: not known."""
     if story.has_no_price or any(one.electricity is None for one in story.own):
         return None
@@ -258,12 +258,12 @@ def _paid_sentence(story: Story) -> str | None:
     return usd(Money(cloud + own))
 
 
-def curve(story: Story) -> list[ComparedDay]:
+def curve(story: CompareFacts) -> list[ComparedDay]:
     """Return what both cost by the end of each day, as expected; the last entry has all there is."""
     return [] if story.history is None else list(_curve(story))
 
 
-def _curve(story: Story) -> Iterator[ComparedDay]:
+def _curve(story: CompareFacts) -> Iterator[ComparedDay]:
     history, side = story.history, story.expected
     if history is None:
         return

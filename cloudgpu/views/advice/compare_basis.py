@@ -20,7 +20,7 @@ from cloudgpu.views.advice.compare_sentences import count, hours_text, pace_name
 if TYPE_CHECKING:
     from cloudgpu.core.advice.compare import RentedMachine
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.views.advice.compare_sentences import AmountFormat, Story
+    from cloudgpu.views.advice.compare_sentences import AmountFormat, CompareFacts
     from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile
 
 _BY = {
@@ -31,29 +31,29 @@ _BY = {
 }
 
 
-def assumptions(story: Story, amounts: AmountFormat) -> list[str]:
+def assumptions(story: CompareFacts, amounts: AmountFormat) -> list[str]:
     """Return what the sentence rests on and leaves out, the weightiest first."""
     return list(filter(None, _assumptions(story, amounts)))
 
 
-def cautions(story: Story) -> list[str]:
+def cautions(story: CompareFacts) -> list[str]:
     """Return what of these may make the sums wrong: a clock that is behind, and what has no price."""
-    return [text for text in (_behind(story), _unpriced_sentence(story)) if text]
+    return [text for text in (_clock_sentence(story), _unpriced_sentence(story)) if text]
 
 
-def _assumptions(story: Story, amounts: AmountFormat) -> Iterator[str]:
-    yield _behind(story)
+def _assumptions(story: CompareFacts, amounts: AmountFormat) -> Iterator[str]:
+    yield _clock_sentence(story)
     yield _unpriced_sentence(story)
     yield _local(story)
     if story.history is not None:
-        yield from _of_work(story)
-        yield from _of_speed(story)
+        yield from _work_sentences(story)
+        yield from _speed_sentences(story)
         yield _pace(story)
         yield _worth(story, amounts)
-    yield from _of_own(story)
+    yield from _own_machine_sentences(story)
 
 
-def _behind(story: Story) -> str:
+def _clock_sentence(story: CompareFacts) -> str:
     if story.ledger_ahead is None:
         return ""
     return (
@@ -62,11 +62,11 @@ def _behind(story: Story) -> str:
     )
 
 
-def _unpriced_sentence(story: Story) -> str:
+def _unpriced_sentence(story: CompareFacts) -> str:
     return f"Without a price, and in no sum: {first_few(story.unpriced)}." if story.unpriced else ""
 
 
-def _local(story: Story) -> str:
+def _local(story: CompareFacts) -> str:
     if story.only_local:
         return "Only local machines have run: they are counted as if they were a cloud's."
     return (
@@ -76,7 +76,7 @@ def _local(story: Story) -> str:
     )
 
 
-def _of_work(story: Story) -> Iterator[str]:
+def _work_sentences(story: CompareFacts) -> Iterator[str]:
     machines = [] if story.history is None else [machine for machine in story.history.machines if sum(machine.total)]
     yield "Work is time in which a GPU is busy (3% or more); the desktop waits while machines are used without that."
     blind = [machine.name for machine in machines if machine.gpus and not machine.is_measured and machine.total.used]
@@ -104,9 +104,11 @@ def _of_work(story: Story) -> Iterator[str]:
         )
 
 
-def _of_speed(story: Story) -> Iterator[str]:
+def _speed_sentences(story: CompareFacts) -> Iterator[str]:
     machines = [] if story.history is None else [one for one in story.history.machines if one.gpus and sum(one.total)]
-    unknown = sorted({one.gpu for one in machines if one.speed.basis is RatioBasis.SAME and not _is_its(one, story)})
+    unknown = sorted(
+        {one.gpu for one in machines if one.speed.basis is RatioBasis.SAME and not _has_desktop_gpu(one, story)}
+    )
     if unknown:
         yield f"Their speed compared with the desktop's GPU is not known, and counts as the same: {first_few(unknown)}."
     rests = sorted({f"{one.gpu} by {one.speed.basis}" for one in machines if one.speed.basis is not RatioBasis.SAME})
@@ -122,11 +124,11 @@ def _of_speed(story: Story) -> Iterator[str]:
         )
 
 
-def _is_its(machine: RentedMachine, story: Story) -> bool:
+def _has_desktop_gpu(machine: RentedMachine, story: CompareFacts) -> bool:
     return machine.gpu.replace(" ", "").lower() == story.desktop.gpu.replace(" ", "").lower()
 
 
-def _pace(story: Story) -> str:
+def _pace(story: CompareFacts) -> str:
     if story.expected.pace is None or story.expected.cloud_is_costlier or story.history is None:
         return ""
     weeks = (
@@ -137,7 +139,7 @@ def _pace(story: Story) -> str:
     return f"Projected at {pace_name(story)}{weeks}. Whoever works more, or less, later meets at another time."
 
 
-def _worth(story: Story, amounts: AmountFormat) -> str:
+def _worth(story: CompareFacts, amounts: AmountFormat) -> str:
     desktop = story.desktop
     life = f"{desktop.life / YEAR:g} years"
     if desktop.depreciation is Depreciation.NONE:
@@ -150,7 +152,7 @@ def _worth(story: Story, amounts: AmountFormat) -> str:
     return f"What the desktop is still worth is taken off ({_BY[desktop.depreciation]} over {life}): {worth}."
 
 
-def _of_own(story: Story) -> Iterator[str]:
+def _own_machine_sentences(story: CompareFacts) -> Iterator[str]:
     if not story.own:
         return
     yield (

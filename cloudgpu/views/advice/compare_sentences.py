@@ -24,7 +24,7 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class CompareFacts:
     """All that the words are made of.
 
     `history` and `cases` are empty where nothing ran on a cloud. `since` and `until` are what was asked for; `goes_on`:
@@ -80,14 +80,14 @@ _FINE = 4  # digits of cents
 _SOME = 60  # seconds: of less nobody needs to know
 
 
-def sentence(story: Story, amounts: AmountFormat) -> str:
+def sentence(story: CompareFacts, amounts: AmountFormat) -> str:
     """Return what a person would say: what both cost so far, and when they meet."""
     if story.history is None:
-        return _nothing(story, amounts)
+        return _no_usage_sentence(story, amounts)
     return f"{_cost_so_far(story, amounts)} {_meeting(story, amounts)}".strip()
 
 
-def _nothing(story: Story, amounts: AmountFormat) -> str:
+def _no_usage_sentence(story: CompareFacts, amounts: AmountFormat) -> str:
     period = _period(story, "before")
     if not story.own:
         when = f" {period}" if period else " yet"
@@ -96,7 +96,7 @@ def _nothing(story: Story, amounts: AmountFormat) -> str:
     return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own_sentence(story.own, amounts)}"
 
 
-def _period(story: Story, before: str = "until") -> str:
+def _period(story: CompareFacts, before: str = "until") -> str:
     zone = story.history.zone if story.history else None
     ends = (story.since, None if story.goes_on else story.until)
     since, until = (end and f"{end.astimezone(zone):%Y-%m-%d}" for end in ends)
@@ -105,7 +105,7 @@ def _period(story: Story, before: str = "until") -> str:
     return f"since {since}" if since else f"{before} {until}" if until else ""
 
 
-def _cost_so_far(story: Story, amounts: AmountFormat) -> str:
+def _cost_so_far(story: CompareFacts, amounts: AmountFormat) -> str:
     side, period = story.expected, _period(story)
     start = capital(period) if period else "So far"
     cost = side.owned
@@ -122,7 +122,7 @@ def _cost_so_far(story: Story, amounts: AmountFormat) -> str:
     return f"{start} the cloud has cost {least}{amounts(side.cloud)}; {owned}{aside}."
 
 
-def _meeting(story: Story, amounts: AmountFormat) -> str:
+def _meeting(story: CompareFacts, amounts: AmountFormat) -> str:
     side = story.expected
     if story.has_no_price:
         return ""
@@ -144,7 +144,7 @@ def _meeting(story: Story, amounts: AmountFormat) -> str:
     return f"At {pace} they meet on {found}{between}.{_rerun_sentence(story)}"
 
 
-def _rerun_sentence(story: Story) -> str:
+def _rerun_sentence(story: CompareFacts) -> str:
     """Return that the desktop, bought anew, is the dearer one once more, where it will be."""
     if story.expected.desktop_costlier is None:
         return ""
@@ -153,7 +153,7 @@ def _rerun_sentence(story: Story) -> str:
     return f" Replaced on {_day(story, since)}, the desktop is more expensive again {long}."
 
 
-def _costlier_since_sentence(story: Story) -> str:
+def _costlier_since_sentence(story: CompareFacts) -> str:
     """Return since when the cloud is more expensive, with the cases in which it is not yet."""
     side, early, late = story.expected, story.cases[Case.HIGH], story.cases[Case.LOW]
     since = _end_day(story, side.costlier_since)
@@ -167,19 +167,19 @@ def _costlier_since_sentence(story: Story) -> str:
     return f"The cloud has cost more than the desktop since {since}{between}."
 
 
-def pace_name(story: Story) -> str:
+def pace_name(story: CompareFacts) -> str:
     """Return of how many days the pace is that a projection goes on with."""
     history = story.history
     days = 30 if history is None or history.elapsed >= 30 * DAY else history.elapsed // DAY
     return "the pace of the last day" if days == 1 else f"the pace of the last {days} days"
 
 
-def _day(story: Story, at: datetime | None) -> str:
+def _day(story: CompareFacts, at: datetime | None) -> str:
     zone = story.history.zone if story.history else None
     return "never" if at is None else f"{at.astimezone(zone):%Y-%m-%d}"
 
 
-def _end_day(story: Story, at: datetime | None) -> str:
+def _end_day(story: CompareFacts, at: datetime | None) -> str:
     """Return the day that ends at this time, or in which it lies."""
     return _day(story, None if at is None else at - timedelta(microseconds=1))
 
@@ -208,7 +208,7 @@ def hours_text(seconds: float) -> str:
     return f"{seconds / HOUR:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
 
 
-def _billed_hours(story: Story) -> float:
+def _billed_hours(story: CompareFacts) -> float:
     return sum(sum(machine.total) for machine in story.history.machines) if story.history else 0.0
 
 

@@ -88,12 +88,12 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "peak_tflops": speeds.peaks.get(shape.gpu.name),
         "peak_recalled": shape.gpu.name in speeds.recalled,
         "times_as_fast": None if ratio is None else _ratio(ratio),
-        "day": _split(estimate.costs.get("day"), display),
-        "month": _split(estimate.costs.get("month"), display),
-        "year": _split(estimate.costs.get("year"), display),
-        "low": _split(estimate.costs.get("low"), display),
-        "expected": _split(estimate.costs.get("expected"), display),
-        "high": _split(estimate.costs.get("high"), display),
+        "day": _cost_split(estimate.costs.get("day"), display),
+        "month": _cost_split(estimate.costs.get("month"), display),
+        "year": _cost_split(estimate.costs.get("year"), display),
+        "low": _cost_split(estimate.costs.get("low"), display),
+        "expected": _cost_split(estimate.costs.get("expected"), display),
+        "high": _cost_split(estimate.costs.get("high"), display),
         "with_fees_usd": None
         if display.fee_factor is None
         else usd(estimate.ranking_cost.total.scaled(display.fee_factor)),
@@ -101,7 +101,7 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
     }
 
 
-def _split(parts: CostParts | None, display: DisplayOptions) -> CostSplit | None:
+def _cost_split(parts: CostParts | None, display: DisplayOptions) -> CostSplit | None:
     """Return what a span costs; the parts that have a price add up to `usd` to the last digit."""
     if parts is None:
         return None

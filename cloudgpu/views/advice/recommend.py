@@ -59,7 +59,7 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "cards": answer.need.cards,
         "hours_per_week": _number(hours),
         "memory_gib": _rounded(memory.total),
-        "memory": [_part(part) for part in memory.parts],
+        "memory": [_memory_part(part) for part in memory.parts],
         "other_ways": [
             {"method": str(method), "precision": str(precision), "memory_gib": _rounded(one.total)}
             for method, precision, one in answer.others
@@ -71,14 +71,14 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "left_out": dict(answer.left_out),
         "without_price": list(answer.unpriced),
         "steps": [_step(step) for step in steps(answer)],
-        "free_hours": None if answer.free is None else _free(answer, answer.free),
+        "free_hours": None if answer.free is None else _free_hours(answer, answer.free),
         "warnings": list(warnings(answer)),
-        "notes": [*_in(answer, currency), *remarks(answer, now)],
+        "notes": [*_converted_lines(answer, currency), *remarks(answer, now)],
         "currency": None if currency is None else currency.value(),
     }
 
 
-def _free(answer: Answer, gpus: int) -> FreeHours:
+def _free_hours(answer: Answer, gpus: int) -> FreeHours:
     figures = answer.rules.figures
     return {
         "where": "kaggle",
@@ -91,7 +91,7 @@ def _free(answer: Answer, gpus: int) -> FreeHours:
     }
 
 
-def _in(answer: Answer, currency: Currency | None) -> Iterator[str]:
+def _converted_lines(answer: Answer, currency: Currency | None) -> Iterator[str]:
     """Yield what the first machine and the first desktop cost in a currency, with its rate."""
     if currency is None:
         return
@@ -104,7 +104,7 @@ def _in(answer: Answer, currency: Currency | None) -> Iterator[str]:
     yield f"In {currency.code}: {', '.join(filter(None, amounts)) or 'nothing to rent or buy'}. {currency}."
 
 
-def _part(part: Part) -> MemoryPart:
+def _memory_part(part: Part) -> MemoryPart:
     return {
         "what": part.what,
         "gib": _rounded(part.gib),
@@ -157,11 +157,11 @@ def _build(build: Build, even: BreakEven | None, now: datetime) -> BuildableDesk
         "idle_watts": _rounded(build.desktop.waiting_power.watts),
         "life_years": _rounded(Fraction(build.desktop.life // _DAY, 365)),
         "usd_per_kwh": usd(build.desktop.tariff.per_kwh),
-        "break_even": None if even is None else _even(even),
+        "break_even": None if even is None else _break_even(even),
     }
 
 
-def _even(even: BreakEven) -> DesktopBreakEven:
+def _break_even(even: BreakEven) -> DesktopBreakEven:
     return {
         "hours_replaced": _rounded(even.speed, 4),
         "basis": str(even.speed_ratio.basis),

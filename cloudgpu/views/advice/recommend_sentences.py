@@ -69,7 +69,7 @@ def _source_value(text: str, ground: SourceQuality) -> Source:
     return Source(text, as_of, ground)
 
 
-PLACES = {"aws": "AWS", "gcp": "Google", "azure": "Azure", "lambda": "Lambda", "runpod": "RunPod", "vast": "vast.ai"}
+VENDORS = {"aws": "AWS", "gcp": "Google", "azure": "Azure", "lambda": "Lambda", "runpod": "RunPod", "vast": "vast.ai"}
 _TWO_DIGITS_FROM = Money.usd(10)  # an hour; from here on two decimals
 
 
@@ -83,7 +83,7 @@ def sentence(answer: Answer) -> str:
     if build is None:
         return f"Rent {rented(machine)}{_monthly(answer)}. {_no_desktop(answer)}"
     if answer.verdict is Verdict.BUY and answer.break_even:
-        return f"{_buy(build)}{_several(answer.break_even)}. {_buy_reason(machine, answer.break_even)}"
+        return f"{_buy(build)}{_more_desktops(answer.break_even)}. {_buy_reason(machine, answer.break_even)}"
     if answer.verdict is Verdict.RENT and answer.break_even:
         return f"Rent {rented(machine)}{_monthly(answer)}. {_rent_reason(build, answer.break_even)}"
     return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_cheaper_from(build, answer.break_even)}."
@@ -94,7 +94,7 @@ def rented(machine: Machine) -> str:
     listed, gpu = machine.offer.listed, machine.offer.type.gpu
     number = f"{Fraction(gpu.share).limit_denominator(8)} of an" if gpu.share < 1 else f"{gpu.count}x"
     spot = " spot" if str(listed.market) == "spot" else ""
-    place = PLACES.get(machine.offer.type.provider, machine.offer.type.provider)
+    place = VENDORS.get(machine.offer.type.provider, machine.offer.type.provider)
     return (
         f"{number} {gpu.name} ({gpu.memory_gib:g} GiB{' each' if gpu.count > 1 else ''}) on {place}{spot} at "
         f"{per_hour(machine.price)} an hour ({machine.offer.type.name}, {listed.region})"
@@ -139,7 +139,7 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _several(even: BreakEven) -> str:
+def _more_desktops(even: BreakEven) -> str:
     return "" if even.desktops == 1 else f", and {even.desktops} such desktops, as one does not do so much"
 
 
@@ -147,7 +147,7 @@ def _buy_reason(machine: Machine, even: BreakEven) -> str:
     it = "it costs" if even.desktops == 1 else "they cost"
     if even.over_life is None or even.hours is None:
         return f"{it[:1].upper()}{it[1:]} less than renting {rented(machine)}."
-    pace = f"At {number(even.hours)} hours a week over {_life(even.over_life.elapsed)}"
+    pace = f"At {number(even.hours)} hours a week over {_lifetime_text(even.over_life.elapsed)}"
     net, rent = (one.text(0) for one in (even.over_life.costs.owned.total, even.over_life.costs.cloud))
     return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_payback(even)}{_dearer_again_text(even)}"
 
@@ -161,7 +161,7 @@ def _payback(even: BreakEven) -> str:
     return f"Unsold, {it} paid for {selves} after {span_text(even.after)}{_range(even)}."
 
 
-def _life(span: timedelta) -> str:
+def _lifetime_text(span: timedelta) -> str:
     years = number(Fraction(span // timedelta(days=1), 365))
     return f"{years} year{'s' * (years != '1')}"
 
@@ -178,7 +178,7 @@ def _rent_reason(build: Build, even: BreakEven) -> str:
     if even.over_life is None:
         return f"{desktop} costs more at that pace."
     net, rent = (one.text(0) for one in (even.over_life.costs.owned.total, even.over_life.costs.cloud))
-    life = _life(even.over_life.elapsed)
+    life = _lifetime_text(even.over_life.elapsed)
     return f"Over {life} that is {rent}. {desktop} costs {net} with its electricity, sold at the end."
 
 

@@ -74,7 +74,7 @@ def _bytes_text(bytes_each: Fraction | None) -> str:
 def _fits_step(answer: Answer) -> Step:
     several = [said for said in (_split_machine(answer), _split_build(answer)) if said]
     specs = [one.spec for one in (answer.machine, answer.build) if one is not None]
-    sources = (*of_memory(specs), *_of_left_out(answer))
+    sources = (*of_memory(specs), *_exclusion_sources(answer))
     if not several:
         return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out_step(answer)}", sources)
     once = "They count as so many times one, which no real work reaches."
@@ -92,7 +92,7 @@ def _fits_step(answer: Answer) -> Step:
     return Step("What fits", says + _left_out_step(answer), (sharding.source, *sources))
 
 
-def _of_left_out(answer: Answer) -> Iterator[Source]:
+def _exclusion_sources(answer: Answer) -> Iterator[Source]:
     figures, reasons = answer.rules.figures, " ".join(answer.left_out.values())
     if "older than Volta" in reasons:
         yield figures.oldest_capability.source
@@ -144,8 +144,8 @@ def _speed_step(answer: Answer) -> Step:
     machine, cheapest = answer.machine, answer.cheapest
     if machine is not None and machine.speed is not None:
         says += (
-            f" One {machine.spec.name} does {machine.speed.value:.3f} of an H100's work ({_by(machine.speed.basis)}); "
-            f"a dollar buys {machine.per_dollar:.3f} hours of an H100."
+            f" One {machine.spec.name} does {machine.speed.value:.3f} of an H100's work "
+            f"({_basis(machine.speed.basis)}); a dollar buys {machine.per_dollar:.3f} hours of an H100."
         )
     if machine is not None and cheapest is not None and cheapest.price < machine.price:
         says += f" The cheapest by the hour is {rented(cheapest)}."
@@ -153,7 +153,7 @@ def _speed_step(answer: Answer) -> Step:
     return Step("Speed per dollar", says, tuple(source for source in sources if source is not None))
 
 
-def _by(basis: SpeedBasis) -> str:
+def _basis(basis: SpeedBasis) -> str:
     return "measured" if basis is SpeedBasis.MEASURED else f"by {basis}"
 
 
@@ -272,10 +272,10 @@ def watts(value: Fraction) -> str:
     return f"{round(value):,} W"
 
 
-Said = tuple[str, tuple[Source, ...]]
+SourcedText = tuple[str, tuple[Source, ...]]
 
 
-def _supply(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
+def _supply(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[SourcedText]:
     figures = rules.figures
     card = build.desktop.gpu_power.watts
     low, high = figures.supply_low_percent, figures.supply_high_percent
@@ -298,7 +298,7 @@ def _supply(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
         )
 
 
-def _limit(supply: PowerSupply, rules: Rules) -> Iterator[Said]:
+def _limit(supply: PowerSupply, rules: Rules) -> Iterator[SourcedText]:
     if supply.cards < 2:  # noqa: PLR2004  (one card seldom needs it)
         return
     figures = rules.figures
@@ -312,7 +312,7 @@ def _limit(supply: PowerSupply, rules: Rules) -> Iterator[Said]:
     )
 
 
-def _space(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
+def _space(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[SourcedText]:
     if supply.cards < 2:  # noqa: PLR2004
         return
     names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT else ["cooling", "lanes"]

@@ -34,7 +34,7 @@ from cloudgpu.views.advice.rent_or_buy_answer import (
     sentence as answer_sentence,
     verdict,
 )
-from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, percent, sentence, why
+from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, difference_reason, percent, sentence
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.break_even import CostlierInterval
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
         TimelinePoint,
     )
 
-ALIKE = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end
+SIMILAR_SPEED = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end
 
 
 def by_speed(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
     """Return ` By speed it is 67.6 days.`; empty where speeds are alike, not known, or are what was counted."""
     beside = calculation.known_ratio
-    if beside is None or ALIKE[0] <= beside.ratio <= ALIKE[1] or not answers[-1].case.use:
+    if beside is None or SIMILAR_SPEED[0] <= beside.ratio <= SIMILAR_SPEED[1] or not answers[-1].case.use:
         return ""
     scaled = [evaluate_case(calculation.case_at(result.case.use, beside.ratio)) for result in answers]
     numbered = [result.break_even is not None and result.break_even > FIRST_HOUR for result in answers]
@@ -109,11 +109,11 @@ def calculated_value(
         "with_known_speeds": None
         if calculation.known_ratio is None
         else _with_known_speeds(calculation, calculation.known_ratio),
-        "why_they_differ": why(expected[0], currency),
+        "why_they_differ": difference_reason(expected[0], currency),
         "assumptions": [text for text in (resale, *assumptions(calculation, currency)) if text],
         "years": number(hours(calculation.rent.horizon) / hours(YEAR)),
         "verdict": verdict(choices_made),
-        "over_years": [_over(choice) for choice in choices_made],
+        "over_years": [_over_years(choice) for choice in choices_made],
         "timeline": list(_timeline(calculation, choices_made[-1])),
         "interest_percent": number(terms.interest * 100),
         "price_drift_percent": number(terms.drift * 100),
@@ -141,7 +141,7 @@ def _timeline(calculation: Calculation, choice: Choice) -> Iterator[TimelinePoin
         }
 
 
-def _over(choice: Choice) -> OverYears:
+def _over_years(choice: Choice) -> OverYears:
     done, cheaper = choice.over.costs, choice.over.desktop_is_cheaper
     cost = done.owned
     return {

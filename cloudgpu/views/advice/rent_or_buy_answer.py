@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.core.advice.break_even import FIRST_HOUR, FURTHEST
+from cloudgpu.core.advice.break_even import FIRST_HOUR, MAX_HORIZON
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
 from cloudgpu.core.advice.rent_or_buy import (
     Bound,
@@ -22,7 +22,7 @@ from cloudgpu.core.advice.rent_or_buy import (
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.views.advice.compare_sentences import capital, count
-from cloudgpu.views.advice.rent_or_buy_sentences import days, life, named, percent, shown
+from cloudgpu.views.advice.rent_or_buy_sentences import amount_text, days, desktop_text, percent, years_text
 
 CENTS = Money.usd(100)  # below it amounts are shown with cents
 
@@ -77,8 +77,8 @@ def crossing(calculation: Calculation, choices: Sequence[Choice]) -> str:
     if not choices[-1].answer.case.use:
         return ""
     if len(choices) == 1:
-        return " ".join([*_crossing(calculation, choices[0]), *_beyond_bound(calculation, choices[0])])
-    since = [f"{_since(one)} at {percent(one.answer.case.use)}" for one in choices if one.over.desktop_is_cheaper]
+        return " ".join([*_crossing(calculation, choices[0]), *_beyond_bound_texts(calculation, choices[0])])
+    since = [f"{_since_text(one)} at {percent(one.answer.case.use)}" for one in choices if one.over.desktop_is_cheaper]
     return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
 
 
@@ -89,7 +89,7 @@ def remarks(calculation: Calculation) -> list[str]:
 
 def amount(money: Money, currency: Currency | None) -> str:
     """Return an amount without its cents, where that says enough."""
-    return shown(money, currency, 2 if abs(money.nanos) < CENTS.nanos else 0)
+    return amount_text(money, currency, 2 if abs(money.nanos) < CENTS.nanos else 0)
 
 
 def _choice_sentence(calculation: Calculation, choice: Choice, currency: Currency | None) -> str:
@@ -126,9 +126,9 @@ def _crossing(calculation: Calculation, choice: Choice) -> Iterator[str]:
     both = calculation.counts_resale and calculation.desktop.depreciation is Depreciation.NONE
     begin = "Sold when you stop, the desktop is" if both else "The desktop is"
     if choice.over.desktop_is_cheaper:
-        yield f"{begin} cheaper {_since(choice)}."
+        yield f"{begin} cheaper {_since_text(choice)}."
     elif choice.later.break_even is None:
-        yield f"{begin} never cheaper within {life(FURTHEST)}."
+        yield f"{begin} never cheaper within {years_text(MAX_HORIZON)}."
     elif choice.later.break_even > choice.over.elapsed:
         yield f"{begin} cheaper only from {_day(choice.later.break_even)} on."
     if not both:
@@ -140,7 +140,7 @@ def _crossing(calculation: Calculation, choice: Choice) -> Iterator[str]:
         yield f"Unsold, it has not paid for itself after {_years(calculation)}."
 
 
-def _since(choice: Choice) -> str:
+def _since_text(choice: Choice) -> str:
     since = choice.over.cheaper_from
     return "from the first hour on" if since is None or since <= FIRST_HOUR else f"from {_day(since)} on"
 
@@ -151,7 +151,7 @@ def _day(span: object) -> str:
     return f"day {number}{months.removeprefix('s')}"
 
 
-def _beyond_bound(calculation: Calculation, choice: Choice) -> Iterator[str]:
+def _beyond_bound_texts(calculation: Calculation, choice: Choice) -> Iterator[str]:
     """Yield what holds on the other side of a bound."""
     even, bound = choice.later.break_even_use, calculation.rent.use.bound
     if calculation.rent.horizon != calculation.desktop.life or even is None:
@@ -205,7 +205,7 @@ def resale_sentence(calculation: Calculation, choices: Sequence[Choice], currenc
         return f"{text}."
     used = f"{percent(USED_SHARE)} of its price as soon as it is used"
     if desktop.resale_known or desktop.resale:
-        end = f"{amount(desktop.resale, currency)} after {life(desktop.life)}"
+        end = f"{amount(desktop.resale, currency)} after {years_text(desktop.life)}"
         return f"{text}: on a straight line from {used} down to {end}."
     return f"{text}: {used}, and {percent(USED_LOSS)} less each year."
 
@@ -234,7 +234,7 @@ def an(name: str) -> str:
 
 
 def _desktop(calculation: Calculation, choices: Sequence[Choice]) -> str:
-    return named(calculation.desktop, max(choice.answer.year.number for choice in choices))
+    return desktop_text(calculation.desktop, max(choice.answer.year.number for choice in choices))
 
 
 def _renting(calculation: Calculation) -> str:
@@ -249,4 +249,4 @@ def _renting(calculation: Calculation) -> str:
 
 
 def _years(calculation: Calculation) -> str:
-    return life(calculation.rent.horizon)
+    return years_text(calculation.rent.horizon)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.core.advice.break_even import DAY, FIRST_HOUR, FURTHEST
+from cloudgpu.core.advice.break_even import DAY, FIRST_HOUR, MAX_HORIZON
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, YEAR, Depreciation, Desktop
 from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, Calculation, RentOrBuyResult, costs_after
 from cloudgpu.core.catalog.gpus import RatioBasis
@@ -17,11 +17,11 @@ from cloudgpu.core.values.units import hours
 
 CENT = 10_000_000
 _COUNTS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
-DEAREST = Money.usd(100_000)  # an hour; no machine is, and no price above it is a help
-FEW = 60  # days; from here on months are said beside them
+MAX_PRICE = Money.usd(100_000)  # an hour; no machine is, and no price above it is a help
+DAYS_ONLY_BELOW = 60  # days; from here on months are said beside them
 
 
-def shown(amount: Money, currency: Currency | None, places: int = 2) -> str:
+def amount_text(amount: Money, currency: Currency | None, places: int = 2) -> str:
     """Return an amount for people: `$2,311.20`, or `3,201,474 KRW`."""
     if currency is None:
         return amount.text(places)
@@ -30,7 +30,7 @@ def shown(amount: Money, currency: Currency | None, places: int = 2) -> str:
 
 def an_hour(price: Money, currency: Currency | None) -> str:
     """Return a price: whole cents as such, others with four digits."""
-    return shown(price, currency, 4 if price.nanos % CENT else 2)
+    return amount_text(price, currency, 4 if price.nanos % CENT else 2)
 
 
 def percent(share: Fraction) -> str:
@@ -41,7 +41,7 @@ def percent(share: Fraction) -> str:
     return f"{Decimal(tenths) / 10:f}%".replace(".0%", "%")
 
 
-def much(share: Fraction) -> str:
+def usage_text(share: Fraction) -> str:
     """Return `a use of more than 3% of the time`, above 1 `more than 1.4 machines at any time`."""
     if share > 1:
         return f"more than {float(share):.1f} machines at any time"
@@ -51,11 +51,11 @@ def much(share: Fraction) -> str:
 def days(span: timedelta, places: int = 0) -> str:
     """Return `293 days (9.6 months)`."""
     number = float(hours(span) / 24)
-    months = f" ({number / float(hours(MONTH) / 24):.1f} months)" if number >= FEW else ""
+    months = f" ({number / float(hours(MONTH) / 24):.1f} months)" if number >= DAYS_ONLY_BELOW else ""
     return f"{number:,.{places}f} day{'s' if f'{number:.{places}f}' != '1' else ''}{months}"
 
 
-def named(desktop: Desktop, number: int = 1) -> str:
+def desktop_text(desktop: Desktop, number: int = 1) -> str:
     """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`; 0: without a number."""
     each = desktop.gpus // desktop.boxes
     cards, number = f"{_COUNTS.get(each, str(each))} {desktop.gpu}", number * desktop.boxes
@@ -66,7 +66,7 @@ def named(desktop: Desktop, number: int = 1) -> str:
     )
 
 
-def life(span: timedelta) -> str:
+def years_text(span: timedelta) -> str:
     """Return `4 years`."""
     number = float(hours(span) / hours(YEAR))
     return f"{number:g} year{'s' * (number != 1)}"
@@ -75,7 +75,7 @@ def life(span: timedelta) -> str:
 def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], currency: Currency | None) -> str:
     """Return what a person would say of it."""
     first, last = answers[0], answers[-1]
-    what = named(calculation.desktop, max(result.year.number for result in answers))
+    what = desktop_text(calculation.desktop, max(result.year.number for result in answers))
     if not last.case.use:
         return f"A cloud machine that is not used costs nothing, and {what} costs even when it is off."
     fits = _where_it_fits(calculation)
@@ -84,9 +84,9 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
     if not _steady(calculation, answers):
         return f"{begin} {_per_offer_text(calculation, answers)}{_dearer_again_text(answers)}"
     if last.break_even is None:
-        would = _would(last, currency, several=len(answers) > 1)
+        would = _otherwise_text(last, currency, several=len(answers) > 1)
         begin = exact if calculation.rent.use.bound is Bound.OVER else begin  # used more, it may be otherwise
-        return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}.{would}"
+        return f"{begin} the cloud stays cheaper than {what} for {years_text(MAX_HORIZON)}.{would}"
     if first.break_even is None:
         return (
             f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
@@ -94,8 +94,8 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
         )
     if first.break_even <= FIRST_HOUR:
         under = calculation.rent.use.bound is Bound.UNDER
-        return f"{exact if under else begin} {_at_once(calculation.desktop, what)}{_below(first) if under else ''}"
-    when = _when(calculation, first, last)
+        return f"{exact if under else begin} {_at_once(calculation.desktop, what)}{_below_text(first) if under else ''}"
+    when = _when_text(calculation, first, last)
     return f"{begin} the cloud has cost as much as {what} {when}{_dearer_again_text(answers)}"
 
 
@@ -125,7 +125,7 @@ def _per_offer_text(calculation: Calculation, answers: Sequence[RentOrBuyResult]
     for result in answers:
         after = "never" if result.break_even is None else f"after {days(result.break_even)}"
         parts.append(f"{after} at {percent(result.case.use)} with {result.year.number} of them")
-    text = f"the cloud has cost as much as {named(calculation.desktop, 0)} {', and '.join(parts)}"
+    text = f"the cloud has cost as much as {desktop_text(calculation.desktop, 0)} {', and '.join(parts)}"
     return f"{text}; other uses may take another number."
 
 
@@ -145,10 +145,10 @@ def _at_once(desktop: Desktop, what: str) -> str:
     return f"the cloud costs more from the first hour on than {what} loses in worth and takes to run."
 
 
-def _when(calculation: Calculation, first: RentOrBuyResult, last: RentOrBuyResult) -> str:
+def _when_text(calculation: Calculation, first: RentOrBuyResult, last: RentOrBuyResult) -> str:
     earliest, latest = last.break_even or timedelta(0), first.break_even or timedelta(0)
     if calculation.rent.use.bound is Bound.UNDER:
-        return f"after {days(latest)} at the earliest.{_below(first)}"
+        return f"after {days(latest)} at the earliest.{_below_text(first)}"
     if calculation.rent.use.bound is Bound.OVER:
         return f"after {days(latest)} at the latest."
     if first.costlier is not None and latest > first.costlier.since - DAY:
@@ -157,7 +157,7 @@ def _when(calculation: Calculation, first: RentOrBuyResult, last: RentOrBuyResul
     return f"after {after}."
 
 
-def _below(answer: RentOrBuyResult) -> str:
+def _below_text(answer: RentOrBuyResult) -> str:
     if not answer.break_even_use:
         return ""
     return f" Used less than {percent(answer.break_even_use)} of the time, the cloud stays cheaper."
@@ -170,25 +170,25 @@ def _dearer_again_text(answers: Sequence[RentOrBuyResult]) -> str:
             since, until = (None if at is None else -(-at // DAY) for at in (one.costlier.since, one.costlier.until))
             end = " on" if until is None else f" to day {until:,}"
             at = f" at {percent(one.case.use)}" if len(answers) > 1 else ""
-            lasts = f" A desktop lasts {life(one.case.desktop.life)}:"
+            lasts = f" A desktop lasts {years_text(one.case.desktop.life)}:"
             return f"{lasts} replaced, it is more expensive again from day {since:,}{end}{at}."
     return ""
 
 
-def _would(answer: RentOrBuyResult, currency: Currency | None, *, several: bool) -> str:
+def _otherwise_text(answer: RentOrBuyResult, currency: Currency | None, *, several: bool) -> str:
     """Return at what price, and at what use, it would be otherwise."""
-    if answer.break_even_price is None or answer.break_even_price > DEAREST:
+    if answer.break_even_price is None or answer.break_even_price > MAX_PRICE:
         return ""
     desktop = answer.case.desktop
-    end = f" the desktop would cost less over its {life(desktop.life)}."
+    end = f" the desktop would cost less over its {years_text(desktop.life)}."
     at = f" at {percent(answer.case.use)}" if several else ""
-    text = f" From {shown(answer.break_even_price, currency, 4)} an hour on{at}{end}"
+    text = f" From {amount_text(answer.break_even_price, currency, 4)} an hour on{at}{end}"
     if answer.break_even_use is not None and answer.break_even_use > answer.case.use:
-        text = f"{text[:-1]}, or with {much(answer.break_even_use)}."
+        text = f"{text[:-1]}, or with {usage_text(answer.break_even_use)}."
     return text
 
 
-def why(answer: RentOrBuyResult, currency: Currency | None) -> str | None:
+def difference_reason(answer: RentOrBuyResult, currency: Currency | None) -> str | None:
     """Return why published examples have another day than the curves.
 
     None where either never comes, where they have the same, and where what the desktop is worth is counted.
@@ -201,11 +201,13 @@ def why(answer: RentOrBuyResult, currency: Currency | None) -> str | None:
         return None
     time = costs_after(answer.case, after, answer.year)
     ways = "A whole year's electricity charged on its first day, as published examples do"
-    by_day = "" if time.owned.total == time.flat else f", where by the day it is {shown(time.owned.total, currency)}"
+    by_day = (
+        "" if time.owned.total == time.flat else f", where by the day it is {amount_text(time.owned.total, currency)}"
+    )
     return (
         f"Paid day by day the curves cross after {days(answer.break_even, 2)}. {ways}, makes it "
-        f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {shown(time.cloud, currency)} against "
-        f"{shown(time.flat, currency)}{by_day}."
+        f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {amount_text(time.cloud, currency)} "
+        f"against {amount_text(time.flat, currency)}{by_day}."
     )
 
 
@@ -248,15 +250,15 @@ def _fitting(calculation: Calculation) -> Iterator[str]:
 
 def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
     if desktop.depreciation is Depreciation.NONE:
-        resale = f", and sold for {shown(desktop.resale, currency)} at the end of it" if desktop.resale else ""
-        yield f"The desktop is paid on the first day and again every {life(desktop.life)}{resale}."
+        resale = f", and sold for {amount_text(desktop.resale, currency)} at the end of it" if desktop.resale else ""
+        yield f"The desktop is paid on the first day and again every {years_text(desktop.life)}{resale}."
     else:
         used = f"{percent(1 - USED_SHARE)} as soon as it is used, and then {percent(USED_LOSS)} of its worth a year"
         way = {
             Depreciation.STRAIGHT: "the same each day",
             Depreciation.MARKET: used,
         }.get(desktop.depreciation, f"{percent(desktop.yearly_loss)} of its worth a year")
-        end = f"down to {shown(desktop.sold_for, currency)} after {life(desktop.life)}"
+        end = f"down to {amount_text(desktop.sold_for, currency)} after {years_text(desktop.life)}"
         yield f"Of the desktop's price only what it loses is counted: {way}, {end}. The rest is what it would sell for."
     if desktop.idle_power.watts:
         yield f"It stays on, and takes {float(desktop.idle_power.watts):g} W while it waits."

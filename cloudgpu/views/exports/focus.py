@@ -29,7 +29,7 @@ COLUMNS = (
     "PricingUnit ProviderName PublisherName RegionId RegionName ResourceId ResourceName ResourceType "
     "ServiceCategory ServiceName SkuId SkuPriceId SubAccountId SubAccountName Tags"
 ).split()
-OWN = (
+OWN_COLUMNS = (
     "x_Estimate x_LowCost x_HighCost x_PriceMissing x_PriceSource x_PriceBasis x_PriceAsOf x_OnDemandCost x_Reason"
 ).split()
 
@@ -81,12 +81,12 @@ _PER_DOLLAR = PER_NANO * NANO
 
 
 def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
-    """Return one line of the bill under `COLUMNS` and `OWN`; an empty text is null, as CSV has no other."""
+    """Return one line of the bill under `COLUMNS` and `OWN_COLUMNS`; an empty text is null, as CSV has no other."""
     cost = decimal(item.amount)
-    row = dict.fromkeys((*COLUMNS, *OWN), "")
+    row = dict.fromkeys((*COLUMNS, *OWN_COLUMNS), "")
     row |= dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost", "ListCost"), cost)
     row |= {"BillingCurrency": "USD", "ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
-    return row | _whose(item, ledger) | _when(item) | _quantity(item) | _resource(item) | _own_columns(item)
+    return row | _account(item, ledger) | _period(item) | _quantity(item) | _resource(item) | _own_columns(item)
 
 
 def sku_of(item: LineItem) -> str:
@@ -101,7 +101,7 @@ def own_id(usage: Usage) -> str:
     return usage.id.rpartition("/")[2] if usage.provider in _NAMES else usage.id
 
 
-def _whose(item: LineItem, ledger: str) -> dict[str, str]:
+def _account(item: LineItem, ledger: str) -> dict[str, str]:
     machine, use = item.machine, item.charge.usage
     provider, issuer = _NAMES.get(use.provider, (f"cloudgpu {use.provider}", f"cloudgpu {use.provider}"))
     return {
@@ -121,7 +121,7 @@ def _tags(machine: Machine, ledger: str) -> dict[str, str]:
     return {key: tag_value(value) for key, value in known.items() if value}
 
 
-def _when(item: LineItem) -> dict[str, str]:
+def _period(item: LineItem) -> dict[str, str]:
     last = item.end - timedelta(microseconds=1)
     month = last.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     begin, end = second(item.begin), second(item.end)

@@ -13,14 +13,14 @@ from typing import Literal
 
 from cloudgpu.views.report.svg import dates, day_text, escaped, figures, levels, percent, picture, tag
 
-WIDE = 1000  # units of what is stretched to the page's width
-HIGH = 220  # pixels between the lowest and the highest line
+WIDTH = 1000  # units of what is stretched to the page's width
+HEIGHT = 220  # pixels between the lowest and the highest line
 TOP, FOOT = 20, 26  # pixels above and below that, for words
-MARK = 6  # pixels that a mark at the very end stands out
+END_MARK = 6  # pixels that a mark at the very end stands out
 ROW = 38  # pixels for one machine
-BAR = 12  # pixels
-LETTER = 6.9  # pixels that a digit of an axis is wide, at most
-LONGEST = 24  # characters of a name beside a bar
+BAR_HEIGHT = 12  # pixels
+DIGIT_WIDTH = 6.9  # pixels that a digit of an axis is wide, at most
+MAX_NAME = 24  # characters of a name beside a bar
 NARROWEST = 260  # pixels of a chart on a telephone
 MAX_POINTS = 400
 FEW_BARS = 31
@@ -73,13 +73,13 @@ def spending_bars(begins: Sequence[date], layers: Sequence[Layer], title: str, d
     first, number = begins[0], _place(begins[0], begins[-1], step) + 1
     totals = [sum(values) for values in zip(*(layer.values for layer in layers), strict=True)]
     lines = levels(max(totals, default=0.0))
-    each = WIDE / number
+    each = WIDTH / number
     wide = min(each * 0.8, 60.0)
     lefts = [_place(first, day, step) * each + (each - wide) / 2 for day in begins]
     few = step == "month" or number <= FEW_BARS  # then a day stands below its bar, else where its bar begins
     named = dates(first, begins[-1])
     ticks = [((_place(first, day, step) + few / 2) / number, text) for day, text in named]
-    drawn = _stacked_paths(layers, lefts, wide, HIGH / lines[-1])
+    drawn = _stacked_paths(layers, lefts, wide, HEIGHT / lines[-1])
     return _with_axes("spend", title, description, lines, ticks, _stretched_svg(*drawn), middle=few)
 
 
@@ -101,7 +101,7 @@ def _stacked_paths(layers: Sequence[Layer], lefts: Sequence[float], wide: float,
             if high <= 0:
                 continue
             gap = 0.8 if reached[place] and high > 2 else 0.0  # noqa: PLR2004  (a line of the page between two)
-            steps.append(f"M{left:.1f} {HIGH - reached[place] - gap:.1f}h{wide:.1f}v-{high - gap:.1f}h-{wide:.1f}z")
+            steps.append(f"M{left:.1f} {HEIGHT - reached[place] - gap:.1f}h{wide:.1f}v-{high - gap:.1f}h-{wide:.1f}z")
             reached[place] += high
         paths.append(tag("path", tag("title", escaped(layer.name)), class_=f"layer p{number}", d="".join(steps)))
     return paths
@@ -122,7 +122,7 @@ def cost_curves(points: Sequence[Point], meeting: BreakEvenDay | None, title: st
     end = last if meeting is None else max(last, meeting.day)
     span = max(1, (end - first).days)
     lines = levels(max(max(one.cloud, one.desktop) for one in (*points_drawn, *([met] if met else ()))))
-    place = _Place(first, span, HIGH / lines[-1])
+    place = _Place(first, span, HEIGHT / lines[-1])
     parts = [*_curves(points_drawn, met if meeting and meeting.projected else None, place)]
     ticks = [((day - first).days / span, text) for day, text in dates(first, end)]
     marked = _point_marks(met, place, projected=meeting.projected) if meeting is not None and met is not None else ()
@@ -141,10 +141,10 @@ class _Place:
         return (day - self.first).days / self.span
 
     def down(self, amount: float) -> float:
-        return HIGH - amount * self.scale
+        return HEIGHT - amount * self.scale
 
     def path(self, points: Sequence[tuple[date, float]]) -> str:
-        return "M" + "L".join(f"{self.across(day) * WIDE:.1f} {self.down(amount):.1f}" for day, amount in points)
+        return "M" + "L".join(f"{self.across(day) * WIDTH:.1f} {self.down(amount):.1f}" for day, amount in points)
 
 
 def _fewer_points(points: Sequence[Point]) -> Sequence[Point]:
@@ -181,7 +181,7 @@ def _point_marks(met: Point, place: _Place, *, projected: bool) -> tuple[str, ..
     left = share < 0.5  # noqa: PLR2004  (the words stand where there is more room)
     text = f"Break-even {'about ' if projected else ''}{day_text(met.day)}"
     return (
-        tag("line", class_="meets", x1=across, x2=across, y1=TOP, y2=TOP + HIGH),
+        tag("line", class_="meets", x1=across, x2=across, y1=TOP, y2=TOP + HEIGHT),
         tag("circle", class_="meets", cx=across, cy=f"{down:.1f}", r=5),
         tag("text", escaped(text), class_="said", x=across, dx=6 if left else -6, y=TOP - 7,
             text_anchor="start" if left else "end"),
@@ -198,7 +198,7 @@ def machine_bars(machines: Sequence[MachineBar], title: str, description: str) -
 
 
 def _hours_row(bar: MachineBar, top: int, longest: float) -> list[str]:
-    name = bar.name if len(bar.name) <= LONGEST else bar.name[: LONGEST - 1] + "…"
+    name = bar.name if len(bar.name) <= MAX_NAME else bar.name[: MAX_NAME - 1] + "…"
     parts = [
         tag("text", escaped(name), x=0, y=top + 14),
         tag("text", escaped(bar.label), class_="value", x="100%", y=top + 14, text_anchor="end"),
@@ -207,7 +207,7 @@ def _hours_row(bar: MachineBar, top: int, longest: float) -> list[str]:
     for activity, seconds in zip(ACTIVITIES, bar.seconds, strict=True):
         if seconds > 0:
             place = {"x": percent(reached / longest), "width": percent(seconds / longest)}
-            parts.append(tag("rect", class_=f"p-{activity}", y=top + 20, height=BAR, **place))
+            parts.append(tag("rect", class_=f"p-{activity}", y=top + 20, height=BAR_HEIGHT, **place))
             reached += seconds
     return [tag("g", tag("title", escaped(bar.tooltip)), *parts)]
 
@@ -215,7 +215,7 @@ def _hours_row(bar: MachineBar, top: int, longest: float) -> list[str]:
 def _stretched_svg(*parts: str) -> str:
     """Return what is drawn in units of its own, stretched to the chart's width."""
     return tag(
-        "svg", *parts, x=0, y=TOP, width="100%", height=HIGH, viewBox=f"0 0 {WIDE} {HIGH}",
+        "svg", *parts, x=0, y=TOP, width="100%", height=HEIGHT, viewBox=f"0 0 {WIDTH} {HEIGHT}",
         preserveAspectRatio="none", overflow="visible",
     )  # fmt: skip
 
@@ -233,17 +233,17 @@ def _with_axes(
     texts = figures(lines)
     rows = []
     for line, text in zip(lines, texts, strict=True):
-        down = TOP + HIGH - line / lines[-1] * HIGH
+        down = TOP + HEIGHT - line / lines[-1] * HEIGHT
         rows.append(tag("line", class_="grid" if line else "base", x1=0, x2="100%", y1=f"{down:.1f}", y2=f"{down:.1f}"))
         rows.append(tag("text", escaped(text), class_="axis", x=-8, y=f"{down + 4:.1f}", text_anchor="end"))
     below = []
     for share, text in ticks:
         across = percent(share)
-        below.append(tag("line", class_="base", x1=across, x2=across, y1=TOP + HIGH, y2=TOP + HIGH + 5))
-        if middle or share + len(text) * LETTER / NARROWEST <= 1:  # else the words would not fit
+        below.append(tag("line", class_="base", x1=across, x2=across, y1=TOP + HEIGHT, y2=TOP + HEIGHT + 5))
+        if middle or share + len(text) * DIGIT_WIDTH / NARROWEST <= 1:  # else the words would not fit
             anchor = "middle" if middle else None
-            below.append(tag("text", escaped(text), class_="axis", x=across, y=TOP + HIGH + 19, text_anchor=anchor))
+            below.append(tag("text", escaped(text), class_="axis", x=across, y=TOP + HEIGHT + 19, text_anchor=anchor))
     return picture(
         name, title, description, *rows, *drawn, *below,
-        height=TOP + HIGH + FOOT, left=max(map(len, texts)) * LETTER + 10, right=MARK,
+        height=TOP + HEIGHT + FOOT, left=max(map(len, texts)) * DIGIT_WIDTH + 10, right=END_MARK,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cloudgpu.core.billing.charges import money, shares
-from cloudgpu.core.billing.daily import NOTHING, Sums, add_sums
+from cloudgpu.core.billing.daily import NO_SUMS, Sums, add_sums
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.savings import RULE
 from cloudgpu.core.values.money import hours_text, usd
@@ -16,7 +16,7 @@ from cloudgpu.core.values.money import hours_text, usd
 if TYPE_CHECKING:
     from cloudgpu.core.activity.utilization import Hour
     from cloudgpu.core.billing.cost_groups import CostTotals
-    from cloudgpu.core.billing.daily import Daily
+    from cloudgpu.core.billing.daily import DailyCosts
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.reaper.savings import Stop
     from cloudgpu.core.resources.idle_costs import OngoingCost
@@ -69,7 +69,7 @@ class MachinesOfReport(NamedTuple):
     named: RetainedSum
 
 
-def days_value(daily: Daily, last: date) -> DaysOfReport:
+def days_value(daily: DailyCosts, last: date) -> DaysOfReport:
     """Return what each day cost, from the first that cost anything to `last`, by month where they are many.
 
     Amounts are rounded so that all of them add up to the rounded total.
@@ -98,12 +98,12 @@ def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[
         shown = {project: amounts[day, project] for project in projects}
         yield {
             "day": day,
-            "usd": usd(sum(shown.values(), start=money(NOTHING.amount))),
+            "usd": usd(sum(shown.values(), start=money(NO_SUMS.amount))),
             "projects": {project: usd(amount) for project, amount in shown.items()},
         }
 
 
-def projects_value(daily: Daily) -> list[ProjectSum]:
+def projects_value(daily: DailyCosts) -> list[ProjectSum]:
     """Return the cost of each project, the highest first; "" is without project."""
     sums: dict[str, list[Sums]] = {}
     for day in daily.days.values():

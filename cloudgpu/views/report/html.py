@@ -61,7 +61,7 @@ def to_html(document: ReportDocument) -> str:
         day=clock.day,
         last_day=clock.last_day,
         first=_first(document, clock),
-        last=_last(document, clock),
+        last=_final_day(document, clock),
         rate=amounts.rate,
         unit=amounts.unit,
         charts=charts,
@@ -79,7 +79,7 @@ def _first(document: ReportDocument, clock: Clock) -> str | None:
     return None if since is None else clock.day(since)
 
 
-def _last(document: ReportDocument, clock: Clock) -> str:
+def _final_day(document: ReportDocument, clock: Clock) -> str:
     """Return its last day: the end of the period is not in it."""
     until = document["until"]
     return clock.day(document["as_of"]) if until is None or until > document["as_of"] else clock.last_day(until)
@@ -121,7 +121,7 @@ def _html_value(value: object) -> object:
     return value
 
 
-LARGE = Decimal(10)  # dollars: below it, amounts have two more digits
+SMALL_AMOUNT = Decimal(10)  # dollars: below it, amounts have two more digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def amount_text(document: ReportDocument) -> str:
     amount = Money.usd(Decimal(total["usd"]))
     at_least = "at least " if total["without_price"] else ""
     if rate is None:
-        return at_least + amount.text(2 if amount >= Money.usd(LARGE) or not amount else 4)
+        return at_least + amount.text(2 if amount >= Money.usd(SMALL_AMOUNT) or not amount else 4)
     return f"{at_least}{currency_of(rate).text(amount)} {rate['code']}"
 
 

@@ -57,7 +57,7 @@ def _stale_sentences(document: ReportDocument, clock: Clock) -> Iterator[str]:
 
 def _spending_sentence(document: ReportDocument, amounts: Amounts, clock: Clock) -> str:
     total, about = document["total"], document["about"]
-    when = _when(document, clock)
+    when = _period_text(document, clock)
     if not (about["machines"] or document["days"] or total["without_price"]):
         return (
             "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
@@ -84,7 +84,7 @@ def _runs_and_subject(hours: str, machines: int, begin: str) -> tuple[str, str]:
     return f"{who} ran for {_hours(hours)}{begin}", "all of it cost"
 
 
-def _when(document: ReportDocument, clock: Clock) -> str:
+def _period_text(document: ReportDocument, clock: Clock) -> str:
     """Return the period that was asked for, as far as it is over; empty for all of it."""
     begin = document["since"]
     since, until = (None if at is None else from_iso(at) for at in (begin, document["until"]))

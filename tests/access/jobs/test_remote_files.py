@@ -289,14 +289,14 @@ class Torn:
 def test_a_torn_checkpoint_is_never_taken_and_the_older_one_stays(bench, tmp_path, change):
     job = bench.start("cd $CLOUDGPU_CHECKPOINT; mkdir one two; echo 1 > one/step; echo 2 > two/step")
     ended(job)
-    assert checkpoints.take(job, "one", tmp_path)
+    assert checkpoints.copy_checkpoint(job, "one", tmp_path)
     there = bench.file("checkpoint/two")
     changes = {
         "more": lambda: (there / "more").write_text("x"),
         "other": lambda: (there / "step").write_text("3\n"),
         "gone": lambda: shutil.rmtree(there),
     }
-    assert not checkpoints.take(Torn(job, changes[change]), "two", tmp_path)
+    assert not checkpoints.copy_checkpoint(Torn(job, changes[change]), "two", tmp_path)
     assert [one.name for one in checkpoints.stored(tmp_path)] == ["one"]
     assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".") or one.name.isdigit()) == ["1"]
 
@@ -432,12 +432,12 @@ def test_the_program_is_python_3_8_and_needs_the_standard_library_only():
     import ast
     import sys
 
-    for name in program.PARTS:
+    for name in program.MODULES:
         text = Path(program.__file__).with_name(f"{name}.py").read_text()
         tree = ast.parse(text, feature_version=(3, 8))
         named = [one.module for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
         named += [alias.name for one in ast.walk(tree) if isinstance(one, ast.Import) for alias in one.names]
-        ours = {f"cloudgpu.access.jobs.{part}" for part in program.PARTS[: program.PARTS.index(name)]}
+        ours = {f"cloudgpu.access.jobs.{part}" for part in program.MODULES[: program.MODULES.index(name)]}
         assert {one for one in named if one.split(".")[0] not in sys.stdlib_module_names} <= ours
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.access.jobs import store as module
-from cloudgpu.access.jobs.snapshot import blob, load, remove, take
+from cloudgpu.access.jobs.snapshot import blob, load, remove, take_snapshot
 from cloudgpu.access.jobs.store import store_lock
 from cloudgpu.errors import InvalidRequest
 from tests.access.jobs.test_survey import fill
@@ -56,7 +56,7 @@ def root(tmp_path):
 
 def test_every_file_is_in_the_store_by_its_content_and_private(root, tmp_path):
     store = tmp_path / "home" / "jobs" / "snapshots"
-    made = take(root, store)
+    made = take_snapshot(root, store)
     assert [(one.path, one.mode, one.size) for one in made.files] == [
         ("a/same.py", 0o644, 8),
         ("empty", 0o644, 0),
@@ -75,7 +75,7 @@ def test_every_file_is_in_the_store_by_its_content_and_private(root, tmp_path):
 
 
 def test_what_is_in_the_store_does_not_follow_the_users_file(root, tmp_path):
-    made = take(root, tmp_path / "store")
+    made = take_snapshot(root, tmp_path / "store")
     for path in root.rglob("*"):
         if path.is_file():
             with path.open("r+b") as stream:
@@ -94,64 +94,64 @@ def test_the_same_content_has_the_same_hash_wherever_and_whenever_it_is_written(
         here = tmp_path_factory.mktemp("tree")
         root = fill(here / "root", {name: files[name] for name in names})
         os.utime(root / names[0], (random.randint(0, 10**9),) * 2)
-        taken.append(take(root, here / "store"))
+        taken.append(take_snapshot(root, here / "store"))
     assert taken[0] == taken[1]
     assert load(here / "store", taken[0].hash) == taken[0]
 
 
 def test_an_unchanged_directory_is_neither_read_nor_copied_again(root, tmp_path, monkeypatch):
     store = tmp_path / "store"
-    first = take(root, store, now=lambda: age(root))
+    first = take_snapshot(root, store, now=lambda: age(root))
     before = {name: (store / name).stat().st_ino for name in blobs(store)}
     seen = reads(monkeypatch)
-    assert take(root, store, now=lambda: age(root)) == first
+    assert take_snapshot(root, store, now=lambda: age(root)) == first
     assert seen == []
     assert {name: (store / name).stat().st_ino for name in blobs(store)} == before
 
 
 def test_a_file_that_changed_within_two_seconds_before_is_read_again(root, tmp_path, monkeypatch):
     """Its next change could have the same time, where a file system counts in steps of two seconds."""
-    take(root, tmp_path / "store", now=lambda: age(root, 1))
+    take_snapshot(root, tmp_path / "store", now=lambda: age(root, 1))
     seen = reads(monkeypatch)
-    take(root, tmp_path / "store", now=lambda: age(root, 1))
+    take_snapshot(root, tmp_path / "store", now=lambda: age(root, 1))
     assert len(seen) == 4
 
 
 def test_a_change_that_puts_size_and_time_back_is_seen(root, tmp_path):
     store, file = tmp_path / "store", root / "train.py"
-    first, before = take(root, store, now=lambda: age(root)), file.stat()
+    first, before = take_snapshot(root, store, now=lambda: age(root)), file.stat()
     file.write_text("print(2)")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    second = take(root, store, now=lambda: age(root))
+    second = take_snapshot(root, store, now=lambda: age(root))
     assert second.hash != first.hash
     assert b"print(2)" in blobs(store).values()
 
 
 def test_only_what_changed_is_read(root, tmp_path, monkeypatch):
-    take(root, tmp_path / "store", now=lambda: age(root))
+    take_snapshot(root, tmp_path / "store", now=lambda: age(root))
     (root / "train.py").write_text("print(3)")
     seen = reads(monkeypatch)
-    take(root, tmp_path / "store", now=lambda: age(root))
+    take_snapshot(root, tmp_path / "store", now=lambda: age(root))
     assert seen == ["train.py"]
 
 
 @pytest.mark.parametrize("memory", ["", "[]", '{"train.py": [1]}', '{"train.py": 3}', "\udcff"])
 def test_a_damaged_memory_only_costs_time(root, tmp_path, memory):
-    made = take(root, tmp_path / "store", now=lambda: age(root))
+    made = take_snapshot(root, tmp_path / "store", now=lambda: age(root))
     (file,) = (tmp_path / "store").glob(".seen-*.json")
     file.write_text(memory, errors="surrogateescape")
-    assert take(root, tmp_path / "store", now=lambda: age(root)) == made
+    assert take_snapshot(root, tmp_path / "store", now=lambda: age(root)) == made
 
 
 def test_a_file_of_the_store_that_a_power_cut_has_shortened_is_written_again(root, tmp_path):
     store = tmp_path / "store"
-    made = take(root, store, now=lambda: age(root))
+    made = take_snapshot(root, store, now=lambda: age(root))
     for name in blobs(store):
         if name != hashlib.sha256(b"").hexdigest():
             os.truncate(store / name, 0)
     with pytest.raises(InvalidRequest, match="damaged: 3 of 4 files"):
         load(store, made.hash)
-    take(root, store, now=lambda: age(root))
+    take_snapshot(root, store, now=lambda: age(root))
     assert load(store, made.hash, deep=True) == made
 
 
@@ -174,7 +174,7 @@ def changing(monkeypatch, file: Path, times: int, content: bytes) -> None:
 def test_a_file_that_changes_while_it_is_read_is_read_again(root, tmp_path, monkeypatch, name):
     changing(monkeypatch, root / name, 3, b"+")
     told = []
-    made = take(root, tmp_path / "store", progress=lambda done, total: told.append((done, total)))
+    made = take_snapshot(root, tmp_path / "store", progress=lambda done, total: told.append((done, total)))
     monkeypatch.undo()
     content = (root / name).read_bytes()
     assert content.endswith(b"+++")
@@ -188,7 +188,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(root, tmp_path, monk
 def test_a_file_that_never_comes_to_rest_is_refused_by_its_name(root, tmp_path, monkeypatch, name):
     changing(monkeypatch, root / name, 1000, b"+")
     with pytest.raises(InvalidRequest, match=f"{name} changes while it is read"):
-        take(root, tmp_path / "store")
+        take_snapshot(root, tmp_path / "store")
     assert not list((tmp_path / "store").glob(".*.part"))
 
 
@@ -200,7 +200,7 @@ def test_a_file_that_goes_meanwhile_is_not_in_the_snapshot(root, tmp_path, monke
         return keep(self, found)
 
     monkeypatch.setattr(module.StoreWriter, "add", gone)
-    made = take(root, tmp_path / "store")
+    made = take_snapshot(root, tmp_path / "store")
     assert "empty" not in {one.path for one in made.files}
     assert load(tmp_path / "store", made.hash) == made
 
@@ -216,12 +216,12 @@ def test_a_pipe_that_takes_the_place_of_a_file_does_not_hang(root, tmp_path, mon
 
     monkeypatch.setattr(module.StoreWriter, "add", swapped)
     with pytest.raises(InvalidRequest, match="empty changes while it is read"):
-        take(root, tmp_path / "store")
+        take_snapshot(root, tmp_path / "store")
 
 
 def test_progress_counts_every_byte_once(root, tmp_path):
     told = []
-    take(root, tmp_path / "store", progress=lambda done, total: told.append((done, total)))
+    take_snapshot(root, tmp_path / "store", progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (len(LARGE) + 16, len(LARGE) + 16)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
@@ -231,30 +231,30 @@ def test_a_large_file_is_copied_where_the_kernel_cannot(root, tmp_path, monkeypa
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(module.os, "copy_file_range", refuse, raising=False)
-    made = take(root, tmp_path / "store")
+    made = take_snapshot(root, tmp_path / "store")
     assert load(tmp_path / "store", made.hash, deep=True) == made
 
 
 def test_a_large_file_that_is_there_already_is_not_written_again(root, tmp_path):
     store = tmp_path / "store"
-    take(root, store)
+    take_snapshot(root, store)
     name = hashlib.sha256(LARGE).hexdigest()
     before = (store / name).stat()
     fill(root, {"copy.bin": LARGE})
-    take(root, store)
+    take_snapshot(root, store)
     assert (store / name).stat().st_ino == before.st_ino
 
 
 def test_a_store_inside_the_directory_stays_out_of_it(root):
     store = root / ".state" / "snapshots"
-    first = take(root, store)
-    assert take(root, store).hash == first.hash
+    first = take_snapshot(root, store)
+    assert take_snapshot(root, store).hash == first.hash
     assert not [one.path for one in first.files if one.path.startswith(".state")]
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(root, tmp_path, monkeypatch):
     store = tmp_path / "store"
-    made = take(root, store)
+    made = take_snapshot(root, store)
     fill(root, {"more.py": "more"})
 
     def full(*_):
@@ -262,7 +262,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(root, tmp_path, m
 
     monkeypatch.setattr(module.os, "write", full)
     with pytest.raises(InvalidRequest, match="No space left on device"):
-        take(root, store)
+        take_snapshot(root, store)
     monkeypatch.undo()
     assert load(store, made.hash, deep=True) == made
 
@@ -275,7 +275,7 @@ def test_a_snapshot_that_is_not_there_is_refused(tmp_path, name):
 
 
 def test_a_deep_look_finds_a_changed_byte(root, tmp_path):
-    made = take(root, tmp_path / "store")
+    made = take_snapshot(root, tmp_path / "store")
     file = blob(tmp_path / "store", hashlib.sha256(b"print(1)").hexdigest())
     file.write_bytes(b"print(7)")
     assert load(tmp_path / "store", made.hash) == made
@@ -284,7 +284,7 @@ def test_a_deep_look_finds_a_changed_byte(root, tmp_path):
 
 
 def test_a_list_under_another_name_is_refused(root, tmp_path):
-    made = take(root, tmp_path / "store")
+    made = take_snapshot(root, tmp_path / "store")
     (tmp_path / "store" / f"{made.hash}.json").rename(tmp_path / "store" / f"{'0' * 64}.json")
     with pytest.raises(InvalidRequest, match="that of another one"):
         load(tmp_path / "store", "0" * 64)
@@ -292,9 +292,9 @@ def test_a_list_under_another_name_is_refused(root, tmp_path):
 
 def test_pruning_leaves_what_a_living_job_needs_and_nothing_else(root, tmp_path):
     store = tmp_path / "store"
-    first = take(root, store)
+    first = take_snapshot(root, store)
     fill(root, {"train.py": "print(4)", "new.bin": b"n" * 1000})
-    second = take(root, store)
+    second = take_snapshot(root, store)
     (store / ".0123abcd-7.part").write_bytes(b"of a process that was killed")
     freed = remove(store, {second.hash})
     assert freed > 0
@@ -310,18 +310,18 @@ def test_pruning_leaves_what_a_living_job_needs_and_nothing_else(root, tmp_path)
 
 def test_pruning_leaves_a_snapshot_whose_job_may_not_be_in_the_ledger_yet(root, tmp_path):
     store = tmp_path / "store"
-    made = take(root, store)
+    made = take_snapshot(root, store)
     os.utime(store / f"{made.hash}.json", (1000, 1000))
     assert remove(store, set(), taken_before=1000) == 0
     assert load(store, made.hash, deep=True) == made
-    assert take(root, store) == made  # taken again, it is young again
+    assert take_snapshot(root, store) == made  # taken again, it is young again
     assert remove(store, set(), taken_before=1001) == 0
     assert load(store, made.hash) == made
 
 
 def test_pruning_removes_nothing_where_the_list_of_a_living_job_is_damaged(root, tmp_path):
     store = tmp_path / "store"
-    made = take(root, store)
+    made = take_snapshot(root, store)
     (store / f"{made.hash}.json").write_text("{")
     before = blobs(store)
     with pytest.raises(InvalidRequest, match="cannot be read"):
@@ -335,7 +335,7 @@ def test_pruning_a_store_that_was_never_made_frees_nothing(tmp_path):
 
 def test_nothing_is_pruned_while_a_snapshot_is_taken(root, tmp_path):
     store = tmp_path / "store"
-    take(root, store)
+    take_snapshot(root, store)
     with store_lock(store, fcntl.LOCK_SH):
         assert remove(store, set()) == 0
     assert len(blobs(store)) == 3
@@ -343,7 +343,9 @@ def test_nothing_is_pruned_while_a_snapshot_is_taken(root, tmp_path):
 
 def test_two_may_take_the_same_directory_at_once(root, tmp_path):
     made: list[str] = []
-    threads = [threading.Thread(target=lambda: made.append(take(root, tmp_path / "store").hash)) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: made.append(take_snapshot(root, tmp_path / "store").hash)) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -357,7 +359,7 @@ TAKING = """
 import os, signal, sys
 from pathlib import Path
 from cloudgpu.access.jobs import store
-from cloudgpu.access.jobs.snapshot import take
+from cloudgpu.access.jobs.snapshot import take_snapshot
 
 calls, last = [0], int(sys.argv[3])
 def counted(name):
@@ -370,7 +372,7 @@ def counted(name):
     setattr(os, name, call)
 for name in ("open", "write", "rename", "replace", "fsync"):
     counted(name)
-take(Path(sys.argv[1]), Path(sys.argv[2]))
+take_snapshot(Path(sys.argv[1]), Path(sys.argv[2]))
 print(calls[0])
 """
 
@@ -379,7 +381,7 @@ def test_a_kill_at_any_call_leaves_a_store_that_the_next_one_completes(root, tmp
     """Nothing under a hash is ever anything but that content, and a list is there only with all its files."""
     argv = [sys.executable, "-c", TAKING, str(root)]
     whole = subprocess.run([*argv, str(tmp_path / "first"), "0"], check=True, stdout=subprocess.PIPE, text=True)
-    made = take(root, tmp_path / "first")
+    made = take_snapshot(root, tmp_path / "first")
     for call in range(1, int(whole.stdout) + 1, 3):
         store = tmp_path / f"store{call}"
         done = subprocess.run([*argv, str(store), str(call)], check=False)
@@ -387,7 +389,7 @@ def test_a_kill_at_any_call_leaves_a_store_that_the_next_one_completes(root, tmp
         if store.exists():
             assert all(hashlib.sha256(content).hexdigest() == name for name, content in blobs(store).items())
             assert not (store / f"{made.hash}.json").exists() or load(store, made.hash, deep=True) == made
-        assert take(root, store) == made
+        assert take_snapshot(root, store) == made
         assert load(store, made.hash, deep=True) == made
         remove(store, {made.hash})
         assert not list(store.glob(".*.part"))

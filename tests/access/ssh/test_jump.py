@@ -19,7 +19,7 @@ from cloudgpu.access.ssh.client_files import SshHost, client_key, new_host_key, 
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.execute import run
 from cloudgpu.access.ssh.target import AccessBlocked
-from cloudgpu.access.tunnel.tunnel import Happening, Tunnel
+from cloudgpu.access.tunnel.tunnel import Tunnel, TunnelChange
 from cloudgpu.core.values.network import Jump
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import get, web
@@ -94,7 +94,7 @@ def test_a_tunnel_goes_through_it_and_comes_back_when_the_way_was_lost(way):
     with web() as port, Tunnel(lambda: way.target, port, first_port=0, tell=seen.append) as tunnel:
         assert get(tunnel.port, "before") == "answer to /before"
         carriers()[0].kill()
-        wait_for(lambda: any(event.kind is Happening.LOST for event in seen))
+        wait_for(lambda: any(event.kind is TunnelChange.LOST for event in seen))
         assert get(tunnel.port, "after") == "answer to /after"
     wait_for(lambda: not carriers())
 
@@ -140,7 +140,7 @@ def test_a_jump_host_that_is_not_there_is_said(way):
 
 
 def test_a_frozen_jump_host_does_not_hold_us_up(way, monkeypatch):
-    monkeypatch.setattr(jump_module, "WITHIN_S", 0.2)
+    monkeypatch.setattr(jump_module, "LOGIN_TIMEOUT_S", 0.2)
     way.host.freeze()
     began = time.monotonic()
     with pytest.raises(Unreachable):

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.access.ssh import network_speed
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.access.ssh.network_speed import Tools, iperf3, iperf3_result, missing, nccl, nccl_result, read_tools
+from cloudgpu.access.ssh.network_speed import Tools, iperf3, iperf3_result, nccl, nccl_result, no_iperf3, read_tools
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server, wait_for
 
@@ -94,7 +94,7 @@ def test_a_timeout_that_passes_no_signal_on_leaves_nothing(tmp_path):
 @needs_iperf3
 def test_a_machine_that_is_not_reached_is_named(connection, second):
     with pytest.raises(Unreachable, match=r"box did not reach 127\.0\.0\.1: .*refused"):
-        network_speed._sent(second, "127.0.0.1", 1, 1)
+        network_speed._measure_upload(second, "127.0.0.1", 1, 1)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_nccl_tests_are_started_by_slurm_on_all_nodes(with_programs):
 
 
 def test_how_to_install_what_is_missing_is_a_command():
-    error = missing(["train-0", "train-1"])
+    error = no_iperf3(["train-0", "train-1"])
     assert error.exit_code == 2
     assert error.message == "iperf3 is not installed on train-0 and train-1."
     assert "cloudgpu exec train-1 -- sudo apt-get install -y iperf3" in error.next

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.ssh.execute import say
+from cloudgpu.access.ssh.execute import write_to_terminals
 from tests.agent.machine import Machine
 
 LONG_AGO = 1_700_000_000_123_456_000
@@ -30,7 +30,7 @@ def terminal(server):
 def test_what_we_say_at_a_terminal_is_no_sign_of_life(server, terminal):
     ours, path = terminal
     os.utime(path, ns=(LONG_AGO + 1, LONG_AGO))
-    assert say(server.target, "the end is near", timeout=20) == 1
+    assert write_to_terminals(server.target, "the end is near", timeout=20) == 1
     assert b"[cloudgpu] the end is near" in os.read(ours, 1000)
     found = Path(path).stat()
     assert (found.st_atime_ns, found.st_mtime_ns) == (LONG_AGO + 1, LONG_AGO)
@@ -43,7 +43,7 @@ def test_a_terminal_of_another_machine_is_left_alone(server, terminal):
     Machine(other).build()
     run = (server.home / ".cloudgpu" / "agent").read_text().replace("exec", f'HOME="{other}" exec')
     (server.home / ".cloudgpu" / "agent").write_text(run.replace("$HOME/", f"{server.home}/"))
-    assert say(server.target, "the end is near", timeout=20) == 0
+    assert write_to_terminals(server.target, "the end is near", timeout=20) == 0
     os.set_blocking(ours, False)
     with pytest.raises(BlockingIOError):
         os.read(ours, 1000)

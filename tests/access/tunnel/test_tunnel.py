@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.target import LoginRefused
 from cloudgpu.access.tunnel.listener import listen
-from cloudgpu.access.tunnel.tunnel import Happening, Tunnel
+from cloudgpu.access.tunnel.tunnel import Tunnel, TunnelChange
 from cloudgpu.errors import Frozen, InstanceNotFound, InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import digest_after_end, echo, get, listening, web
 from tests.access.sshserver import wait_for
@@ -43,7 +43,7 @@ def tunnelled(server, events):
 
 
 def kinds(events):
-    return [str(event.kind) for event in events if event.kind is not Happening.TRIED]
+    return [str(event.kind) for event in events if event.kind is not TunnelChange.TRIED]
 
 
 def knock(tunnel):
@@ -146,7 +146,7 @@ def test_requests_that_begin_during_an_outage_wait_and_none_fails(server, tunnel
     with web() as remote:
         port = tunnelled(remote).port
         server.kill()
-        wait_for(happened(events, Happening.LOST))
+        wait_for(happened(events, TunnelChange.LOST))
         with ThreadPoolExecutor(20) as pool:
             answers = [pool.submit(get, port, number) for number in range(20)]
             wait_for(lambda: sum(one.running() for one in answers) == 20)
@@ -184,7 +184,7 @@ def test_a_frozen_server_is_noticed_within_seconds_and_left_for_the_next_connect
         assert get(port, "before") == "answer to /before"
         server.freeze()
         froze = time.monotonic()
-        wait_for(happened(events, Happening.LOST))
+        wait_for(happened(events, TunnelChange.LOST))
         assert time.monotonic() - froze < 4
         assert isinstance(events[-1].fault, Frozen) or isinstance(events[1].fault, Frozen)
         with ThreadPoolExecutor(1) as pool:
@@ -214,7 +214,7 @@ def test_another_host_key_after_a_restart_ends_the_tunnel_and_is_never_tried_aga
         tunnel = tunnelled(remote, patience=30)
         server.kill()
         server.host_key = new_host_key()
-        wait_for(happened(events, Happening.LOST))
+        wait_for(happened(events, TunnelChange.LOST))
         with knock(tunnel) as waiting:
             before = server.connections
             server.start()
@@ -256,12 +256,12 @@ def test_after_a_reconnect_the_remote_port_is_asked_again(server, tunnelled, eve
         return listening(lambda connection: connection.sendall(word))
 
     with says(b"old") as old, says(b"new") as new:
-        tunnel = tunnelled(lambda connection: new if happened(events, Happening.LOST)() else old)
+        tunnel = tunnelled(lambda connection: new if happened(events, TunnelChange.LOST)() else old)
         with knock(tunnel) as client:
             assert client.recv(10) == b"old"
         server.kill()
         server.start()
-        wait_for(happened(events, Happening.RECONNECTED))
+        wait_for(happened(events, TunnelChange.RECONNECTED))
         with knock(tunnel) as client:
             assert client.recv(10) == b"new"
 
@@ -281,7 +281,7 @@ def test_a_client_waits_no_longer_than_its_patience(server, tunnelled, events):
     with web() as remote:
         tunnel = tunnelled(remote, patience=0.3)
         server.kill()
-        wait_for(happened(events, Happening.LOST))
+        wait_for(happened(events, TunnelChange.LOST))
         with knock(tunnel) as client, pytest.raises(ConnectionResetError):
             client.recv(1)
 

@@ -17,7 +17,7 @@ from tests.control.conftest import Fleet
 def agents(tmp_path, monkeypatch):
     patient(monkeypatch)
     monkeypatch.setattr(
-        "cloudgpu.control.reaper.observe.AGAIN_AFTER_S", 0.0
+        "cloudgpu.control.reaper.observe.RETRY_AFTER_S", 0.0
     )  # the pause before a silent region's second try
     made = Agents(tmp_path / "agents", tmp_path / "home" / "keys")
     yield made

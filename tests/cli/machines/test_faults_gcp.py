@@ -241,7 +241,7 @@ def test_an_end_that_is_denied_is_no_end(line, gcp):
 
 @pytest.mark.soak
 def test_an_end_in_a_zone_that_is_silent_is_not_called_one(line, gcp, monkeypatch):
-    monkeypatch.setattr("cloudgpu.control.inventory.stop_proof.PROVED_WITHIN", timedelta(seconds=20))
+    monkeypatch.setattr("cloudgpu.control.inventory.stop_proof.STOP_TIMEOUT", timedelta(seconds=20))
     assert line(UP, "--zone us-central1-a").code == 0
     gcp.faults.offline(zone="us-central1-a")
     said = line("down --all --yes -o json")

@@ -11,7 +11,7 @@ from cloudgpu.cli.colours import coloured
 from cloudgpu.cli.launch.planned import glance, line, plan
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.launch.plan import launch_plan
-from cloudgpu.core.launch.plan_cost import Extra
+from cloudgpu.core.launch.plan_cost import AddedCost
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Basis, Market, Note, NoteKind, Requirements
 from cloudgpu.core.model.usage import Per, Resource
@@ -24,9 +24,9 @@ from cloudgpu.views.plans import plan_value
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 HOST_KEY = new_host_key()
-DISK = Extra("64 GB system disk (gp3)", Money.usd("5.12"), kept=True, source="a list of 2026-09-01")
-ADDRESS = Extra("public IPv4 address", Money.usd("3.65"), kept=False, source="a list of 2024-02-01")
-VOLUME = Extra("volume data (200 GB)", None, kept=True, source="no price in the catalogue")
+DISK = AddedCost("64 GB system disk (gp3)", Money.usd("5.12"), kept=True, source="a list of 2026-09-01")
+ADDRESS = AddedCost("public IPv4 address", Money.usd("3.65"), kept=False, source="a list of 2024-02-01")
+VOLUME = AddedCost("volume data (200 GB)", None, kept=True, source="no price in the catalogue")
 
 
 def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_by=(Origin.POLICY, Origin.POLICY)):
@@ -78,7 +78,7 @@ def pick_stop_means():
 
 
 def test_what_costs_only_while_it_is_parked_is_said_there_alone():
-    parked = Extra("image while parked", Money.usd(3), kept=True, source="a list", upper_bound=True, running=False)
+    parked = AddedCost("image while parked", Money.usd(3), kept=True, source="a list", upper_bound=True, running=False)
     said = shown(replace(DISK, kept=False), parked)
     assert f"{pick_stop_means()}: at most $3.00 a month" in said
     assert "image while parked" not in said

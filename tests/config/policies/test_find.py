@@ -17,11 +17,11 @@ from cloudgpu.config.policies.schema import POLICY, Key, flat, limits_schema, po
 from cloudgpu.core.policies.policy import (
     Act,
     Idle,
+    LabelRule,
     MachineBudget,
     Policy,
     Retention,
     Unknown,
-    Unlabelled,
     Unpausable,
     thresholds,
 )
@@ -102,7 +102,7 @@ READ = Policy(
     ),
     Unknown.END,
     MachineBudget(Money.usd("12.50"), Act.STOP),
-    Unlabelled(("owner",), timedelta(hours=2), Act.STOP),
+    LabelRule(("owner",), timedelta(hours=2), Act.STOP),
     Retention(timedelta(days=14), Act.IMAGE),
     Retention(timedelta(days=60), Act.REMOVE),
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgpu.access.jupyter.client import NotYet
+from cloudgpu.access.jupyter.client import NotReadyYet
 from cloudgpu.control.access.jupyter import SETUP_WITHIN, setup_patience
 from cloudgpu.core.model.facts import RecordedIdentity
 
-FAULT = NotYet("otter has no cloudgpu agent, or not yet.")
+FAULT = NotReadyYet("otter has no cloudgpu agent, or not yet.")
 
 
 def test_a_machine_of_a_cloud_is_waited_for_until_it_should_be_set_up(lab):
@@ -28,7 +28,7 @@ def test_a_host_that_says_it_is_installing_jupyterlab_is_waited_for_however_long
     here = RecordedIdentity.of(lab.session.provider("local").identity().to_json())
     own = row._replace(account="local", provider="local", identity=here)
     lab.clock.advance(2 * SETUP_WITHIN.total_seconds())
-    installing = NotYet("There is no JupyterLab on otter yet: it is being installed.")
+    installing = NotReadyYet("There is no JupyterLab on otter yet: it is being installed.")
     installing.surely = True
     go_on, begun = setup_patience(lab.session, own), lab.clock()
     while go_on(installing):

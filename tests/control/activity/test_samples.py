@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.client_files import new_host_key
-from cloudgpu.control.activity.agents import AT_MOST, probe
+from cloudgpu.control.activity.agents import MAX_ANSWER_BYTES, probe
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.observe import gather
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
@@ -135,7 +135,7 @@ def test_an_agent_that_has_died_is_unknown_and_not_idle(machine):
         ('echo \'{"activity": "IDLE"}\'', "its agent is of an earlier version and keeps no samples"),
         ("echo 'agent: error: unrecognized arguments: --since' >&2; exit 2", "of an earlier version"),
         ("exit 127", "its agent does not answer (status 127)"),
-        ("yes", f"printed more than {AT_MOST} bytes"),
+        ("yes", f"printed more than {MAX_ANSWER_BYTES} bytes"),
         ("yes >&2 & sleep 0.2; kill $!; echo rubbish", "does not answer in JSON"),
         ('echo \'{"now": 1, "up_since": 0, "samples": [{"t": "x"}]}\'', "cannot be used: sample 0: t is not a number"),
     ],

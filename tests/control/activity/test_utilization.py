@@ -5,7 +5,7 @@ from datetime import timedelta
 from cloudgpu.control.activity.agents import ask_activity
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.core.activity.utilization import GPU, IDLE, UNKNOWN, USED, Hour
 from cloudgpu.core.model.launch import Network, Setup
@@ -63,7 +63,7 @@ def test_a_life_of_two_runs_is_split_by_what_its_samples_show(lab):
     lab.later(hours=5)
     start_again(lab)
     live(lab, (30, GPU))
-    end(lab.session, lab.rows()[0], why="asked by the user")
+    terminate_one(lab.session, lab.rows()[0], why="asked by the user")
     lab.later(days=2)
     assert minutes(lab) == (120, 30, 60, 60)
     (hours,) = found(lab).values()
@@ -77,7 +77,7 @@ def test_a_life_of_two_runs_is_split_by_what_its_samples_show(lab):
 def test_it_says_the_same_years_later_when_the_samples_are_gone(lab):
     lab.up()
     live(lab, (600, GPU), (300, USED), (900, IDLE))
-    end(lab.session, lab.rows()[0], why="asked by the user")
+    terminate_one(lab.session, lab.rows()[0], why="asked by the user")
     before = found(lab)
     lab.later(days=1000)
     assert sweep(lab.session.home.samples, lab.clock()) == 2

@@ -13,7 +13,7 @@ from cloudgpu.cli.money.compare_text import compare_text
 from cloudgpu.control.advice.compare import PeriodCosts, compare_with_desktop
 from cloudgpu.control.advice.compare_request import parse_compare
 from cloudgpu.control.cost.cost import desktop_line
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import rented_machines
@@ -344,7 +344,7 @@ def test_a_ledger_of_a_later_time_is_said_first(lab):
     lab.up()
     lab.later(hours=10)
     (one,) = lab.rows()
-    end(lab.session, one, why="a test")
+    terminate_one(lab.session, one, why="a test")
     lab.later(days=-3)
     found = asked(lab.session, None)
     assert found["sentence"].startswith("By this computer's clock nothing has run on a cloud yet")
@@ -362,7 +362,7 @@ def test_from_launch_to_comparison_with_the_samples_of_the_machines_agent(lab):
         for n, what in enumerate(shown, 1)
     ]
     SampleStore(lab.session.home.samples, one.id).keep(samples, lab.clock().timestamp() + 60, lab.clock())
-    end(lab.session, one, why="a test")
+    terminate_one(lab.session, one, why="a test")
     found = asked(lab.session, None, desktop="rtx3090")
     cloud = found["cloud"]
     assert [cloud[name] for name in ("usd", "gpu_hours", "used_hours", "idle_hours")] == ["48", "10", "1", "5"]

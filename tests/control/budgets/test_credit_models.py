@@ -19,7 +19,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.values.times import from_iso
@@ -138,7 +138,7 @@ def test_cost_says_what_a_run_last_read_and_how_long_it_lasts_as_things_stand(pa
         one for one in report_document(paid.session)["summary"] if f"The credit of {paid.kind} was $60.00 at " in one
     ]
     paid.cloud.dwell(ending=0)
-    end(paid.session, paid.row(machine), why="a test")
+    terminate_one(paid.session, paid.row(machine), why="a test")
     (over,) = costs(paid.session)["prepaid"]
     assert (Decimal(over["usd_per_hour"]), over["ends_at"]) == (0, None)  # nothing burns it any more
     assert f"Credit of {paid.kind}: $60.00 (" in cost_text(costs(paid.session), None)

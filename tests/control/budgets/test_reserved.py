@@ -8,7 +8,7 @@ from cloudgpu.control.budgets.store import budget_states, the_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.launch.launch import launch
@@ -29,7 +29,7 @@ def asked(lab, tmp_path):
     def begun(**options):
         words = {"gpu": "v100", "policy": "default", "name": "fox", "deadline": "10h", "work": "1h", **options}
         request = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, **words)
-        return begin(lab.session, plan_run(lab.session, request, {}))
+        return record_request(lab.session, plan_run(lab.session, request, {}))
 
     return begun
 

@@ -18,7 +18,7 @@ from cloudgpu.control.budgets.commands import (
     BudgetOptions,
     budget_of_options,
     check_budgets,
-    is_refused,
+    has_exceeded_budget,
     list_budgets,
     remove_budget_of_name,
     set_value,
@@ -213,7 +213,7 @@ def test_thresholds_are_told_once_each_and_again_after_they_fell_back(lab):
     wanted = [f"budget:lab:threshold:{percent}:{today}" for percent in (80, 100)]
     assert document["alerts"]["raised"][:2] == wanted
     assert document["exhausted"] == ["lab"]
-    assert not is_refused(document), "it only notifies"
+    assert not has_exceeded_budget(document), "it only notifies"
     lab.later(hours=24)
     assert set(check_budgets(lab.session, None)["alerts"]["cleared"]) >= {f"budget:lab:threshold:50:{today}"}
 
@@ -264,7 +264,7 @@ def test_a_passed_budget_that_stops_names_the_newest_first_and_warns_held_ones(l
     document = check_budgets(lab.session, None)
     assert [(one["name"], one["do"]) for one in document["stops"]][-1] == ("first", "warn")
     assert {one["name"]: one["do"] for one in document["stops"]} == {"second": "stop", "third": "park", "first": "warn"}
-    assert is_refused(document)
+    assert has_exceeded_budget(document)
     assert {second.id, spot.id} == {one["machine"] for one in document["stops"][:2]}
     assert len(lab.machines()) == 3, "check decides, and carries nothing out"
 

@@ -60,7 +60,7 @@ def killed_at(lab, monkeypatch, verb, turn):
         for name in ("get", "stop", "start", "tag", "terminate"):
             patched.setattr(type(lab.cloud), name, counted(getattr(type(lab.cloud), name)))
         patched.setattr(type(lab.session.ledger), "append", counted(type(lab.session.ledger).append))
-        patched.setattr("cloudgpu.control.clusters.together.AT_ONCE", 1)  # else chance says whose turn it is
+        patched.setattr("cloudgpu.control.clusters.together.MAX_PARALLEL", 1)  # else chance says whose turn it is
         with suppress(Killed, NoCapacity):
             verb(lab)
         join(5)
@@ -241,7 +241,7 @@ def test_a_single_machine_with_a_queue_is_no_cluster_to_be_finished(lab, verb):
     (row,) = lab.rows()
     lab.cloud.deny(verb)
     with pytest.raises(AuthFailed):
-        (lifecycle.stop if verb == "stop" else lifecycle.end)(lab.session, row, why="asked")
+        (lifecycle.stop if verb == "stop" else lifecycle.terminate_one)(lab.session, row, why="asked")
     lab.cloud.permit(verb)
     lifecycle_start.start(lab.session, row, new_lease(lab.session, row, timedelta(hours=2)))
     assert (run(lab).ended, len(lab.machines())) == ((), 1)

@@ -15,15 +15,8 @@ from cloudgpu.control.cost.cost import all_jobs, costs, job_spent, jobs_spent
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
-from cloudgpu.control.lifecycle.lifecycle import end
-from cloudgpu.core.events.job_lines import (
-    job_began,
-    job_closed,
-    job_ended,
-    job_machine,
-    job_placed,
-    job_requested,
-)
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
+from cloudgpu.core.events.job_lines import job_began, job_closed, job_ended, job_machine, job_placed, job_requested
 from cloudgpu.core.values.money import usd
 from tests.core.jobs.writing import spec
 
@@ -116,7 +109,7 @@ def test_what_one_job_has_spent_is_its_row(busy):
 
 def test_a_jobs_sum_stays_after_its_machine_has_ended(busy):
     job = all_jobs(busy.session)[TRAIN]
-    end(busy.session, busy.session.ledger.machine(id_of(busy, "fox")), why="the job is over")
+    terminate_one(busy.session, busy.session.ledger.machine(id_of(busy, "fox")), why="the job is over")
     before = job_spent(busy.session, job)
     busy.later(days=2)
     assert job_spent(busy.session, job) == before

@@ -13,7 +13,7 @@ from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.report import parse_report, report_document
 from cloudgpu.control.cost.report_files import render_report, write_report
 from cloudgpu.control.inputs.periods import parse_cost
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore
 
@@ -148,7 +148,7 @@ def test_many_machines_are_the_dearest_and_a_rest_that_adds_up(lab, monkeypatch)
 def test_a_clock_that_is_behind_the_ledger_is_said_first(lab):
     lab.up(name="fox")
     lab.later(hours=3)
-    end(lab.session, lab.rows()[0], why="asked by the user")
+    terminate_one(lab.session, lab.rows()[0], why="asked by the user")
     lab.clock.now -= timedelta(hours=2)
     document = report(lab)
     assert document["about"]["integrity_problem"]

@@ -14,7 +14,7 @@ from cloudgpu.control.alerts.channels import label_of
 from cloudgpu.control.cost.report import parse_report, report_document
 from cloudgpu.control.cost.report_delivery import LOCK, report_due, send_monthly, send_report
 from cloudgpu.control.inputs.periods import parse_month
-from cloudgpu.control.scheduler.jobs import LATER, the_jobs
+from cloudgpu.control.scheduler.jobs import RETRY_LATER, the_jobs
 from cloudgpu.core.alerts.findings import SUBJECT
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.views.report.html import to_html
@@ -169,7 +169,7 @@ def test_where_no_pass_is_made_it_is_sent_an_hour_later(lab_to, web):
     web.answer = 500
     assert "is tried again" in job.work(lab.session)
     assert job.due(lab.session) <= lab.clock()
-    assert job.retry == LATER
+    assert job.retry == RETRY_LATER
     at(lab, utc(11, 16))  # the clock was set back
     assert job.due(lab.session) <= utc(11, 16, 1)
 

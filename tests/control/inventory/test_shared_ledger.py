@@ -156,11 +156,11 @@ def test_a_laptop_whose_clock_the_database_contradicts_goes_by_the_databases_and
 
 @pytest.mark.soak
 def test_what_one_laptop_launched_another_can_end(laptop: Callable[[str], Laptop]) -> None:
-    from cloudgpu.control.lifecycle.lifecycle import end
+    from cloudgpu.control.lifecycle.lifecycle import terminate_one
 
     row = laptop("ada").up(name="shared").machine
     bob = laptop("bob")
     assert bob.session.find("shared").id == row.id
-    end(bob.session, row, why="over")
+    terminate_one(bob.session, row, why="over")
     assert bob.machines() == []
     assert [one.terminated_at is not None for one in laptop("ada").session.ledger.machines()] == [True]

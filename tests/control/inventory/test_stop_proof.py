@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.errors import InstanceNotFound
 
 
@@ -35,7 +35,7 @@ def ended(lab, row, since, *, seen_by_get):
         return next(looks, InstanceNotFound("A read does not find it."))
 
     lab.cloud.fail_next("get", look, times=500)
-    assert end(lab.session, row, why="test").terminated_at
+    assert terminate_one(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
     return lab.session.clock() - since
 

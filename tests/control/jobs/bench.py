@@ -14,7 +14,7 @@ import psutil
 
 from cloudgpu.control.jobs.follow import follow
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
@@ -83,7 +83,7 @@ class Bench:
 
     def begun(self, *argv, **options):
         """A job that is written down, and nothing more."""
-        return begin(self.session, plan_run(self.session, self.request(*argv, **options), self.environ))
+        return record_request(self.session, plan_run(self.session, self.request(*argv, **options), self.environ))
 
     def followed(self, job):
         """Carry a job to its end; return it with what it wrote."""

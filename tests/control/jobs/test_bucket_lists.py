@@ -17,7 +17,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.remote_results import sync_if_due
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Storing
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.jobs.stored import read_results
 from tests.control.jobs.test_buckets import TO, in_bucket, put, s3, server
@@ -58,7 +58,7 @@ def test_copies_that_a_newer_one_has_replaced_are_removed_while_the_command_runs
     *old, newest = state(s3, job, 1, 1, 2, 3)
     lab.later(minutes=11)
     now = lab.clock().timestamp()
-    seen = RemoteState(Phase.RUNNING, now, storing=Storing(True, now + RENEWED_S + 1, now, False, ""))
+    seen = RemoteState(Phase.RUNNING, now, storing=Uploads(True, now + RENEWED_S + 1, now, False, ""))
     sync_if_due(lab.session, the_job(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
     assert [one for one in in_bucket(s3, job) if one in (*old, newest)] == [newest]
 
@@ -124,7 +124,7 @@ def test_what_was_uploaded_while_the_command_runs_is_noted(lab, s3, connection):
     lab.later(minutes=20)
     now = lab.clock().timestamp()
     with Reached(connection, lab, job) as carrier:
-        carrier.remote = RemoteState(Phase.RUNNING, now, storing=Storing(True, now + RENEWED_S + 1, now, False, ""))
+        carrier.remote = RemoteState(Phase.RUNNING, now, storing=Uploads(True, now + RENEWED_S + 1, now, False, ""))
         carrier._watch(the_job(lab.session, job.id), Step(JobAction.WATCH))
     saved = the_job(lab.session, job.id).saved
     assert (saved.checkpoint, saved.work_s) == ("19", 60.0)

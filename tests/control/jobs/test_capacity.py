@@ -11,7 +11,7 @@ from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value, list_jobs
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import note_measured, the_job
 from cloudgpu.core.events import job_lines as lines
@@ -33,7 +33,7 @@ def lab(tmp_path, monkeypatch):
 def job(lab, tmp_path):
     (tmp_path / "work").mkdir()
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
-    return begin(lab.session, plan_run(lab.session, asked, {}))
+    return record_request(lab.session, plan_run(lab.session, asked, {}))
 
 
 def carry(lab, job):

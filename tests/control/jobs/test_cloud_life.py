@@ -19,7 +19,7 @@ from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.errors import ProviderUnavailable
-from cloudgpu.ledger.sqlite.backup import back_up, restore
+from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from tests.control.jobs import clouds
 from tests.control.jobs.clouds import ZONES, Rented
 
@@ -271,7 +271,7 @@ def test_a_ledger_from_a_backup_goes_on_and_never_runs_the_command_twice_at_once
     if runs_before:
         world.child(job, until=runs)
     copy = world.root / "copy.sqlite"
-    back_up(world.session.ledger, copy)
+    write_backup(world.session.ledger, copy)
     world.child(job, until=None if runs_before else runs)
     restore(world.session.ledger, copy, even_if_older=True)
     world.session.ledger.close()

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.core.events import job_lines as lines
@@ -23,7 +23,7 @@ def job(lab, tmp_path):
     (tmp_path / "work").mkdir()
     words = {"gpu": "v100", "policy": "default", "name": "fox", "deadline": "8h", "work": "7h40m"}
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, **words)
-    made = begin(lab.session, plan_run(lab.session, asked, {}))
+    made = record_request(lab.session, plan_run(lab.session, asked, {}))
     for zone in ZONES:
         lab.cloud.exhaust(zone)
     return made

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.jobs.deadline.choice import choice_of
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.core.events import job_lines as lines
@@ -28,7 +28,7 @@ def job(lab, tmp_path):
     (tmp_path / "work").mkdir()
     words = {"gpu": "v100", "policy": "default", "name": "fox", "deadline": "60h", "work": "20h"}
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, **words)
-    return begin(lab.session, plan_run(lab.session, asked, {}))
+    return record_request(lab.session, plan_run(lab.session, asked, {}))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.ending import close_job
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.results import deliver, sync
 from tests.access.conftest import connection, server  # noqa: F401  (fixtures)
 from tests.access.jobs.conftest import JOB, Bench
@@ -24,7 +24,7 @@ def job(lab, tmp_path):
     """A job whose machine is gone, and two of whose results were copied here before."""
     (tmp_path / "work").mkdir()
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
-    made = begin(lab.session, plan_run(lab.session, asked, {}))
+    made = record_request(lab.session, plan_run(lab.session, asked, {}))
     copies = lab.home / "jobs" / made.id / "results" / "run"
     copies.mkdir(parents=True)
     for name in ("one", "two"):

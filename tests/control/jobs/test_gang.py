@@ -11,7 +11,7 @@ from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.observer import NODES_EVERY
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -47,7 +47,7 @@ def carried(lab, job):
 
 def cut_off(lab, monkeypatch, node):
     """A job whose watcher dies in the call that launches this node."""
-    job, launch, calls = begin(lab.session, planned(lab, restarts=0)), lab.cloud.launch, []
+    job, launch, calls = record_request(lab.session, planned(lab, restarts=0)), lab.cloud.launch, []
 
     def dies(*args, **more):
         calls.append(1)
@@ -90,7 +90,7 @@ def test_cancelling_it_leaves_no_part_of_a_gang(lab, monkeypatch, node):
 
 
 def test_a_watcher_asks_for_the_other_nodes_first_and_then_now_and_then(lab):
-    job = begin(lab.session, planned(lab))
+    job = record_request(lab.session, planned(lab))
     nodes = [lab.up(name=f"node-{number}").machine for number in range(3)]
     line = job_machine(job.id, 1, nodes[0].id, lab.clock(), cluster="fox", members=[one.id for one in nodes])
     lab.session.ledger.append([job_placed(job.id, 1, lab.clock(), key="fox", machine=None), line])
@@ -110,7 +110,7 @@ def test_a_watcher_asks_for_the_other_nodes_first_and_then_now_and_then(lab):
 
 
 def test_a_gang_that_is_refused_in_part_was_never_there(lab):
-    job = begin(lab.session, planned(lab))
+    job = record_request(lab.session, planned(lab))
     lab.cloud.fail_next("launch", lambda: None)
     lab.cloud.fail_next("launch", lambda: QuotaExceeded("no quota", field="quota"))
     with pytest.raises(QuotaExceeded):
@@ -184,7 +184,7 @@ def test_what_a_gang_cannot_do_is_refused_before_anything_is_launched(lab, words
 
 
 def test_no_capacity_later_waits_and_leaves_nothing(lab):
-    job = begin(lab.session, planned(lab))
+    job = record_request(lab.session, planned(lab))
     for _ in range(40):
         lab.cloud.fail_next("launch", lambda: NoCapacity("nothing left", field="zone"))
     with pytest.raises(NoCapacity):

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.cli.jobs.text import job_text
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -44,7 +44,7 @@ def lost_its_machine(lab, tmp_path, **options):
     asked = parse_run(
         workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox", **options
     )
-    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    job = record_request(lab.session, plan_run(lab.session, asked, {}))
     machine = lab.up(name="fox", policy="default").machine
     began = [
         lines.job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None),

@@ -15,7 +15,7 @@ from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.launch.launch import launch
 from tests.control.launch.test_interleaved import World
@@ -30,7 +30,7 @@ def run(world, session):
     asked = parse_run(
         workdir=world.work, argv=["true"], environ={}, gpu="v100", policy="default", name="fox", spot=True
     )
-    begin(session, plan_run(session, asked, {}))
+    record_request(session, plan_run(session, asked, {}))
 
 
 def carry(world, session):

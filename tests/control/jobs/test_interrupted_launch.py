@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.launch.launch import launch
@@ -35,7 +35,7 @@ def cut_off(lab, tmp_path, monkeypatch, request):
     """A job whose first watcher died in the call that launches its machine."""
     (tmp_path / "work").mkdir()
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
-    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    job = record_request(lab.session, plan_run(lab.session, asked, {}))
     launch = lab.cloud.launch
 
     def dies(*args, **more):
@@ -90,7 +90,7 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
     lab.up(name="fox", policy="never", renew_until=timedelta(days=30))
     lab.later(hours=100)
     words = {"argv": ["true"], "environ": {}, "on": "fox", "max_cost": "10"}
-    job = begin(lab.session, plan_run(lab.session, parse_run(workdir=tmp_path / "work", **words), {}))
+    job = record_request(lab.session, plan_run(lab.session, parse_run(workdir=tmp_path / "work", **words), {}))
     with JobReconciler(lab.session, job.id, {}) as carrier:
         carrier.reconcile()
         lab.later(minutes=6)
@@ -118,7 +118,7 @@ def test_a_computer_that_has_not_the_files_of_a_job_launches_nothing_for_it(lab,
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "train.py").write_text("pass")
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
-    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    job = record_request(lab.session, plan_run(lab.session, asked, {}))
     shutil.rmtree(lab.home / "jobs" / "snapshots")
     with JobReconciler(lab.session, job.id, {}) as carrier:
         found = carrier.reconcile()
@@ -143,7 +143,7 @@ def test_a_computer_that_has_not_the_files_of_a_job_leaves_the_last_copy_before_
 ):
     (tmp_path / "work").mkdir()
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
-    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    job = record_request(lab.session, plan_run(lab.session, asked, {}))
     machine = lab.up(name="fox", key=f"{job.id}-1").machine
     lab.session.ledger.append(
         [
@@ -164,7 +164,7 @@ def test_launches_in_a_row_that_made_no_machine_are_waited_between_and_alerted_o
     monkeypatch.setattr("cloudgpu.control.jobs.attempt.launch", partial(launch, wait=False))
     (tmp_path / "work").mkdir()
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
-    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    job = record_request(lab.session, plan_run(lab.session, asked, {}))
     void = Step(JobAction.RETRY, "the launch of fox made no machine", interrupted=True, nothing_made=True)
     with JobReconciler(lab.session, job.id, {}) as carrier:
         told = []

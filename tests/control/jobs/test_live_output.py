@@ -86,7 +86,7 @@ def cut():
 
 
 def test_a_connection_that_is_cut_loses_no_byte_and_doubles_none(desk, monkeypatch, tmp_path):  # noqa: F811
-    monkeypatch.setattr(following, "AGAIN_S", 0.01)
+    monkeypatch.setattr(following, "RETRY_S", 0.01)
     done = tmp_path / "done"
     out, err = Cuts(20_000, 4, done), BytesIO()
     job = follow(desk.session, python(desk, COUNTS, str(done)), desk.environ, stdout=out, stderr=err)

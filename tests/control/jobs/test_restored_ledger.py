@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.jobs.watch import living, reconcile_all
@@ -15,7 +15,7 @@ from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.errors import InstanceNotFound, NoCapacity
-from cloudgpu.ledger.sqlite.backup import back_up, restore
+from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from tests.control.conftest import Lab
 
 ZONES = ("north-a", "north-b", "south-a", "south-b")
@@ -31,10 +31,10 @@ class Past:
         planned = plan_run(self.lab.session, parse_run(workdir=tmp_path / "work", **words), {})
         if not requested:
             self.lab.session.ledger.append([lines.job_closed("job-0", "", self.lab.clock())])  # there is a ledger
-            back_up(self.lab.session.ledger, self.copy)
-        self.job = begin(self.lab.session, planned)
+            write_backup(self.lab.session.ledger, self.copy)
+        self.job = record_request(self.lab.session, planned)
         if requested:
-            back_up(self.lab.session.ledger, self.copy)
+            write_backup(self.lab.session.ledger, self.copy)
         for zone in ZONES:
             self.lab.cloud.exhaust(zone)
         with JobReconciler(self.lab.session, self.job.id, {}) as carrier, pytest.raises(NoCapacity):

@@ -12,7 +12,7 @@ from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.deadline.choice import _offers
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -61,7 +61,7 @@ class Reached(JobReconciler):
 def asked(lab: Lab, **options):
     words = {"gpu": "v100", "policy": "default", "name": "fox", **options}
     request = parse_run(workdir=lab.home.parent / "work", argv=["true"], environ={}, **words)
-    return begin(lab.session, plan_run(lab.session, request, {}))
+    return record_request(lab.session, plan_run(lab.session, request, {}))
 
 
 def running(lab: Lab, *, up=(), market=None, **options):

@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.model.offers import Trust
 from tests.clouds.lambdalabs.fixtures import lambdalabs, lambdalabs_process
@@ -88,4 +88,4 @@ def test_one_that_is_down_is_named_and_the_launch_goes_where_it_is_cheapest(lab,
     there = launch(lab.session, lab.plan(), wait=False)  # it is back, and may be cheaper: the request has its machine
     assert (there.found, there.machine.id) == (True, machine.id)
     assert sum(len(silent.called(call)) for call in ("rent", "launch", "pods.create")) == 0
-    end(lab.session, lab.session.ledger.machine(machine.id), why="a test")
+    terminate_one(lab.session, lab.session.ledger.machine(machine.id), why="a test")

@@ -11,7 +11,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.budget_preview import plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.setup.init import check_setup
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
@@ -294,7 +294,7 @@ def _with_data(labs, account):
     tags = labs.session.provider(account).get(machine.provider_id).tags
     tags = {key: value for key, value in tags.items() if key != TAG_ID} | {TAG_VOLUME: "data"}
     labs.session.provider(account).attach(machine.provider_id, Volume("data", 20), tags)
-    end(labs.session, machine, why="test")
+    terminate_one(labs.session, machine, why="test")
 
 
 def test_what_may_mean_something_else_in_each_account_needs_one(labs):

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.control.inventory.settle import settle_others
 from cloudgpu.control.launch.cluster import nodes_launched
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_NAME, TAG_NODE
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.errors import BudgetRefused, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
@@ -206,6 +206,6 @@ def test_nothing_else_is_launched_while_a_part_of_a_refused_cluster_could_not_be
 def test_a_node_that_is_gone_stands_for_its_cluster_where_no_other_lives(lab):
     first, _ = up(lab, nodes=2).nodes
     for row in reversed(lab.rows()):
-        end(lab.session, row, why="test")
+        terminate_one(lab.session, row, why="test")
     gone = lab.session.ledger.machine(first.id)
     assert nodes_launched(lab.session, gone) == [gone]

@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -49,7 +49,7 @@ DEEDS = {
     "up": up,
     "ls": sync_all,
     "reap": lambda session: reap(session, ReapOptions()),
-    "down": on_it(lambda session, row: end(session, row, why="asked")),
+    "down": on_it(lambda session, row: terminate_one(session, row, why="asked")),
     "stop": on_it(lambda session, row: stop(session, row, why="asked")),
     "extend": on_it(lambda session, row: extend(session, plan_extension(session, row, timedelta(hours=2)))),
     "hold": on_it(lambda session, row: set_hold(session, row, session.clock() + timedelta(hours=2))),

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.setup.ledger_admin import settle_ledger
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_SEQ
 from cloudgpu.errors import (
@@ -43,7 +43,7 @@ def test_the_saved_call_is_private_and_lives_as_long_as_the_machine(lab):
     row = lab.up().machine
     (file,) = lab.session.home.attempts.glob(f"{row.token}.*")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, row, why="test")
     assert not lab.session.home.attempts.exists()
 
 
@@ -255,7 +255,7 @@ def test_down_of_a_lost_launch_ends_what_it_made(lab):
     with pytest.raises(ProviderUnavailable):
         lab.up()
     lab.session = lab.opened()
-    row = end(lab.session, lab.rows()[0], why="test")
+    row = terminate_one(lab.session, lab.rows()[0], why="test")
     assert row.terminated_at
     assert lab.machines() == []
 
@@ -263,7 +263,7 @@ def test_down_of_a_lost_launch_ends_what_it_made(lab):
 def test_a_lost_reply_to_terminate_is_proved_by_looking(lab):
     row = lab.up().machine
     lab.cloud.lose_reply("terminate")
-    assert end(lab.session, row, why="test").terminated_at
+    assert terminate_one(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
 
 
@@ -292,7 +292,7 @@ def test_a_ledger_restored_with_its_head_record_is_noticed_by_its_machines(lab, 
         lab.up(name="next")
     assert len(lab.machines()) == 4
     assert len(lab.rows()) == 4, "the look took up what it found"
-    end(lab.session, lab.rows()[0], why="stops go on")
+    terminate_one(lab.session, lab.rows()[0], why="stops go on")
     with pytest.raises(LedgerUnavailable):
         lab.up(name="next")
     settle_ledger(lab.session, lab.session.integrity_problem())

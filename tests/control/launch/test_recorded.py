@@ -10,7 +10,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.offers import Market, Requirements
@@ -138,7 +138,7 @@ def test_an_end_that_we_ask_has_the_prices_up_to_it_without_a_look(lab):
     row = spot(lab)
     lab.cloud.set_spot_price("fake.v100.1", row.zone, "1.5", lab.clock() + timedelta(minutes=30))
     lab.later(hours=1)
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, row, why="test")
     assert len(lines(lab, row, "price_observed")) == 1
     assert spent_until_now(latest(lab, row), lab.clock()).text() == "$1.20"
 
@@ -146,7 +146,7 @@ def test_an_end_that_we_ask_has_the_prices_up_to_it_without_a_look(lab):
 def test_a_price_history_that_does_not_answer_keeps_no_machine_from_its_end(lab):
     row = spot(lab)
     lab.cloud.fail_next("price_history", ProviderUnavailable("silence"))
-    assert end(lab.session, row, why="test").terminated_at
+    assert terminate_one(lab.session, row, why="test").terminated_at
 
 
 def test_another_price_on_demand_is_written_with_since_when_it_may_have_held(make_lab):
@@ -229,7 +229,7 @@ def test_a_down_of_what_was_gone_long_since_bills_no_day_more(lab):
     seen = lab.clock()
     forget(lab, row)
     lab.later(days=3)
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, row, why="test")
     (use,) = compute(lab, row)
     assert use.end == iso(seen)
     assert use.maybe_until is not None
@@ -238,7 +238,7 @@ def test_a_down_of_what_was_gone_long_since_bills_no_day_more(lab):
 def test_an_end_that_we_asked_is_exact(lab):
     row = lab.up().machine
     lab.later(hours=1)
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, row, why="test")
     (use,) = compute(lab, row)
     assert use.maybe_until is None
     assert from_iso(use.end) - from_iso(use.begin) == timedelta(hours=1)
@@ -250,7 +250,7 @@ def test_a_machine_that_never_came_up_says_so(lab):
 
     row, well = lab.up().machine, lab.up(new=True).machine
     terminate_failed_launch(lab.session, row, Unreachable("no answer"))
-    end(lab.session, well, why="test")
+    terminate_one(lab.session, well, why="test")
     assert lines(lab, row, "terminate_requested")[0].body["failed"] is True
     assert latest(lab, row).launch_failed
     assert not latest(lab, well).launch_failed
@@ -329,7 +329,7 @@ def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, with_v
     entry = next(entry for entry in with_volume.attached_costs if entry.named)
     assert entry.what == "volume data"
     assert "volume data" not in [use.what for use in latest(lab, with_volume).open_usage]
-    end(lab.session, with_volume, why="test")
+    terminate_one(lab.session, with_volume, why="test")
     (thing,) = things(lab)
     assert thing.terminated_at is None
     assert thing.retained[0].attached_to is None
@@ -339,7 +339,7 @@ def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_
     from cloudgpu.control.resources.named import remove, the_one
     from cloudgpu.core.model.resources import Kind
 
-    end(lab.session, with_volume, why="test")
+    terminate_one(lab.session, with_volume, why="test")
     sync_all(lab.session)
     lab.later(hours=1)
     remove(lab.session, the_one(lab.session, Kind.VOLUME, "data", None))
@@ -350,7 +350,7 @@ def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_
 
 
 def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab, with_volume):
-    end(lab.session, with_volume, why="test")
+    terminate_one(lab.session, with_volume, why="test")
     sync_all(lab.session)
     seen = lab.clock()
     lab.later(hours=1)

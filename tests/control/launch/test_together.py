@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.inventory.settle import settle_others
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import AuthFailed, NoCapacity, ProviderUnavailable, QuotaExceeded
@@ -68,9 +68,9 @@ def test_an_interrupted_launch_that_finds_no_room_any_more_is_launched_anew_whol
 def test_what_the_nodes_share_goes_with_the_last_of_them(lab):
     nodes = up(lab, nodes=3).nodes
     for row in (nodes[2], nodes[0]):
-        end(lab.session, row, why="a test")
+        terminate_one(lab.session, row, why="a test")
         assert len(shared(lab)) == 1
-    end(lab.session, nodes[1], why="a test")
+    terminate_one(lab.session, nodes[1], why="a test")
     assert (shared(lab), lab.machines()) == ([], [])
 
 
@@ -78,11 +78,11 @@ def test_what_cannot_be_removed_is_said_and_the_end_is_an_end(lab):
     nodes = up(lab, nodes=2).nodes
     lab.cloud.deny("clear_shared")
     for row in reversed(nodes):
-        end(lab.session, row, why="a test")
+        terminate_one(lab.session, row, why="a test")
     assert (lab.rows(), lab.machines(), len(shared(lab))) == ([], [], 1)
     assert [one for one in lab.said if "cloudgpu orphans --clean" in one]
     lab.cloud.permit("clear_shared")
-    end(lab.session, lab.session.ledger.machine(nodes[0].id), why="asked again")
+    terminate_one(lab.session, lab.session.ledger.machine(nodes[0].id), why="asked again")
     assert shared(lab) == []
 
 
@@ -126,7 +126,7 @@ def test_what_a_launch_shared_goes_where_its_first_node_is_refused_and_stays_whe
     done = up(lab)
     assert [one.tags[TAG_ID] for one in shared(lab)] == [done.nodes[0].id]
     for row in reversed(done.nodes):
-        end(lab.session, row, why="a test")
+        terminate_one(lab.session, row, why="a test")
     assert shared(lab) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import cloudgpu
-from cloudgpu.control.lifecycle.lifecycle import denied, end, stop
+from cloudgpu.control.lifecycle.lifecycle import denied, stop, terminate_one
 from cloudgpu.errors import AuthFailed, RoleNeeded
 from tests.clouds.lambdalabs.fixtures import lambdalabs, lambdalabs_process
 from tests.clouds.runpod.fixtures import runpod, runpod_process
@@ -67,18 +67,18 @@ def refused(session, row, error=None):
 
 def test_the_fake_clouds_machine_is_ended_once_the_permission_is_back(lab):
     row = lab.up(name="fox").machine
-    for verb, act, done in (("terminate", end, "ended"), ("stop", stop, "stopped")):
+    for verb, act, done in (("terminate", terminate_one, "ended"), ("stop", stop, "stopped")):
         lab.cloud.fail_next(verb, AuthFailed("The key may not do it.", field="permission"))
         with pytest.raises(AuthFailed, match=f"^fox was not {done}: it runs on and is billed at") as raised:
             act(lab.session, row, why="test")
         assert raised.value.next.startswith("End it by hand in the console of fake (there it is ")
-    assert end(lab.session, row, why="test").terminated_at is not None
+    assert terminate_one(lab.session, row, why="test").terminated_at is not None
 
 
 def test_a_stopped_one_is_billed_for_its_disk_and_one_that_is_gone_for_nothing(lab):
     row = stop(lab.session, lab.up(name="fox").machine, why="test")
     assert refused(lab.session, row).message.startswith("fox was not ended: it is stopped, and its disk is still bil")
-    row = end(lab.session, row, why="test")
+    row = terminate_one(lab.session, row, why="test")
     assert refused(lab.session, row).message == "It may not."
 
 

@@ -11,7 +11,7 @@ from cloudgpu import underway
 from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle import lease
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.policies.policy import Do, Rule
@@ -41,7 +41,7 @@ def killed_at(lab, monkeypatch, turn):
             patched.setattr(type(lab.cloud), name, counted(getattr(type(lab.cloud), name)))
         patched.setattr(type(lab.session.ledger), "append", counted(type(lab.session.ledger).append))
         with suppress(Killed):
-            end(lab.session, lab.rows()[0], why="asked by the user")
+            terminate_one(lab.session, lab.rows()[0], why="asked by the user")
     return made > turn
 
 
@@ -119,7 +119,7 @@ def test_who_interrupts_an_end_hears_that_the_reaper_finishes_it(lab, monkeypatc
     monkeypatch.setattr(
         type(lab.cloud), "terminate", lambda *args: heard.append(underway.left()) or end_of_cloud(*args)
     )
-    end(lab.session, lab.rows()[0], why="asked")
+    terminate_one(lab.session, lab.rows()[0], why="asked")
     assert "may still be billed. Run the same command again to finish it." in heard[0]
     assert "The next run of cloudgpu reap finishes the end of fox; cloudgpu start fox takes it back." in heard[0]
 
@@ -193,7 +193,7 @@ def test_an_end_whose_key_was_refused_is_finished_once_there_is_one(lab):
     lab.up(name="fox")
     lab.cloud.deny("terminate")
     with pytest.raises(AuthFailed):
-        end(lab.session, lab.rows()[0], why="asked")
+        terminate_one(lab.session, lab.rows()[0], why="asked")
     lab.cloud.permit("terminate")
     assert (len(run(lab).ended), lab.machines()) == (1, [])
 
@@ -203,5 +203,5 @@ def test_what_protects_a_machine_from_its_end_takes_the_request_back(lab):
     for verb in ("terminate", "stop"):
         lab.cloud.fail_next(verb, EndRefused("it is protected.", lifts="unlock"))
     with pytest.raises(CloudgpuError):
-        end(lab.session, lab.rows()[0], why="asked")
+        terminate_one(lab.session, lab.rows()[0], why="asked")
     assert (run(lab).ended, len(lab.machines())) == ((), 1)

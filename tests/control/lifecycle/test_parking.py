@@ -19,7 +19,7 @@ from cloudgpu.control.launch.restore import (
     settle_restore,
     start_machine,
 )
-from cloudgpu.control.lifecycle.lifecycle import end, lock_machine, stop, terminate_with_resources
+from cloudgpu.control.lifecycle.lifecycle import lock_machine, stop, terminate_one, terminate_with_resources
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.core.model.facts import AttachedCost
@@ -257,7 +257,7 @@ def test_up_with_the_same_request_returns_the_parked_machine_and_launches_none(l
         found = lab.up(spot=True, **more)
         assert (found.found, found.machine.id, found.machine.parked) == (True, row.id, True)
         assert lab.machines() == []
-        end(lab.session, row, why="test")
+        terminate_one(lab.session, row, why="test")
 
 
 def test_up_finds_an_interrupted_machine_that_nobody_has_noticed_and_launches_no_second(lab):
@@ -312,7 +312,7 @@ def test_the_newest_disk_counts_when_an_older_image_is_still_there(lab):
 
 def test_down_removes_what_is_kept_and_proves_it(lab):
     for make in (parked, left):
-        row = end(lab.session, make(lab), why="test")
+        row = terminate_one(lab.session, make(lab), why="test")
         assert (row.retained, row.parked, things(lab), lab.machines()) == ((), False, [], [])
         with pytest.raises(InstanceNotFound):
             lab.session.find(row.name)
@@ -322,7 +322,7 @@ def test_down_says_what_it_could_not_prove(lab):
     row = parked(lab)
     lab.cloud.hide(row.region)
     with pytest.raises(StopUnproved, match="could not be proved"):
-        end(lab.session, row, why="test")
+        terminate_one(lab.session, row, why="test")
     lab.cloud.show(row.region)
     sync_all(lab.session)  # goes on with the end that was asked
     assert things(lab) == []
@@ -335,7 +335,7 @@ def test_other_ledgers_things_are_never_touched(lab):
     lab.cloud.save_image(disk.id, "theirs", {**disk.tags, "cloudgpu-ledger": "led-other"})
     lab.later(days=15)
     sync_all(lab.session)
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, row, why="test")
     assert [one.tags["cloudgpu-ledger"] for one in things(lab)] == ["led-other"]
 
 
@@ -356,8 +356,8 @@ def test_what_is_left_of_a_machine_without_a_record_is_taken_into_the_ledger(lab
     assert (found.id, kinds_kept(found), found.price) == ("cg-lost", ["image"], None)
     with pytest.raises(InvalidRequest, match="does not know how to launch"):
         plan_restore(lab.session, found, None)
-    end(lab.session, found, why="test")
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, found, why="test")
+    terminate_one(lab.session, row, why="test")
     assert things(lab) == []
 
 
@@ -389,7 +389,7 @@ def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_l
     row = spot(lab, setup=DATA)
     (volume,) = [one for one in lab.cloud.resources().items if one.kind is Kind.VOLUME]
     assert (volume.name, volume.attached_to, volume.size_gb) == ("data", row.provider_id, 100)
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, row, why="test")
     lab.cloud.fail_next("attach", ProviderUnavailable("silence"))
     with pytest.raises(ProviderUnavailable) as caught:
         lab.up(spot=True, setup=DATA)
@@ -481,7 +481,7 @@ def test_a_park_that_died_is_finished_by_whatever_comes_next(lab, monkeypatch, c
         assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1
     assert len(images(lab)) <= 1
-    end(lab.session, now(lab, row), why="test")
+    terminate_one(lab.session, now(lab, row), why="test")
     assert (lab.machines(), lab.cloud.resources().items) == ([], ())
     assert now(lab, row).retained == ()
 
@@ -507,7 +507,7 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
         if comes_back(latest):
             assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1
-    end(lab.session, now(lab, row), why="test")
+    terminate_one(lab.session, now(lab, row), why="test")
     assert (lab.machines(), lab.cloud.resources().items) == ([], ())
 
 
@@ -515,14 +515,14 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
 @every_death(1)
 def test_a_down_that_died_is_finished_by_the_next_look_or_down(lab, monkeypatch, make, count, after):
     row = make(lab)
-    assert cut_short(lab, monkeypatch, lambda: end(lab.session, row, why="test"), count, after=after)
+    assert cut_short(lab, monkeypatch, lambda: terminate_one(lab.session, row, why="test"), count, after=after)
     lab.session = lab.opened()
     lab.cloud = lab.session.provider("lab")
     if not lab.machines():
         sync_all(lab.session)
         sync_all(lab.session)
         assert lab.cloud.resources().items == ()
-    end(lab.session, now(lab, row), why="test")
+    terminate_one(lab.session, now(lab, row), why="test")
     assert (lab.machines(), lab.cloud.resources().items) == ([], ())
 
 

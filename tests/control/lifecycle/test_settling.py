@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.events.log import Draft
@@ -31,7 +31,7 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.ledger.log.outbox import Outbox
-from cloudgpu.ledger.sqlite.backup import back_up, restore
+from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from cloudgpu.testing import make_attempt
 
 
@@ -169,7 +169,7 @@ def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
     row = lab.up().machine
     other = lab.opened()
     other.pause = lab.clock.advance
-    slow_listing(lab, monkeypatch, lambda: end(other, row, why="meanwhile"))
+    slow_listing(lab, monkeypatch, lambda: terminate_one(other, row, why="meanwhile"))
     lab.later(hours=1)
     sync_all(lab.session)
     assert lab.rows() == []
@@ -188,14 +188,14 @@ def test_a_machine_too_young_to_be_seen_is_not_taken_for_gone(make_lab, monkeypa
 
     monkeypatch.setattr(lab.cloud, "get", lambda id_: get(visible(id_)))
     monkeypatch.setattr(lab.cloud, "terminate", lambda id_: terminate(visible(id_)))
-    assert end(lab.session, row, why="test").terminated_at
+    assert terminate_one(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
 
 
 def test_an_end_that_was_throttled_is_asked_again(lab):
     row = lab.up().machine
     lab.cloud.fail_next("terminate", RateLimited("slow down"), times=3)
-    assert end(lab.session, row, why="test").terminated_at
+    assert terminate_one(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
 
 
@@ -205,7 +205,7 @@ def test_what_stopped_by_itself_before_it_was_ended_is_billed_to_its_stop(lab):
     lab.cloud.die(lab.rows()[0].provider_id)
     died = iso(lab.clock())
     lab.later(hours=3)
-    end(lab.session, lab.rows()[0], why="asked")
+    terminate_one(lab.session, lab.rows()[0], why="asked")
     ((_, use),) = [one for one in lab.session.ledger.ended_usages("") if one[1].resource == Resource.INSTANCE]
     assert (use.end, use.maybe_until) == (died, None)
 
@@ -215,7 +215,7 @@ def test_an_end_that_never_arrives_is_not_called_proved(lab):
     row = lab.up().machine
     lab.cloud.fail_next("terminate", RateLimited("slow down"), times=1000)
     with pytest.raises(StopUnproved):
-        end(lab.session, row, why="test")
+        terminate_one(lab.session, row, why="test")
     assert lab.rows()[0].id == row.id
 
 
@@ -258,14 +258,14 @@ def test_ending_a_launch_that_was_never_sent_sends_nothing_where_a_listing_can_t
     lost(lab)
     lab.clock.advance(lab.cloud.token_rule.listing_proves_after.total_seconds() + 1)
     sent = lab.cloud.calls["launch"]
-    assert end(lab.session, lab.rows()[0], why="test").terminated_at
+    assert terminate_one(lab.session, lab.rows()[0], why="test").terminated_at
     assert lab.cloud.calls["launch"] == sent
 
 
 def test_ending_a_launch_for_which_there_is_no_capacity_now_succeeds(lab):
     lost(lab)
     lab.cloud.fail_next("launch", NoCapacity("none left"))
-    assert end(lab.session, lab.rows()[0], why="test").launch_status in ("refused", "void")
+    assert terminate_one(lab.session, lab.rows()[0], why="test").launch_status in ("refused", "void")
     assert lab.machines() == []
 
 
@@ -274,9 +274,9 @@ def test_a_refusal_that_says_nothing_of_the_first_sending_ends_no_launch_before_
     lost(lab)
     lab.cloud.fail_next("launch", InvalidRequest("no such image"))
     with pytest.raises(LaunchUncertain):
-        end(lab.session, lab.rows()[0], why="test")
+        terminate_one(lab.session, lab.rows()[0], why="test")
     lab.clock.advance(lab.cloud.token_rule.listing_proves_after.total_seconds() + 1)
-    assert end(lab.session, lab.rows()[0], why="test").launch_status == "void"
+    assert terminate_one(lab.session, lab.rows()[0], why="test").launch_status == "void"
     assert lab.machines() == []
 
 
@@ -315,7 +315,7 @@ def test_a_machine_taken_up_without_its_launch_answers_the_same_request(lab):
     prepared = lab.prepare()
     lab.up()
     key = lab.rows()[0].key
-    end(lab.session, lab.rows()[0], why="make room")
+    terminate_one(lab.session, lab.rows()[0], why="make room")
     generation = f"{key[:-2]}-7"
     stray = make_attempt(prepared.offers[0].available, key=generation, ledger=lab.session.ledger.id)
     lab.cloud.launch(stray, deadline=lab.clock())
@@ -357,7 +357,7 @@ def test_a_look_that_nobody_answered_makes_no_view_fresh(lab):
 def test_a_broken_file_of_ours_does_not_hide_that_a_machine_has_ended(lab):
     row = lab.up().machine
     lab.session.home.known_hosts.write_text("not a known host\n")
-    assert end(lab.session, row, why="test").terminated_at
+    assert terminate_one(lab.session, row, why="test").terminated_at
     assert any("could not be cleaned up" in sentence for sentence in lab.said)
 
 
@@ -397,9 +397,9 @@ def test_a_settled_ledger_is_not_doubted_again_for_the_same_machine(lab):
 def restored(lab, tmp_path):
     """A lab whose ledger was put back to what it was before the launch that it does not know any more."""
     lab.up(name="early")
-    end(lab.session, lab.rows()[0], why="asked")
+    terminate_one(lab.session, lab.rows()[0], why="asked")
     lab.later(days=40)
-    back_up(lab.session.ledger, tmp_path / "copy.db")
+    write_backup(lab.session.ledger, tmp_path / "copy.db")
     lab.up(name="lost")
     restore(lab.session.ledger, tmp_path / "copy.db", even_if_older=True)
     lab.session = lab.opened()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.core.values.times import iso
 
 
@@ -33,5 +33,5 @@ def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_its
     looked = iso(lab.clock())
     sync_all(lab.session)
     lab.later(minutes=1)
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, row, why="test")
     assert {one["state"]: one.get("pending_at") for one in seen_of(lab, row)} == {"pending": None, "terminated": looked}

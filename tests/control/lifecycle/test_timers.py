@@ -12,7 +12,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.setup.guards import guard_checks
@@ -211,7 +211,7 @@ def test_a_machine_whose_old_timer_has_fired_starts_though_no_new_one_can_be_set
 
 
 def test_an_ended_machine_has_no_timer_any_more(moves):
-    row = end(moves.session, up(moves), why="test")
+    row = terminate_one(moves.session, up(moves), why="test")
     assert moves.cloud.timers() == {}
     assert lines(moves, row)[-1] is None
     assert row.timer is None
@@ -222,7 +222,7 @@ def test_an_end_that_is_not_proved_keeps_its_timer(moves):
     moves.cloud.fail_next("get", ProviderUnavailable("no answer"), times=100)
     moves.session.pause = lambda _seconds: moves.clock.advance(300)
     with pytest.raises(StopUnproved):
-        end(moves.session, row, why="test")
+        terminate_one(moves.session, row, why="test")
     assert calls(moves, "drop_timer") == 0
     assert moves.cloud.timers() == {row.provider_id: from_iso(row.renew_until)}
 
@@ -230,7 +230,7 @@ def test_an_end_that_is_not_proved_keeps_its_timer(moves):
 def test_an_end_goes_on_where_the_timer_cannot_be_dropped_and_the_next_pass_drops_it(moves):
     row = up(moves)
     moves.cloud.fail_next("drop_timer", ProviderUnavailable("no answer"))
-    assert end(moves.session, row, why="test").terminated_at
+    assert terminate_one(moves.session, row, why="test").terminated_at
     assert moves.cloud.timers() != {}
     assert repair(moves.session, moves.session.ledger.machines()).dropped == [row.name]
     assert moves.cloud.timers() == {}
@@ -283,7 +283,7 @@ def test_a_region_that_does_not_say_which_timers_it_has_is_a_fault_and_changes_n
 
 def test_a_cloud_whose_timers_follow_the_tag_is_asked_for_nothing(lab):
     row = up(lab)
-    end(lab.session, row, why="test")
+    terminate_one(lab.session, row, why="test")
     assert not {"set_timer", "drop_timer", "timers", "timer_limit"} & set(lab.cloud.calls)
     assert lines(lab, row) == []
 

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.target import AccessBlocked
-from cloudgpu.access.tunnel.tunnel import Happening, TunnelEvent
+from cloudgpu.access.tunnel.tunnel import TunnelChange, TunnelEvent
 from cloudgpu.control.access import reach
 from cloudgpu.control.access.allowlist import allow, parse_network
 from cloudgpu.control.access.jupyter import JupyterTunnel
@@ -379,7 +379,7 @@ def test_a_tunnel_that_waits_says_once_why_it_waits_in_vain(street):
     street.move(CAFE)
     street.said.clear()
     fault = Unreachable("no answer")
-    for kind in (Happening.LOST, *[Happening.TRIED] * 4, Happening.RECONNECTED):
+    for kind in (TunnelChange.LOST, *[TunnelChange.TRIED] * 4, TunnelChange.RECONNECTED):
         tunnel._told(TunnelEvent(kind, 8888, fault))
     (sentence,) = [one for one in street.said if "cloudgpu allow" in one]
     assert f"Your address is {CAFE} now" in sentence

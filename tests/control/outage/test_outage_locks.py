@@ -47,7 +47,7 @@ def suspended(path: Path) -> Iterator[None]:
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How many seconds were waited in vain for the head record, each time."""
     found: list[float] = []
-    monkeypatch.setattr(files, "AGAIN_S", 0.01)
+    monkeypatch.setattr(files, "RETRY_S", 0.01)
     monkeypatch.setattr(head, "locked", _counted(head.locked, found))
     return found
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.model.resources import Kind
@@ -187,7 +187,7 @@ def test_the_same_request_under_another_policy_is_the_same_machine_unless_anothe
 
 def test_down_leaves_nothing_whatever_the_policy(lab):
     for policy in ("default", "throwaway"):
-        end(lab.session, lab.up(policy=policy, spot=True).machine, why="test")
+        terminate_one(lab.session, lab.up(policy=policy, spot=True).machine, why="test")
     assert not lab.machines()
     assert not lab.cloud.resources().items
 

@@ -13,7 +13,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.price_history import ask, counting, price_again, to_ask
@@ -47,7 +47,7 @@ def test_what_a_spot_machine_cost_to_its_end_is_written_when_it_ends(lab):
     sync_all(lab.session)
     lab.cloud.set_spot_price(machine.instance_type, machine.zone, "1.5", lab.clock() + timedelta(hours=1))
     lab.later(hours=2)
-    end(lab.session, lab.session.ledger.machine(machine.id), why="a test")
+    terminate_one(lab.session, lab.session.ledger.machine(machine.id), why="a test")
     assert pinned(lab, machine)[-1] == Decimal("1.5")
 
 

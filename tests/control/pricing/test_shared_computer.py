@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.pricing.shared_computer import costs_at_most
 from cloudgpu.ledger.samples.store import SampleStore
@@ -145,7 +145,7 @@ def test_the_end_of_a_run_is_written_however_short_it_was_and_another_run_costs_
 def test_a_machine_that_ended_leaves_the_rest_to_the_other_one(desk):
     desk.up(new=True)
     desk.draws(3, 100, 0)
-    end(desk.session, desk.rows()[1], why="asked by the user")
+    terminate_one(desk.session, desk.rows()[1], why="asked by the user")
     desk.draws(57, 100)
     assert desk.spent == Decimal("0.1")
     assert desk.session.ledger.machines()[1].price.nanos_per_hour == 25_000_000
@@ -153,11 +153,11 @@ def test_a_machine_that_ended_leaves_the_rest_to_the_other_one(desk):
 
 def test_what_a_machine_has_cost_is_told_at_most_until_its_part_is_written(desk):
     desk.draws(60, 80)
-    assert not costs_at_most(desk.session, end(desk.session, desk.rows()[0], why="asked by the user"))
+    assert not costs_at_most(desk.session, terminate_one(desk.session, desk.rows()[0], why="asked by the user"))
     desk.up(name="elk")
     desk.later(minutes=1)
     (row,) = desk.rows()
-    assert costs_at_most(desk.session, end(desk.session, row, why="asked by the user"))
+    assert costs_at_most(desk.session, terminate_one(desk.session, row, why="asked by the user"))
     sync_all(desk.session)
     assert not costs_at_most(desk.session, desk.session.ledger.machine(row.id))
 
@@ -241,7 +241,7 @@ def test_spans_add_up_to_the_integral_of_what_the_computer_drew(tmp_path_factory
             wh += Decimal(gpus + 100) * minutes / 60
             desk.draws(minutes, *watts)
         for row in desk.rows():
-            end(desk.session, row, why="asked by the user")
+            terminate_one(desk.session, row, why="asked by the user")
         sync_all(desk.session)
         whole = wh / 1000 / 2
         written = [line for number in range(1 + two) for line in desk.lines(number)]

@@ -147,7 +147,7 @@ def test_an_end_that_nobody_answers_is_given_up_soon_and_may_still_be_billed(lab
     lab.cloud.fail_next("get", SILENT, times=99)
     begun = lab.clock.now
     with pytest.raises(StopUnproved, match=r"fox has stopped .*It may still be billed"):
-        lifecycle.end(lab.session, lab.rows()[0], why="a test")
+        lifecycle.terminate_one(lab.session, lab.rows()[0], why="a test")
     assert lab.clock.now - begun < timedelta(minutes=1)
 
 
@@ -155,20 +155,20 @@ def test_an_end_that_is_not_taken_while_the_machine_is_seen_says_both(lab):
     lab.up(name="fox")
     lab.cloud.fail_next("terminate", SILENT, times=99)
     with pytest.raises(StopUnproved, match="running; The cloud did not answer"):
-        lifecycle.end(lab.session, lab.rows()[0], why="a test")
+        lifecycle.terminate_one(lab.session, lab.rows()[0], why="a test")
 
 
 def test_an_end_that_was_done_and_not_answered_is_proved(lab):
     lab.up(name="fox")
     lab.cloud._order(Fault.of("terminate", SILENT, times=9999, after=True))
-    row = lifecycle.end(lab.session, lab.rows()[0], why="a test")
+    row = lifecycle.terminate_one(lab.session, lab.rows()[0], why="a test")
     assert (bool(row.terminated_at), lab.machines()) == (True, [])
 
 
 def test_a_cloud_that_answers_with_errors_is_asked_on(lab):
     lab.up(name="fox")
     lab.cloud.fail_next("terminate", ProviderUnavailable("503"), times=30)
-    assert lifecycle.end(lab.session, lab.rows()[0], why="a test").terminated_at
+    assert lifecycle.terminate_one(lab.session, lab.rows()[0], why="a test").terminated_at
 
 
 def test_stops_that_nobody_answers_are_left_to_the_next_pass(make_lab):

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.lifecycle.lease import set_hold
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper import execute
 from cloudgpu.core.reaper.result import lock_of
@@ -64,7 +64,7 @@ def test_a_hold_that_is_set_before_a_machine_is_parked_counts(fleet, monkeypatch
 def test_a_hold_that_comes_behind_the_end_of_its_machine_says_so(fleet, monkeypatch):
     fleet.up(name="fox")
     row = fleet.machine()
-    taken = before_the_lock(fleet, monkeypatch, lambda own: end(own, row, why="a test"))
+    taken = before_the_lock(fleet, monkeypatch, lambda own: terminate_one(own, row, why="a test"))
     with pytest.raises(InstanceNotFound, match="fox ended at"):
         set_hold(fleet.session, row, fleet.clock.now + timedelta(hours=3))
     assert len(taken) == 1
@@ -72,7 +72,7 @@ def test_a_hold_that_comes_behind_the_end_of_its_machine_says_so(fleet, monkeypa
 
 def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents, monkeypatch):
     """To park one takes a quarter of an hour; at the other, whose turn is after it, somebody works by then."""
-    monkeypatch.setattr(execute, "LANES", 1)
+    monkeypatch.setattr(execute, "MAX_PARALLEL", 1)
     fleet.up(name="fox", key="a", spot=True)
     fleet.up(name="owl", key="b", spot=True)
     fleet.idle(hours=2)

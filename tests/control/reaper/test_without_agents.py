@@ -11,14 +11,14 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import policies_of
-from cloudgpu.control.reaper.observe import _bare
+from cloudgpu.control.reaper.observe import _view_without_report
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.reaper.recheck import split_still_to_end
 from cloudgpu.control.resources.named import save
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.result import PARTLY, EndItem, lock_of
+from cloudgpu.core.reaper.result import OTHER_NODE_STAYS, EndItem, lock_of
 from cloudgpu.errors import AuthFailed
 from tests.control.conftest import Lab
 
@@ -151,7 +151,7 @@ def test_of_a_cluster_that_would_be_ended_in_part_none_is_ended(lab):
     lab.later(days=4)  # past its renew-until
     rows = lab.session.ledger.machines()
     held = policies_of(lab.session, rows, None)
-    seen = [_bare(row, held[row.id], answered=True) for row in rows]
+    seen = [_view_without_report(row, held[row.id], answered=True) for row in rows]
 
     def judge(some, machines):
         return decide(some, (), lab.clock(), interval=timedelta(minutes=10), machines=machines)
@@ -160,4 +160,4 @@ def test_of_a_cluster_that_would_be_ended_in_part_none_is_ended(lab):
     assert [one.decision.ends for one in items] == [True] * 3
     assert len(split_still_to_end(lab.session, items, judge)[0]) == 3
     ends_of_two, outcome = split_still_to_end(lab.session, items[:2], judge)
-    assert (ends_of_two, {one.why for one in outcome.skipped}) == ([], {PARTLY})
+    assert (ends_of_two, {one.why for one in outcome.skipped}) == ([], {OTHER_NODE_STAYS})

@@ -11,7 +11,7 @@ import pytest
 from cloudgpu import underway
 from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import start
 from cloudgpu.control.resources.cleanup import _is_rest, clean, clean_document
 from cloudgpu.control.resources.named import save
@@ -104,7 +104,7 @@ def kinds_of(document, key="removed"):
 def test_what_is_kept_by_name_is_shown_and_stays(lab):
     row = lab.up(setup=Setup(volume=Volume("data", 20))).machine
     save(lab.session, lab.session.ledger.machine(row.id), "keras", restart=False)
-    end(lab.session, row, why="done")
+    terminate_one(lab.session, row, why="done")
     lab.later(days=30)
     stays = {one.what: one.stays for one in found(lab, older_than=WEEK) if one.do is Cleanup.STAY}
     assert stays == {"image": "on purpose", "volume": "on purpose"}
@@ -389,7 +389,7 @@ def test_what_others_have_removed_meanwhile_is_gone(lab):
 
 def test_a_launch_in_another_process_keeps_its_key_pair_while_others_clean(lab):
     """The launch is written down, and its call is on its way: a clean in between leaves all that it may use."""
-    end(lab.session, lab.up(name="one").machine, why="done")
+    terminate_one(lab.session, lab.up(name="one").machine, why="done")
     lab.later(hours=2)
     other = lab.opened()
     seen = []
@@ -406,7 +406,7 @@ def test_a_launch_in_another_process_keeps_its_key_pair_while_others_clean(lab):
 
 def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
     """The other way round: the clean has looked, no launch was written down, and the key pair goes just now."""
-    end(lab.session, lab.up(name="one").machine, why="done")
+    terminate_one(lab.session, lab.up(name="one").machine, why="done")
     lab.later(hours=2)
     there, waited, second = survey(lab.session, CleanupOptions()), threading.Event(), lab.opened()
     second.pause = lambda _seconds: waited.set()

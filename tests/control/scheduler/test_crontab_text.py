@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.control.scheduler.crontab_text import (
-    LONGEST,
+    MAX_COMMAND,
     Job,
     block,
     block_of,
@@ -105,7 +105,7 @@ def test_what_cron_would_read_otherwise_is_refused(bad):
 
 def test_a_command_longer_than_cron_takes_is_refused_with_the_way_out():
     with pytest.raises(InvalidRequest) as fault:
-        crontab_line(job(PATH="/x" * LONGEST))
+        crontab_line(job(PATH="/x" * MAX_COMMAND))
     assert fault.value.field == "PATH"
     assert "cloudgpu cron install" in str(fault.value.next)
 

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.catalog.location import use
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
-from cloudgpu.control.scheduler.jobs import LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
+from cloudgpu.control.scheduler.jobs import RETRY_LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
 from cloudgpu.core.events.log import Draft
 from tests.clouds.azure_fixtures import azure_prices
 from tests.clouds.azure_prices import REGIONS
@@ -46,7 +46,7 @@ def test_a_price_list_that_is_silent_is_named_and_asked_again_an_hour_later(pric
     one = job("prices")
     assert refresh_prices(priced.session).startswith("prices were not refreshed of azure")
     assert one.due(priced.session) <= priced.clock()
-    assert one.retry == LATER
+    assert one.retry == RETRY_LATER
 
 
 def test_without_a_cloud_no_price_list_is_asked(lab):

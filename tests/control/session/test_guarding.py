@@ -15,7 +15,7 @@ from cloudgpu.config.files.paths import Home
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lease import extend, hold_caveat, plan_extension, set_hold
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.scheduler.jobs import reap_once
@@ -414,6 +414,6 @@ def test_a_busy_one_is_renewed_by_the_ledger_alone_and_an_idle_one_is_terminated
 def test_an_ended_machine_is_nobodys_concern(poor):
     passed(poor)
     poor.up(name="fox")
-    end(poor.session, poor.session.find("fox"), why="test")
+    terminate_one(poor.session, poor.session.find("fox"), why="test")
     poor.later(hours=5)
     assert unguarded(poor.session) is None

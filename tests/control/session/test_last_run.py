@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.session.last_run import earlier, overdue, read_last_run
 from cloudgpu.core.events.log import Draft
 
@@ -38,7 +38,7 @@ def test_nothing_is_said_where_nothing_runs(lab):
     lab.up()
     lab.later(hours=30)
     assert overdue(lab.session)
-    end(lab.session, lab.session.find(None), why="test")
+    terminate_one(lab.session, lab.session.find(None), why="test")
     assert overdue(lab.session) is None
 
 

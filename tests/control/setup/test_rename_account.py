@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.inventory.listing import list_machines
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.rename_account import document, plan, rename
@@ -120,7 +120,7 @@ def test_an_old_name_that_is_taken_up_again_stands_for_itself(two):
     two.session = two.opened()
     assert used_accounts(two.session) == ["lab", "local", "old"]
     assert two.pass_().exit_code == 0
-    end(two.session, row, why="test")
+    terminate_one(two.session, row, why="test")
 
 
 def test_an_account_that_is_another_providers_now_is_said_to_be_that(two):
@@ -172,7 +172,7 @@ def test_an_end_whose_account_leaves_the_settings_meanwhile_is_given_up_at_once(
 
     two.old.fail_next("terminate", leave)
     with pytest.raises(NotReachableHere, match=r"config\.toml has no account old"):
-        end(two.session, row, why="test")
+        terminate_one(two.session, row, why="test")
     assert (two.session.ledger.machine(row.id).terminated_at, two.clock() - began < timedelta(minutes=1)) == (
         None,
         True,

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.accounts import cloud_accounts, used_accounts
 from cloudgpu.control.setup.doctor import examine
@@ -46,7 +46,7 @@ class Two(Lab):
         return self.session.ledger.machine(row.id)
 
     def end(self, row):
-        end(self.session, row, why="test")
+        terminate_one(self.session, row, why="test")
         self.later(minutes=1)
         sync_all(self.session)
 
@@ -154,7 +154,7 @@ def test_an_account_without_a_table_is_forgotten_with_machines_that_nobody_here_
     found = checks[f"machine {row.name}"]
     assert (found.verdict, "cloudgpu init --forget old" in found.next) == (Verdict.FAIL, True)
     with pytest.raises(NotReachableHere, match=r"config\.toml has no account old") as refusal:
-        end(two.session, row, why="test")
+        terminate_one(two.session, row, why="test")
     assert "cloudgpu init --rename old NEW" in refusal.value.next
     assert two.session.ledger.machine(row.id).terminated_at is None
     said = two.forget()

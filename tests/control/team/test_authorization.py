@@ -19,7 +19,7 @@ from cloudgpu.control.inventory.local_files import clean_up
 from cloudgpu.control.launch.restore import plan_restore, start_machine
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lease import plan_extension, set_hold
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.network.authorized_keys import own_key
 from cloudgpu.control.policies.commands import list_policies, show_policy
@@ -46,7 +46,7 @@ LIMITS = "lease: 6h\nrenew_until: 24h\n"
 KEY = GuestKey("ssh-ed25519 AAAA", "eve", "SHA256:x")
 ASKED = {
     "stop": lambda session, row: stop(session, row, why="asked"),
-    "end": lambda session, row: end(session, row, why="asked"),
+    "end": lambda session, row: terminate_one(session, row, why="asked"),
     "start": lambda session, row: start(session, row, new_lease(session, row, SPAN)),
     "start again": lambda session, row: start_machine(session, row, SPAN),
     "come back": lambda session, row: plan_restore(session, row, SPAN),
@@ -109,7 +109,7 @@ def test_published_limits_let_every_member_stop_a_machine_and_nothing_else(team)
         stop(bo.session, bo.machine("adas"), why="asked")
     publish(pia.session, str(pia.write("limits", "stop: members\n")), ())
     with pytest.raises(RoleNeeded):
-        end(bo.session, bo.machine("adas"), why="asked")
+        terminate_one(bo.session, bo.machine("adas"), why="asked")
     stop(bo.session, bo.machine("adas"), why="asked")
     assert bo.asked("adas") == [("stop_requested", "bo", "ada@lab.org", "members")]
     with pytest.raises(RoleNeeded):
@@ -186,7 +186,7 @@ def test_a_payer_says_whose_a_name_is(team):
     assign_owner(team["pia"].session, "ada@lab.org", "bo")
     stop(team["bo"].session, team["bo"].machine("adas"), why="asked")
     with pytest.raises(RoleNeeded):
-        end(team["ada"].session, team["ada"].machine("adas"), why="asked")
+        terminate_one(team["ada"].session, team["ada"].machine("adas"), why="asked")
 
 
 def test_a_name_is_given_to_nobody_who_is_not_in_the_team(team):
@@ -376,10 +376,10 @@ def test_a_colleague_who_claims_the_name_of_ones_database_user_ends_nothing(team
     pia.up(name="adas-too", owner="ada")
     bo.session.ledger.append([owner_claimed("ada", "bo", bo.clock(), bo.session.ledger.head()[0])])
     with pytest.raises(RoleNeeded):
-        end(bo.session, bo.machine("adas-too"), why="asked")
+        terminate_one(bo.session, bo.machine("adas-too"), why="asked")
     with pytest.raises(RoleNeeded):
         bo.prepare(name="more", owner="ada")
-    end(ada.session, ada.machine("adas-too"), why="asked")
+    terminate_one(ada.session, ada.machine("adas-too"), why="asked")
 
 
 def volume(name="data"):
@@ -390,7 +390,7 @@ def volume(name="data"):
 def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
     ada, bo, pia = team.values()
     ada.up(name="holder", setup=volume())
-    end(ada.session, ada.machine("holder"), why="asked")
+    terminate_one(ada.session, ada.machine("holder"), why="asked")
     head, asked = bo.session.ledger.head(), dict(bo.cloud.calls)
     with pytest.raises(RoleNeeded, match=r"The volume data is ada-lab-org's \(ada\), and bo is a member") as caught:
         bo.prepare(name="thief", setup=volume())
@@ -408,7 +408,7 @@ def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
 def test_a_volume_of_ones_own_is_meant_beside_a_colleagues_of_that_name_elsewhere(team):
     ada, bo, _ = team.values()
     bo.up(name="own", setup=volume())
-    end(bo.session, bo.machine("own"), why="asked")
+    terminate_one(bo.session, bo.machine("own"), why="asked")
     (*_, line) = [one for one in bo.session.ledger.events() if one.kind == "resource_observed"]
     body = {**line.body, "id": "vol-of-ada", "region": "there", "zone": None, "owner": "ada-lab-org"}
     ada.session.ledger.append([Draft("resource_observed", "resource:x/vol-of-ada", body, ada.clock(), "of ada")])

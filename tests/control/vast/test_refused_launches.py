@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.errors import LaunchUncertain
@@ -22,7 +22,7 @@ FINDS = {
     "ls": lambda lab, _: sync_all(lab.session),
     "reap": lambda lab, _: reap(lab.session, ReapOptions()),
     "up": lambda lab, _: lab.up(region=None),
-    "down": lambda lab, row: end(lab.session, row, why="a test"),
+    "down": lambda lab, row: terminate_one(lab.session, row, why="a test"),
 }
 
 

@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.traffic import record
@@ -75,7 +75,7 @@ def test_a_day_costs_what_the_meters_say(vast, lab):
     vast.advance(8 * HOUR)
     stop(lab.session, lab.row(machine), why="a test")
     vast.advance(16 * HOUR)
-    end(lab.session, lab.row(machine), why="a test")
+    terminate_one(lab.session, lab.row(machine), why="a test")
     (id_,) = [str(one) for one in vast.contracts]
     meters = vast.bill(id_)
     assert vast.living() == []
@@ -92,7 +92,7 @@ def test_a_contract_that_costs_more_than_its_plan_said_is_in_the_ledger_at_its_o
         host.dph_base *= 2
     machine = launch(lab.session, plan, wait=False).machine
     vast.advance(HOUR)
-    end(lab.session, lab.row(machine), why="a test")
+    terminate_one(lab.session, lab.row(machine), why="a test")
     (meters,) = (vast.bill(str(one)) for one in vast.contracts)
     assert meters["gpu"] > Decimal("0.6")
     assert abs(ledgers(lab) - meters["gpu"] - meters["storage"]) < Decimal("0.02")
@@ -117,7 +117,7 @@ def test_hours_of_a_host_that_is_offline_are_counted_but_are_not_sure(vast, lab)
     vast.come_back(id_)
     sync_all(lab.session)
     vast.advance(HOUR)
-    end(lab.session, lab.row(machine), why="a test")
+    terminate_one(lab.session, lab.row(machine), why="a test")
     assert abs(Decimal(costs(lab.session)["total"]["low_usd"]) - vast.bill(id_)["gpu"] - storage) < Decimal("0.03")
 
 
@@ -134,7 +134,7 @@ def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):
     asked = vast.bill(str(contract.id))["traffic"]
     assert asked == Decimal("0.026")  # 3 GB at $0.004 and 7 GB at $0.002
     assert spent_until_now(lab.row(machine), now).dollars - before == asked
-    end(lab.session, lab.row(machine), why="a test")
+    terminate_one(lab.session, lab.row(machine), why="a test")
 
 
 def test_a_refusal_that_left_a_contract_is_in_the_ledger_and_the_next_offer_is_rented(vast, lab):
@@ -148,7 +148,7 @@ def test_a_refusal_that_left_a_contract_is_in_the_ledger_and_the_next_offer_is_r
     rows = {row.provider_id: row for row in lab.session.ledger.machines()}
     assert (rows[str(left.id)].launch_status, rows[str(left.id)].state) == ("made", "terminated")
     vast.dwell(ending=0)
-    end(lab.session, lab.row(machine), why="a test")
+    terminate_one(lab.session, lab.row(machine), why="a test")
     spent = sum(sum(vast.bill(str(one.id)).values()) for one in (left, kept))
     assert vast.bill(str(left.id))["storage"] > 0
     minute = Decimal("0.4") / 60  # for so long `not found` proves nothing: the ledger's end is that later at most

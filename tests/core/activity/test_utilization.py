@@ -13,9 +13,9 @@ from cloudgpu.core.activity.utilization import (
     KINDS,
     UNKNOWN,
     USED,
+    ActivityReport,
     Hour,
     UsageSpan,
-    Word,
     hours,
     join_days,
     kind_of,
@@ -143,21 +143,21 @@ def test_gpus_that_worked_are_counted_one_at_least_and_only_while_any_did():
 
 
 def test_what_a_machine_said_itself_is_idle_where_nobody_sampled_it():
-    word = Word(H + 600, H + 3600)
+    word = ActivityReport(H + 600, H + 3600)
     assert one_hour([], word=word) == Hour(AT, 0, 0, idle=3600 - 600 - 660, unknown=600 + 660)
 
 
 def test_samples_count_before_a_word_and_a_fault_is_no_gap():
     shown = [*minutes(0, 20, gpu=90), *minutes(25, 30, fault="it hangs")]
-    word = Word(H + 900, H + 3600)
+    word = ActivityReport(H + 900, H + 3600)
     assert one_hour(shown, word=word) == Hour(AT, gpu=1200, used=0, idle=300 + 19 * 60, unknown=300 + 660)
 
 
 def test_a_word_is_of_the_last_run_alone_and_of_no_time_after_it():
     runs = [(H, H + 1200), (H + 1800, H + 3600)]
-    (found,) = hours((), runs, Word(H + 100, H + 90_000))
+    (found,) = hours((), runs, ActivityReport(H + 100, H + 90_000))
     assert found == Hour(AT, 0, 0, idle=1800, unknown=1200)
-    assert one_hour([], word=Word(H + 3000, H + 3100)).unknown == 3600
+    assert one_hour([], word=ActivityReport(H + 3000, H + 3100)).unknown == 3600
 
 
 # -- power
@@ -189,7 +189,7 @@ def test_an_hours_parts_add_up_to_what_was_billed_of_it(steps, lengths, spoke):
         now += gap
         shown.append({**one, "t": now, "s": length})
     runs = [(H + 60 * begin, H + 60 * (begin + length)) for begin, length in lengths]
-    found = hours(usage_intervals(shown), runs, Word(H + 100, H + 5000) if spoke else None)
+    found = hours(usage_intervals(shown), runs, ActivityReport(H + 100, H + 5000) if spoke else None)
     billed = {minute for begin, length in lengths for minute in range(begin, begin + length)}
     for one in found:
         first = (one.at.timestamp() - H) / 60

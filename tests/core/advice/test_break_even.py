@@ -12,7 +12,7 @@ from hypothesis import Phase, assume, given, settings, strategies as st
 from cloudgpu.core.advice.break_even import (
     DAY,
     MICRO,
-    Point,
+    CostPoint,
     SpendRate,
     Start,
     break_even_after,
@@ -203,10 +203,12 @@ def test_a_projection_goes_on_from_what_there_is():
 
 def test_what_has_crossed_is_the_first_point_at_which_it_had():
     begin = datetime(2026, 1, 1, tzinfo=UTC)
-    points = [Point(begin + DAY * day, V100.cloud.scaled(Fraction(day)), V100.worked * day) for day in range(1, 400)]
+    points = [
+        CostPoint(begin + DAY * day, V100.cloud.scaled(Fraction(day)), V100.worked * day) for day in range(1, 400)
+    ]
     assert first_break_even(begin, points, EXAMPLE, 1) == begin + DAY * 293
     assert first_break_even(begin, points[:200], EXAMPLE, 1) is None
-    assert first_break_even(begin, [Point(begin, ZERO, timedelta(0))], replace(EXAMPLE, purchase=ZERO), 1) is None
+    assert first_break_even(begin, [CostPoint(begin, ZERO, timedelta(0))], replace(EXAMPLE, purchase=ZERO), 1) is None
 
 
 def test_waiting_that_costs_as_much_as_the_cloud_is_never_even():

@@ -14,7 +14,7 @@ from cloudgpu.core.advice.compare import (
     Case,
     History,
     RentedMachine,
-    Seconds,
+    UsedSeconds,
     by_day,
     comparisons,
     desktop_work,
@@ -51,7 +51,7 @@ TWICE = SpeedRatio(Fraction(2), Fraction(1), Fraction(4), RatioBasis.BANDWIDTH) 
 
 def machine(*days, **more):
     """A machine with these (gpu, used, idle, unknown) hours from the first day on."""
-    spent = {(BEGIN + n * DAY).date(): Seconds(*(part * HOUR for part in one)) for n, one in enumerate(days)}
+    spent = {(BEGIN + n * DAY).date(): UsedSeconds(*(part * HOUR for part in one)) for n, one in enumerate(days)}
     usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL, "is_measured": True}
     return RentedMachine(**(usual | more), days=spent)
 
@@ -174,7 +174,7 @@ def test_what_an_hour_asked_of_many_machines_need_not_be_done_within_it():
 def test_a_machine_at_work_all_the_time_takes_one_desktop_whatever_fractions_add_up_to():
     end = BEGIN + timedelta(hours=24 * 3)
     busy = RentedMachine("fox", "v100", 1.0, 16.0, EQUAL, True, {
-        (BEGIN + n * DAY).date(): Seconds(gpu=sum([0.1] * 864_000)) for n in range(3)
+        (BEGIN + n * DAY).date(): UsedSeconds(gpu=sum([0.1] * 864_000)) for n in range(3)
     })  # fmt: skip
     assert comparisons(history([9] * 3, [busy], end=end), PLAIN, goes_on=True)[Case.EXPECTED].owned.number == 1
 

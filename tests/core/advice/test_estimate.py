@@ -17,7 +17,7 @@ from cloudgpu.core.advice.estimate import (
     AttachedCostEstimate,
     Buy,
     Estimate,
-    PaidWhen,
+    PaidPer,
     Precision,
     WeeklyHours,
     average_use,
@@ -54,10 +54,10 @@ def rate(resource, price, *, quantity=1, per=Per.MONTH):
 
 
 def disk(price, gb=100):
-    return AttachedCostEstimate("disk", rate(Resource.DISK, price, quantity=gb), PaidWhen.KEPT)
+    return AttachedCostEstimate("disk", rate(Resource.DISK, price, quantity=gb), PaidPer.KEPT)
 
 
-def address(price, paid=PaidWhen.RUNNING):
+def address(price, paid=PaidPer.RUNNING):
     return AttachedCostEstimate("address", rate(Resource.ADDRESS, price, per=Per.HOUR), paid)
 
 
@@ -129,7 +129,7 @@ def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
 
 
 def test_googles_static_address_costs_more_while_no_machine_uses_it():
-    it = buy("1", address("0.005"), address("0.01", PaidWhen.IDLE))
+    it = buy("1", address("0.005"), address("0.01", PaidPer.IDLE))
     # 8 of 24 hours a day: 243.33 hours at 0.005 and 486.67 at 0.01
     assert cost_parts(it, average_use(WeeklyHours(Fraction(8)), MONTH)).address == usd("6.083333333")
     assert cost_parts(it, average_use(WeeklyHours(), MONTH)).address == usd("3.65")

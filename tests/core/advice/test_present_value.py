@@ -17,7 +17,7 @@ from cloudgpu.core.advice.desktop import (
     USED_SHARE,
     YEAR,
     Depreciation,
-    Terms,
+    FinanceTerms,
     annuity_factor,
     discount,
     discount_growth,
@@ -43,7 +43,9 @@ def test_a_price_that_falls_by_half_a_year_adds_up_to_72_13_per_cent_of_a_year()
     # (0.5 - 1) / ln 0.5 = 0.72135
     assert float(annuity_factor(Fraction("-0.5"), YEAR)) == pytest.approx(0.7213475, abs=1e-7)
     assert float(discount_growth(Fraction("0.25"))) == pytest.approx(-0.2)  # 1 / 1.25 - 1
-    assert Terms(drift=Fraction("-0.1"), interest=Fraction("0.25")).growth == Fraction("0.9") / Fraction("1.25") - 1
+    assert (
+        FinanceTerms(drift=Fraction("-0.1"), interest=Fraction("0.25")).growth == Fraction("0.9") / Fraction("1.25") - 1
+    )
 
 
 def test_electricity_and_a_sale_are_worth_less_later():

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.alerts.findings import (
+    MONTH_END_DELAY,
     SENT,
-    SETTLED,
     SUBJECT,
     month_before,
     month_due,
@@ -30,7 +30,7 @@ MOMENTS = st.timedeltas(timedelta(0), timedelta(days=9500)).map(lambda span: STA
 @given(MOMENTS, st.sampled_from(ZONES).map(ZoneInfo))
 def test_a_month_is_due_from_six_hours_after_its_end_until_the_next_one_is(now, zone):
     month, following = month_due(now, zone)
-    assert month.end + SETTLED <= now < following
+    assert month.end + MONTH_END_DELAY <= now < following
     assert month_due(following, zone)[0].begin == month.end
     assert month_due(following - timedelta(microseconds=1), zone) == (month, following)
     assert timedelta(days=27) < month.end - month.begin < timedelta(days=32)
@@ -73,4 +73,7 @@ def test_who_has_a_month_is_what_its_lines_say_whatever_was_sent_twice():
     assert {(one.kind, one.subject) for one in drafts} == {(SENT, SUBJECT)}
     assert receivers_with_report(lines, "2026-10") == {"mailto-1", "json-3"}
     assert receivers_with_report(lines, "2026-08") == frozenset()
-    assert report_sent("2026-10", "mailto-1", now).dedupe == report_sent("2026-10", "mailto-1", now + SETTLED).dedupe
+    assert (
+        report_sent("2026-10", "mailto-1", now).dedupe
+        == report_sent("2026-10", "mailto-1", now + MONTH_END_DELAY).dedupe
+    )

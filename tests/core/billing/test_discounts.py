@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.discounts import Credit, Discount, Spent, agreed_price, credits_used
+from cloudgpu.core.billing.discounts import AccountSpend, Credit, Discount, agreed_price, credits_used
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import ZERO, Money
 
@@ -90,7 +90,7 @@ def credit(name, usd, **new):
 
 
 def spent(usd, days=0, provider="aws", account="lab"):
-    return Spent(provider, account, NOW + timedelta(days=days), Money.usd(usd))
+    return AccountSpend(provider, account, NOW + timedelta(days=days), Money.usd(usd))
 
 
 def test_credits_pay_first_what_was_spent_first_and_then_the_card_does():
@@ -114,7 +114,7 @@ def test_a_credit_pays_for_nothing_outside_its_days_or_account():
 
 amounts = st.integers(0, 10**12).map(Money)
 charges = st.builds(
-    Spent,
+    AccountSpend,
     st.sampled_from(["aws", "gcp"]),
     st.just("lab"),
     st.integers(0, 99).map(lambda d: NOW + timedelta(d)),

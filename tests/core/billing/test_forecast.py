@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.forecast import Horizon, Part, burn_rate, open_usages, remaining
+from cloudgpu.core.billing.forecast import BurnPart, Horizon, burn_rate, open_usages, remaining
 from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso
@@ -71,10 +71,10 @@ def test_a_machine_without_a_lease_is_counted_apart():
 @pytest.mark.parametrize(
     ("facts", "part"),
     [
-        ({}, Part.MACHINES),
-        ({"billed": False}, Part.STOPPED),
-        ({"terminated_at": iso(NOW)}, Part.UNATTACHED),
-        ({"is_named_resource": True}, Part.UNATTACHED),
+        ({}, BurnPart.MACHINES),
+        ({"billed": False}, BurnPart.STOPPED),
+        ({"terminated_at": iso(NOW)}, BurnPart.UNATTACHED),
+        ({"is_named_resource": True}, BurnPart.UNATTACHED),
     ],
 )
 def test_the_burn_rate_has_parts(facts, part):
@@ -82,7 +82,7 @@ def test_the_burn_rate_has_parts(facts, part):
     made, _ = row(disk, **facts)
     found = burn_rate(open_usages([made], NOW), NOW)
     hour = charge(made.open_usage[0], NOW + HOUR, since=NOW).amount
-    assert found.by_part == {**dict.fromkeys(Part, 0), part: hour}
+    assert found.by_part == {**dict.fromkeys(BurnPart, 0), part: hour}
     assert found.total == hour > 0
 
 

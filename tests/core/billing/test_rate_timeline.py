@@ -7,13 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.charges import charge
-from cloudgpu.core.billing.rate_timeline import (
-    billed_intervals,
-    intervals_cost,
-    moment_of,
-    rate_intervals,
-    worst_window,
-)
+from cloudgpu.core.billing.rate_timeline import billed_intervals, intervals_cost, rate_intervals, time_of, worst_window
 from cloudgpu.core.billing.rules import rule_of, to_us
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import iso
@@ -82,7 +76,7 @@ def test_a_month_has_the_hours_that_it_has():
     found = rate_intervals(
         to_us(BEGIN), to_us(BEGIN + timedelta(days=30)), 10**9, "month", rule_of("aws", "on_demand", "disk")
     )
-    assert [moment_of(begin).month for begin, _, _ in found] == [1, 2]
+    assert [time_of(begin).month for begin, _, _ in found] == [1, 2]
     assert found[0][2] * 744 == found[1][2] * 672
 
 

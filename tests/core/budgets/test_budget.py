@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.rate_timeline import intervals_cost, time_until_full
 from cloudgpu.core.budgets.admission import budget_sums
-from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, PaidIn, Scope, budgets_of
-from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, LimitCurrency, Scope, budgets_of
+from cloudgpu.core.budgets.commitments import Assumed, Prices
 from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
 from cloudgpu.core.events.general_lines import budget_removed, budget_set
@@ -26,7 +26,7 @@ from tests.core.machines import hourly, machine as any_machine
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 DOLLAR = 10**9
-PRICES = Prices(lambda _row: None, lambda *_where: Counted(DOLLAR, "month", "assumed"))
+PRICES = Prices(lambda _row: None, lambda *_where: Assumed(DOLLAR, "month", "assumed"))
 
 
 def line(draft, seq):
@@ -78,7 +78,7 @@ def test_the_last_word_about_a_name_counts():
     st.frozensets(st.sampled_from(list(Action)), min_size=1), st.none() | st.integers(1, 999), st.booleans(),
 )  # fmt: skip
 def test_a_budget_is_the_same_after_it_was_in_a_line(nanos, span, project, actions, forecast, allow):
-    paid = PaidIn(Decimal("1.5"), Currency("KRW", Decimal("1385.2"), date(2026, 11, 20), "bank"))
+    paid = LimitCurrency(Decimal("1.5"), Currency("KRW", Decimal("1385.2"), date(2026, 11, 20), "bank"))
     one = Budget(
         "lab",
         Money(nanos),

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.budgets.credit import (
-    LONGEST,
+    MAX_LASTS,
     KnownCredit,
     credit_finding,
     credit_fit,
+    credit_left,
     credit_refusal,
     known_credit,
     lasts_for,
     latest_credits,
-    left_at,
 )
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.values.money import Money
@@ -53,10 +53,10 @@ def test_the_worked_example():
 
 
 def test_what_was_spent_since_the_reading_and_the_threshold_are_taken_off():
-    assert left_at(credit("10", ago=timedelta(hours=2)), Money.usd("1.25"), NOW) == Money.usd("7.50")
-    assert left_at(credit("10", threshold="4"), Money(0), NOW) == Money.usd("6")
-    assert left_at(credit("1", ago=timedelta(hours=2)), Money.usd("5"), NOW) == Money(0)
-    assert left_at(credit("-3"), Money(0), NOW) == Money(0)
+    assert credit_left(credit("10", ago=timedelta(hours=2)), Money.usd("1.25"), NOW) == Money.usd("7.50")
+    assert credit_left(credit("10", threshold="4"), Money(0), NOW) == Money.usd("6")
+    assert credit_left(credit("1", ago=timedelta(hours=2)), Money.usd("5"), NOW) == Money(0)
+    assert credit_left(credit("-3"), Money(0), NOW) == Money(0)
 
 
 @given(amounts, hourlies, hourlies, spans)
@@ -79,14 +79,14 @@ def test_what_is_carried_costs_no_more_than_there_is(left, hourly):
     else:
         seconds = lasts // timedelta(seconds=1)
         assert hourly.nanos * seconds <= left.nanos * 3600
-        assert lasts == LONGEST or left.nanos * 3600 < hourly.nanos * (seconds + 1)
+        assert lasts == MAX_LASTS or left.nanos * 3600 < hourly.nanos * (seconds + 1)
 
 
 def test_a_spending_of_next_to_nothing_has_an_end_that_a_calendar_has():
     """$1,000 and the rest of a disk for a tenth of a cent a month: the year 83,000 has no date."""
     for nanos in (1, 1370):
         one = known("1000", "0")._replace(hourly=Money(nanos))
-        assert lasts_for(one.credit.left, one.hourly) == LONGEST
+        assert lasts_for(one.credit.left, one.hourly) == MAX_LASTS
         assert str(credit_value(one, one.hourly, NOW)["ends_at"]).startswith("2126-")
 
 

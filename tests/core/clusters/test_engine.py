@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.clusters.engine import MARK, EngineSaid, queue_sentence, read_engine, split, with_queue
+from cloudgpu.core.clusters.engine import QUEUE_HEADER, EngineSaid, queue_sentence, read_engine, split, with_queue
 from cloudgpu.core.clusters.layout import engine_directory
 from cloudgpu.core.clusters.queue import Queue, read_queue
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_no_queue_and_says_why(text: str, fault: str) -> 
 
 def test_an_answer_without_the_mark_is_all_the_agents() -> None:
     assert split(b'{"now": 1}\n') == (b'{"now": 1}\n', "")
-    assert split(f"x\n\n{MARK}\ny\n".encode()) == (b"x\n", "y\n")
+    assert split(f"x\n\n{QUEUE_HEADER}\ny\n".encode()) == (b"x\n", "y\n")
 
 
 def test_a_queue_is_said_in_words() -> None:

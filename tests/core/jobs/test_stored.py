@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.deadline import END_S, last_upload_s, reservation_of, stored_work
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.remote_state import Exit, Storing
+from cloudgpu.core.jobs.remote_state import Exit, Uploads
 from cloudgpu.core.jobs.steps import JobAction, next_step
 from cloudgpu.core.jobs.stored import (
     StoredFiles,
@@ -205,7 +205,7 @@ def test_data_that_does_not_come_is_tried_again_and_in_the_end_the_job_has_not_b
 
 
 def test_a_form_is_good_while_a_process_uploads_with_it_for_long_enough():
-    storing = Storing(alive=True, until=100.0, at=None, final=False, error="")
+    storing = Uploads(alive=True, until=100.0, at=None, final=False, error="")
     assert [storing.is_good(now, 20) for now in (79, 80, 101)] == [True, False, False]
     assert not replace(storing, alive=False).is_good(0, 20)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.launch.plan_cost import Extra, cost_between, paid_meanwhile
+from cloudgpu.core.launch.plan_cost import AddedCost, cost_between, paid_meanwhile
 from cloudgpu.core.model.offers import Basis, Market, Offer, Requirements
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import ZERO, Money
@@ -24,10 +24,10 @@ def offer(provider: str) -> Offer:
     return replace(found, available=replace(found.available, provider=provider))
 
 
-def beside(kind: Resource, per: Per, usd: str | None, quantity: int = 1, why: str = "") -> Extra:
+def beside(kind: Resource, per: Per, usd: str | None, quantity: int = 1, why: str = "") -> AddedCost:
     price = None if usd is None else Money.usd(usd)
     rate = Rate(kind, str(kind), quantity, per, price, "a list", NOW, Basis.LISTED, why)
-    return Extra(f"a {kind}", rate.per_month, kept=True, source="a list", upper_bound=bool(why), rate=rate)
+    return AddedCost(f"a {kind}", rate.per_month, kept=True, source="a list", upper_bound=bool(why), rate=rate)
 
 
 DISK = beside(Resource.DISK, Per.MONTH, "0.08", 90)

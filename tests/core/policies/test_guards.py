@@ -13,7 +13,7 @@ from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.guards import gentlest_ending
 from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy, Retention, Rule, Unknown, Unpausable
 from cloudgpu.core.policies.schedule import Schedule
-from cloudgpu.core.reaper.decisions import ENDS, Decision
+from cloudgpu.core.reaper.decisions import ENDINGS, Decision
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.deciding import DEFAULT, KEEPS_DISK, LOSES_DISK, UNKNOWN, Machine, active, idle, minute
@@ -142,6 +142,6 @@ def test_every_end_can_be_carried_out_and_none_outlives_renew_until(
             gentler = facts["parkable"] is not False
             assert (agreed and decision.rule is not Rule.BUDGET) or not gentler
             assert agreed or decision.rule in (Rule.BUDGET, Rule.RENEW_UNTIL)
-        if decision.do in ENDS:
+        if decision.do in ENDINGS:
             return
     raise AssertionError("it outlives its renew-until")

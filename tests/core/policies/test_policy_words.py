@@ -12,12 +12,12 @@ from cloudgpu.core.policies.description import rules_for, rules_in_force, rules_
 from cloudgpu.core.policies.policy import (
     Act,
     Idle,
+    LabelRule,
     MachineBudget,
     Policy,
     Retention,
     Rule,
     Unknown,
-    Unlabelled,
     Unpausable,
 )
 from cloudgpu.core.policies.schedule import Schedule
@@ -33,7 +33,7 @@ FULL = Policy(
     72 * H,
     schedules=(Schedule("Europe/Paris", time(19)), Schedule("UTC", time(13), frozenset({4}))),
     budget=MachineBudget(Money.usd(5), Act.STOP),
-    unlabelled=Unlabelled(("owner", "project"), H, Act.STOP),
+    unlabelled=LabelRule(("owner", "project"), H, Act.STOP),
     stopped=Retention(timedelta(days=14), Act.IMAGE),
     images=Retention(timedelta(days=60), Act.REMOVE),
 )

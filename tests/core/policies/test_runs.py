@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.policies.runs import MAX, ScheduledRun, guarding_run, is_recent, missing_for_guard, with_run
+from cloudgpu.core.policies.runs import MAX_HOMES, ScheduledRun, guarding_run, is_recent, missing_for_guard, with_run
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LAMBDA, OTHER = "scope:lambda/acc", "scope:aws/1"
@@ -68,7 +68,7 @@ def test_a_run_is_relied_on_only_where_nothing_is_missing_of_it(known):
 def test_a_line_carries_few_homes_the_own_one_once_and_never_drops_a_recent_for_a_silent_one(before, own):
     own = own._replace(at=NOW)
     found = with_run(before, own, NOW)
-    assert len(found) <= MAX
+    assert len(found) <= MAX_HOMES
     assert [one for one in found if one.home == own.home] == [own]
     left = [one for one in before if one not in found and one.home != own.home]
     if any(is_recent(one, NOW) for one in left):
@@ -84,7 +84,7 @@ def test_computers_of_the_same_name_and_homes_of_one_computer_do_not_hide_each_o
 
 def test_the_only_run_that_guards_an_account_is_not_crowded_out_by_newer_ones_of_others():
     night = run("nas", timedelta(hours=20), timedelta(days=1))
-    crowd = [run(home=f"container-{n}", accounts=(OTHER,)) for n in range(2 * MAX)]
+    crowd = [run(home=f"container-{n}", accounts=(OTHER,)) for n in range(2 * MAX_HOMES)]
     assert guarding_run(with_run([night, *crowd[1:]], crowd[0], NOW), LAMBDA, NOW) == night
 
 

@@ -12,12 +12,12 @@ from cloudgpu.core.policies.policy import (
     Act,
     Do,
     Idle,
+    LabelRule,
     MachineBudget,
     Policy,
     Retention,
     Rule,
     Unknown,
-    Unlabelled,
     Unpausable,
 )
 from cloudgpu.core.policies.schedule import Schedule
@@ -230,7 +230,7 @@ def test_idle_stops_are_capped_and_the_longest_idle_goes_first() -> None:
 
 def test_stops_of_idle_machines_without_a_label_are_capped_too() -> None:
     """What was judged wrongly for all of them must not stop all of them."""
-    policy = replace(DEFAULT, idle=Idle(do=Act.OFF), unlabelled=Unlabelled(("owner",), timedelta(hours=2), Act.STOP))
+    policy = replace(DEFAULT, idle=Idle(do=Act.OFF), unlabelled=LabelRule(("owner",), timedelta(hours=2), Act.STOP))
     machines = [Machine(f"cg-{number}", policy=policy, owner="") for number in range(3)]
     for machine in machines:
         machine.decided(200, idle(65))
@@ -334,7 +334,7 @@ def test_a_hold_keeps_a_machine_from_lease_and_idle_time_until_it_ends() -> None
 
 
 def test_a_hold_covers_an_unlabelled_machine_too() -> None:
-    rule = Unlabelled(("owner",), timedelta(hours=2), Act.STOP)
+    rule = LabelRule(("owner",), timedelta(hours=2), Act.STOP)
     machine = Machine(policy=replace(DEFAULT, unlabelled=rule), owner="")
     machine.tell(5, "hold_set", until=iso(minute(3000)))
     assert what(machine.decided(200, idle(65))) == ("keep", "hold")
@@ -575,7 +575,7 @@ def test_a_machine_that_is_gone_and_left_nothing_is_kept_in_peace() -> None:
 
 
 def test_an_unlabelled_machine_is_told_of_while_it_is_used_and_ended_when_nobody_uses_it() -> None:
-    rule = Unlabelled(("owner", "project"), timedelta(hours=2), Act.STOP)
+    rule = LabelRule(("owner", "project"), timedelta(hours=2), Act.STOP)
     machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.OFF), unlabelled=rule), owner="", project="")
     assert what(machine.decided(110, active()))[0] == "keep"
     decision = machine.decided(130, active())

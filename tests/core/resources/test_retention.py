@@ -66,10 +66,10 @@ def test_a_running_machine_gives_up_its_image_only_after_a_while():
     image, disk = thing(Kind.IMAGE), thing(Kind.DISK, 2, attached_to="i-2")
     alive = {"terminated_at": None, "parked": False, "state": "running"}
     assert said([image, disk], **alive) == []
-    assert said([image, disk], **alive, since=iso(NOW - keeping.SURE_AFTER)) == [(StepKind.REMOVE, image.id)]
-    assert said([image, disk], **alive | {"launch_status": "open"}, since=iso(NOW - keeping.SURE_AFTER)) == []
+    assert said([image, disk], **alive, since=iso(NOW - keeping.DELETE_IMAGE_AFTER)) == [(StepKind.REMOVE, image.id)]
+    assert said([image, disk], **alive | {"launch_status": "open"}, since=iso(NOW - keeping.DELETE_IMAGE_AFTER)) == []
     fresh = thing(Kind.DISK, 2, made_at=NOW)  # made with the machine, and not attached yet
-    assert said([fresh], **alive, since=iso(NOW - keeping.SURE_AFTER)) == []
+    assert said([fresh], **alive, since=iso(NOW - keeping.DELETE_IMAGE_AFTER)) == []
 
 
 def test_a_free_disk_of_this_life_is_not_taken_for_an_older_one_whatever_its_time_says():
@@ -77,7 +77,7 @@ def test_a_free_disk_of_this_life_is_not_taken_for_an_older_one_whatever_its_tim
         "terminated_at": None,
         "parked": False,
         "state": "running",
-        "since": iso(NOW - keeping.SURE_AFTER),
+        "since": iso(NOW - keeping.DELETE_IMAGE_AFTER),
         "seq": 2,
     }
     before_the_intent = NOW - timedelta(hours=1, seconds=1)  # clouds cut off parts of a second

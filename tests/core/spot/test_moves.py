@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, Saving, extra_cost_here, saving
+from cloudgpu.core.spot.moves import LOOK_BACK, Priced, Running, Saving, extra_cost_here, saving
 from cloudgpu.core.spot.places import Sighting, SpotLocation
 from tests.examples import some
 
@@ -185,7 +185,7 @@ def test_prices_that_alternate_are_followed_only_where_each_move_earns_itself(pe
         now = begin + timedelta(hours=quarter / 4)
         both = {one: Priced(one, tuple(pair for pair in known[one] if pair[0] <= now)) for one in (A, B)}
         other = B if place is A else A
-        lately = sum(now - one <= LOOKS_BACK for one in moves)
+        lately = sum(now - one <= LOOK_BACK for one in moves)
         age = (now - since) / timedelta(hours=1)
         running = replace(RUNS, age=age, work=240 - quarter / 4, moves=lately, left=left.get(other))
         if saving(running, both[place], both[other], (), now).pays:

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import files
-from cloudgpu.ledger.log.head import Head, Unreadable, hold_head, read_head
+from cloudgpu.ledger.log.head import HeadRecord, Unreadable, hold_head, read_head
 from cloudgpu.ledger.open import SqliteLedger
 from tests.ledger.lines import Clock, intended, note
 
@@ -44,7 +44,7 @@ def test_half_of_a_record_is_none_until_its_writer_is_done(path: Path) -> None:
     old = path.read_bytes()
     held.write("ledger", 10, "b" * 64, "2026-11-20T12:00:01Z")
     new = path.read_bytes()
-    whole = {read_head(path, PATIENCE), Head("ledger", 9, "a" * 64, "2026-11-20T12:00:00Z")}
+    whole = {read_head(path, PATIENCE), HeadRecord("ledger", 9, "a" * 64, "2026-11-20T12:00:00Z")}
     torn = [one for at in range(len(old)) for one in (old[:at] + new[at:], new[:at] + old[at:])]
     torn = [one for one in torn if one not in (old, new)]
     path.write_bytes(torn[100])
@@ -62,7 +62,7 @@ def test_half_of_a_record_is_none_until_its_writer_is_done(path: Path) -> None:
 def test_a_lock_that_was_waited_for_in_vain_is_not_waited_for_as_long_again(
     ledger: SqliteLedger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "AGAIN_S", 0.01)
+    monkeypatch.setattr(files, "RETRY_S", 0.01)
     held = hold_head(path, PATIENCE)
     for waited in (r"waited 0\.1 s", r"waited 0\.01 s", r"waited 0\.01 s"):
         with pytest.raises(LedgerUnavailable, match=waited):

@@ -335,12 +335,12 @@ def test_what_is_given_beyond_the_roles_is_taken_back(team: tuple[str, str], ope
 def test_a_restore_keeps_the_team_and_the_names_of_the_lines(
     team: tuple[str, str], opened: Open, tmp_path: Path
 ) -> None:
-    from cloudgpu.ledger.sqlite.backup import back_up, restore
+    from cloudgpu.ledger.sqlite.backup import restore, write_backup
 
     bo, cy = team
     opened(bo).append([note(1)])
     before = [(line.seq, line.actor) for line in opened(cy).events()]
-    back_up(opened(bo), tmp_path / "copy")
+    write_backup(opened(bo), tmp_path / "copy")
     with pytest.raises(LedgerDenied, match="Only ada may do this"):
         restore(opened(bo), tmp_path / "copy")
     restore(opened("ada"), tmp_path / "copy")

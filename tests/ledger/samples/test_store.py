@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.ledger.samples.packing import pack, unpack
-from cloudgpu.ledger.samples.store import MAX_A_DAY, SampleStore, sweep, sweep_daily
+from cloudgpu.ledger.samples.store import MAX_DAY_BYTES, SampleStore, sweep, sweep_daily
 from tests.examples import some
 
 DAY = timedelta(days=1)
@@ -201,7 +201,7 @@ def test_a_day_has_a_size_that_it_does_not_pass(shelf):
     big = [{**one, "s": 0.6, "fault": "x" * 300} for one in buckets(*(n / 100 for n in range(5000)))]
     keep(shelf, big)
     keep(shelf, [{**one, "t": one["t"] + 3001} for one in big])
-    assert sum(path.stat().st_size for path in shelf.directory.iterdir()) <= MAX_A_DAY
+    assert sum(path.stat().st_size for path in shelf.directory.iterdir()) <= MAX_DAY_BYTES
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "a/b", "", "A" * 300, "..", "\udc80"])

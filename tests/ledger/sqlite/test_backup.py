@@ -15,7 +15,7 @@ import pytest
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.sqlite.backup import back_up, restore
+from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from cloudgpu.ledger.sqlite.migrations import MIGRATIONS
 from tests.ledger.lines import Clock, intended, note
 from tests.ledger.suite import LIFE, Store
@@ -46,7 +46,7 @@ def everything(ledger: Ledger) -> tuple[object, ...]:
 def test_a_backup_is_one_private_file_and_a_ledger_by_itself(store: Store, file: Path, tmp_path: Path) -> None:
     ledger = store()
     ledger.append([*LIFE, note(1)])
-    copy = back_up(ledger, file)
+    copy = write_backup(ledger, file)
     assert [path.name for path in file.parent.iterdir()] == ["ledger.backup"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert (copy.ledger, copy.lines, copy.head_hash) == (ledger.id, len(LIFE) + 2, ledger.head()[1])
@@ -61,7 +61,7 @@ def test_a_backup_while_others_write_is_a_whole_past(store: Store, file: Path) -
     ledger.append([note(0)])
     with ThreadPoolExecutor(3) as pool:
         writers = [pool.submit(lambda n=n: [store().append([note(n * 100 + k)]) for k in range(1, 8)]) for n in (1, 2)]
-        copies = [back_up(store(), file.with_name(f"{number}")) for number in range(3)]
+        copies = [write_backup(store(), file.with_name(f"{number}")) for number in range(3)]
         for writer in writers:
             writer.result()
     hashes = {line.seq - 1: line.prev_hash for line in ledger.events()} | {ledger.head()[0]: ledger.head()[1]}
@@ -75,7 +75,7 @@ def test_a_restored_ledger_is_the_same_on_either_database(
     ledger = store()
     ledger.append([*LIFE, intended("cg-2", "brave-fox", seconds=3), note(1)])
     before = everything(ledger)
-    back_up(ledger, file)
+    write_backup(ledger, file)
     fresh = request.getfixturevalue(target)("fresh")
     done = restore(fresh, file)
     assert (done.lacks, done.aside) == (0, None)
@@ -90,7 +90,7 @@ def test_a_ledger_that_was_lost_is_restored_whole_without_a_doubt(store: Store, 
     ledger = store()
     ledger.append(LIFE)
     before = everything(ledger)
-    back_up(ledger, file)
+    write_backup(ledger, file)
     done = restore(ledger, file)
     assert done.aside is not None
     assert (everything(ledger), ledger.integrity_problem(), ledger.verify().faults) == (before, None, ())
@@ -100,7 +100,7 @@ def test_a_ledger_that_was_lost_is_restored_whole_without_a_doubt(store: Store, 
 def test_an_older_backup_is_refused_and_nothing_changes(store: Store, file: Path) -> None:
     ledger = store()
     ledger.append([note(1)])
-    back_up(ledger, file)
+    write_backup(ledger, file)
     ledger.append([note(2), note(3)])
     before = everything(ledger)
     with pytest.raises(InvalidRequest, match=r"has 2 lines that the backup .* lacks") as caught:
@@ -112,7 +112,7 @@ def test_an_older_backup_is_refused_and_nothing_changes(store: Store, file: Path
 def test_an_older_backup_that_is_meant_is_doubted_until_it_is_settled(store: Store, file: Path) -> None:
     ledger = store()
     ledger.append([note(1)])
-    back_up(ledger, file)
+    write_backup(ledger, file)
     ledger.append([note(2), note(3)])
     done = restore(ledger, file, even_if_older=True)
     assert (done.lacks, ledger.head()[0]) == (2, 2)
@@ -127,7 +127,7 @@ def test_an_older_backup_that_is_meant_is_doubted_until_it_is_settled(store: Sto
 def test_what_was_set_aside_is_a_whole_ledger(sqlite_store: Store, file: Path, tmp_path: Path) -> None:
     ledger = sqlite_store()
     ledger.append([note(1)])
-    back_up(ledger, file)
+    write_backup(ledger, file)
     ledger.append([note(2)])
     before = everything(ledger)
     done = restore(ledger, file, even_if_older=True)
@@ -142,7 +142,7 @@ def test_what_was_set_aside_is_a_whole_ledger(sqlite_store: Store, file: Path, t
 def test_what_was_set_aside_in_a_database_is_still_there(postgres_store: Store, file: Path) -> None:
     ledger = postgres_store()
     ledger.append([note(1)])
-    back_up(ledger, file)
+    write_backup(ledger, file)
     ledger.append([note(2)])
     done = restore(ledger, file, even_if_older=True)
     assert done.aside is not None
@@ -154,11 +154,11 @@ def test_what_was_set_aside_in_a_database_is_still_there(postgres_store: Store, 
 def test_a_ledger_that_went_another_way_counts_what_it_would_lose(store: Store, file: Path) -> None:
     ledger = store()
     ledger.append([note(1), note(2)])
-    back_up(ledger, file)
+    write_backup(ledger, file)
     restore(other := store("other"), file)
     other.settle("looked")
     other.append([note(number) for number in range(10, 30)])
-    back_up(other, file.with_name("longer"))
+    write_backup(other, file.with_name("longer"))
     ledger.append([note(3)])
     with pytest.raises(InvalidRequest, match="has a line that the backup"):
         restore(ledger, file.with_name("longer"))
@@ -169,7 +169,7 @@ def test_a_ledger_that_went_another_way_counts_what_it_would_lose(store: Store, 
 def test_an_open_ledger_goes_on_with_what_was_restored(store: Store, file: Path) -> None:
     one, two = store(), store()
     one.append([intended("cg-1")])
-    back_up(one, file)
+    write_backup(one, file)
     two.append([intended("cg-2", "brave-fox")])
     assert len(one.machines()) == 2
     restore(two, file, even_if_older=True)
@@ -221,7 +221,7 @@ def test_a_file_that_is_no_whole_backup_is_refused_and_nothing_changes(
 ) -> None:
     ledger = store()
     ledger.append([note(number) for number in range(60)])
-    back_up(ledger, file)
+    write_backup(ledger, file)
     before = everything(ledger)
     damage(file)
     with pytest.raises(InvalidRequest, match=sentence) as caught:
@@ -234,7 +234,7 @@ def test_a_file_that_is_no_whole_backup_is_refused_and_nothing_changes(
 def test_a_backup_of_an_older_schema_is_brought_up_to_date_and_left_as_it_is(store: Store, file: Path) -> None:
     ledger = store()
     ledger.append(LIFE)
-    back_up(ledger, file)
+    write_backup(ledger, file)
     with sqlite3.connect(file) as raw:
         raw.execute("DROP TABLE ended_usage")
         raw.execute("PRAGMA user_version = 3")
@@ -249,7 +249,7 @@ def test_an_existing_file_is_not_overwritten(store: Store, file: Path) -> None:
     ledger.append([note(1)])
     file.write_text("mine")
     with pytest.raises(InvalidRequest, match="exists already"):
-        back_up(ledger, file)
+        write_backup(ledger, file)
     assert file.read_text() == "mine"
 
 
@@ -257,13 +257,13 @@ def test_a_place_where_no_file_can_be_made_is_told(store: Store, tmp_path: Path)
     ledger = store()
     ledger.append([note(1)])
     with pytest.raises(InvalidRequest, match="cannot be made") as caught:
-        back_up(ledger, tmp_path / "nowhere" / "file")
+        write_backup(ledger, tmp_path / "nowhere" / "file")
     assert caught.value.exit_code == 2
 
 
 def test_there_is_no_backup_of_nothing(store: Store, file: Path) -> None:
     with pytest.raises(LedgerUnavailable, match="There is no ledger"):
-        back_up(store(), file)
+        write_backup(store(), file)
     assert list(file.parent.iterdir()) == []
 
 
@@ -274,7 +274,7 @@ def test_a_ledger_that_is_not_whole_is_not_backed_up_as_if_it_were(
     ledger.append([note(1), note(2)])
     forged(tmp_path / "one" / "ledger.db")
     with pytest.raises(LedgerUnavailable, match=r"No backup was made: .*Line 2 was changed") as caught:
-        back_up(ledger, file)
+        write_backup(ledger, file)
     assert "cost --verify" in (caught.value.next or "")
     assert list(file.parent.iterdir()) == []
 
@@ -283,7 +283,7 @@ def test_a_damaged_file_is_moved_away_and_replaced(sqlite_store: Store, file: Pa
     ledger = sqlite_store()
     ledger.append([*LIFE])
     before = everything(ledger)
-    back_up(ledger, file)
+    write_backup(ledger, file)
     ledger.close()
     (tmp_path / "one" / "ledger.db").write_bytes(b"not a database at all, " * 500)
     done = restore(sqlite_store(), file)
@@ -295,7 +295,7 @@ def test_a_damaged_file_is_moved_away_and_replaced(sqlite_store: Store, file: Pa
 def test_a_lost_file_is_restored_under_its_head_record(sqlite_store: Store, file: Path, tmp_path: Path) -> None:
     ledger = sqlite_store()
     ledger.append([note(1)])
-    back_up(ledger, file)
+    write_backup(ledger, file)
     ledger.append([note(2)])
     ledger.close()
     (tmp_path / "one" / "ledger.db").unlink()

@@ -14,10 +14,10 @@ import pytest
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.log.storage_errors import LedgerLeft
-from cloudgpu.ledger.moving import Places, follow, move
+from cloudgpu.ledger.log.storage_errors import LedgerMovedAway
+from cloudgpu.ledger.moving import MovePlaces, follow, move
 from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.sqlite.backup import back_up, restore
+from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from tests.ledger.lines import NOON, Clock, intended, note
 from tests.ledger.suite import LIFE, Store
 
@@ -42,7 +42,7 @@ def nothing() -> None:
 
 def carried(source: Any, target: Any, check: Callable[[], None] = nothing) -> None:
     """Move as `ledger move` does: the first time, or once more."""
-    places = Places(source, target, target.location)
+    places = MovePlaces(source, target, target.location)
     if source.moved() is None:
         move(places, check, NOON)
     else:
@@ -203,7 +203,7 @@ def test_a_place_that_holds_another_ledger_is_refused_and_nothing_changes(ways: 
 def test_a_place_with_lines_that_this_one_lacks_is_refused(ways: Any, tmp_path: Path) -> None:
     old, new = ways
     old().append([note(1)])
-    back_up(old(), tmp_path / "copy")
+    write_backup(old(), tmp_path / "copy")
     restore(new(), tmp_path / "copy")  # in doubt, by a line of its own
     with pytest.raises(InvalidRequest, match="lines that the present one lacks"):
         carried(old(), new())
@@ -214,7 +214,7 @@ def test_an_older_copy_of_the_same_ledger_is_gone_on_with(sqlite_store: Store, t
     ledger = sqlite_store()
     ledger.append([*LIFE, note(1)])
     (tmp_path / "new").mkdir()
-    back_up(ledger, tmp_path / "new" / "ledger.db")
+    write_backup(ledger, tmp_path / "new" / "ledger.db")
     ledger.append([intended("cg-2", "brave-fox", seconds=3)])
     machines = ledger.machines()
     carried(ledger, sqlite_store("new"))
@@ -240,7 +240,7 @@ def test_an_old_copy_that_is_put_back_where_the_ledger_was_does_not_act_again(
     ledger = sqlite_store()
     ledger.append([note(1)])
     copy = tmp_path / "copy"
-    back_up(ledger, copy)
+    write_backup(ledger, copy)
     carried(ledger, sqlite_store("new"))
     with pytest.raises(LedgerMoved):
         restore(ledger, copy, even_if_older=True)
@@ -253,7 +253,7 @@ def test_an_old_copy_that_is_put_back_where_the_ledger_was_does_not_act_again(
         again.settle("I say so")
     again.close()
     (tmp_path / "one" / "ledger.db").unlink()
-    with pytest.raises(LedgerLeft):
+    with pytest.raises(LedgerMovedAway):
         sqlite_store().machines()
     assert not takes(sqlite_store())
 
@@ -265,7 +265,7 @@ def test_a_copy_of_a_retired_ledger_is_brought_back_at_another_place_by_its_owne
     ledger.append([*LIFE])
     machines = ledger.machines()
     carried(ledger, store("new"))
-    back_up(ledger, tmp_path / "copy")
+    write_backup(ledger, tmp_path / "copy")
     third = store("third")
     restore(third, tmp_path / "copy")
     assert (third.machines(), takes(third), third.verify().faults) == (machines, True, ())
@@ -278,7 +278,7 @@ def test_a_new_place_that_lost_lines_is_not_followed(sqlite_store: Store, tmp_pa
     ledger = sqlite_store()
     ledger.append([note(1)])
     (tmp_path / "new").mkdir()
-    back_up(ledger, tmp_path / "new" / "copy")
+    write_backup(ledger, tmp_path / "new" / "copy")
     ledger.append([note(2)])
     carried(ledger, target := sqlite_store("new"))
     target.close()
@@ -324,9 +324,9 @@ class Homes:
     def at(self, place: str, home: str) -> Book:
         return open_ledger(f"sqlite://{self.file(place)}", self.root / home, actor=home, clock=Clock())
 
-    def places(self, home: str, old: str, new: str) -> Places:
+    def places(self, home: str, old: str, new: str) -> MovePlaces:
         names = (f"sqlite://{self.file(one)}" for one in (new, old))
-        return Places(self.at(old, home), self.at(new, home), *names)
+        return MovePlaces(self.at(old, home), self.at(new, home), *names)
 
     def move(self, old: str, new: str, home: str = "ada") -> None:
         move(self.places(home, old, new), nothing, NOON)
@@ -340,7 +340,7 @@ class Homes:
             path.unlink()
 
     def copy(self, place: str, name: str) -> None:
-        back_up(self.at(place, "ada"), self.file(name))
+        write_backup(self.at(place, "ada"), self.file(name))
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def test_a_home_follows_without_the_old_place_by_the_chain_at_the_new_one(homes:
         bob = homes.at("old", "bob")
         assert bob.moved().to.endswith("new.db")
         assert not takes(bob)
-        with pytest.raises(LedgerLeft, match=r"moved to sqlite:.*new.db on 2026-11-20 at 12:00 UTC") as caught:
+        with pytest.raises(LedgerMovedAway, match=r"moved to sqlite:.*new.db on 2026-11-20 at 12:00 UTC") as caught:
             bob.machines()
         assert caught.value.next == "To work there: cloudgpu ledger move --follow"
     homes.follow("new")

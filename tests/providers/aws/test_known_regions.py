@@ -54,12 +54,12 @@ def test_what_is_remembered_is_good_for_a_day_and_for_its_own_key(tmp_path, monk
     known_regions.write(provider(tmp_path)._aws, names)
 
     def known(hours):
-        return known_regions.read(provider(tmp_path, later=timedelta(hours=hours))._aws)
+        return known_regions.read_regions(provider(tmp_path, later=timedelta(hours=hours))._aws)
 
     assert [known(hours) for hours in (0, 23, 24, -1)] == [names, names, None, None]  # at last the clock went back
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAANOTHERKEY000000")
     other = AwsProvider(ProviderSettings("lab", {}, tmp_path, lambda: NOW, regions_in_use=lambda: ()))
-    assert known_regions.read(other._aws) is None
+    assert known_regions.read_regions(other._aws) is None
 
 
 @pytest.mark.soak
@@ -117,7 +117,7 @@ def test_a_region_that_is_silent_is_named_though_it_is_remembered(aws, home, mon
 def test_what_is_remembered_is_of_one_key(aws, home, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAANOTHERKEY000000")
     other = AwsProvider(ProviderSettings("lab", {}, home, lambda: NOW, regions_in_use=lambda: ()))
-    assert known_regions.read(other._aws) is None
+    assert known_regions.read_regions(other._aws) is None
 
 
 @pytest.mark.soak
@@ -127,12 +127,12 @@ def test_what_is_remembered_is_of_one_key(aws, home, monkeypatch):
 def test_a_file_that_says_nothing_is_asked_anew(aws, home, text):
     file, _ = remembered(home)
     file.write_text(text)
-    assert known_regions.read(provider(home)._aws) is None
+    assert known_regions.read_regions(provider(home)._aws) is None
 
 
 def test_a_wrong_name_in_it_is_asked_anew(aws, home):
     only(home, "us-east-1", "elsewhere.example.org")
-    assert known_regions.read(provider(home)._aws) is None
+    assert known_regions.read_regions(provider(home)._aws) is None
 
 
 @pytest.mark.soak

@@ -23,7 +23,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.gcp.error_codes import BY_STATUS, MEANINGS
 from cloudgpu.providers.gcp.errors import CallContext, code_of, is_gone, operation_error, translated
-from cloudgpu.providers.shared.errors import LONGEST
+from cloudgpu.providers.shared.errors import MAX_SENTENCE
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 WHO = "the default credentials"
@@ -222,7 +222,7 @@ def test_what_comes_in_place_of_an_answer(raised, kind):
 def test_a_page_that_is_no_answer_is_not_shown():
     fault = translated(answered(502, "<html>internal proxy 10.0.0.7</html>"), ASKED)
     assert type(fault) is ProviderUnavailable
-    assert len(fault.message) < LONGEST + 200
+    assert len(fault.message) < MAX_SENTENCE + 200
 
 
 @pytest.mark.parametrize("page", ["", "<html>404 Not Found</html>"])

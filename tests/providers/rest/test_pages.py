@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.inventory.settle import SURELY_NOT_MADE
+from cloudgpu.control.inventory.settle import NOT_LAUNCHED
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
@@ -101,7 +101,7 @@ def test_no_page_proves_that_a_launch_made_nothing(place, page):
 def test_whatever_a_launch_is_answered_it_was_surely_not_made_or_that_is_not_known(place, status):
     attempt = place.attempt()
     place.server.faults.add(place.rent, error=NO_SUCH[place.name], status=status, times=FOREVER)
-    with pytest.raises((*SURELY_NOT_MADE, ProviderUnavailable)):
+    with pytest.raises((*NOT_LAUNCHED, ProviderUnavailable)):
         place.launch(attempt)
 
 

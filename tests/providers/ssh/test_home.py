@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from cloudgpu.core.model.launch import Part
-from cloudgpu.providers.abilities import Remains
+from cloudgpu.providers.abilities import RemainingFiles
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish, parts_of
 
@@ -66,7 +66,7 @@ def test_what_the_owner_changed_or_added_stays_and_is_named(lab, host):
     provider.terminate(made.id)
     stays = ["book/.ipynb_checkpoints/b-checkpoint.ipynb", "book/b.ipynb", "book/mine.txt", "data"]
     assert sorted(str(path.relative_to(shown)) for path in shown.rglob("*") if path.is_file()) == stays[:-1]
-    assert provider.remains(made.id) == Remains(str(shown), tuple(stays), len(stays))
+    assert provider.remains(made.id) == RemainingFiles(str(shown), tuple(stays), len(stays))
     assert not host.place.exists()
 
 
@@ -82,7 +82,7 @@ def test_what_stays_of_a_machine_is_told_by_who_ended_it(lab):
     (host.place / "record.json").write_text(json.dumps(record))
     provider = lab.provider
     provider.terminate(made)
-    assert provider.remains(made) == Remains(str(shown), ("mine.txt",), 1)
+    assert provider.remains(made) == RemainingFiles(str(shown), ("mine.txt",), 1)
     assert (shown / "mine.txt").exists()
 
 
@@ -106,7 +106,7 @@ def test_a_clone_that_the_owner_committed_to_stays_whole(lab, host, worked):
     provider = lab.provider
     provider.terminate(made.id)
     if worked:
-        assert provider.remains(made.id) == Remains(str(book.parent), ("book/",), 1)
+        assert provider.remains(made.id) == RemainingFiles(str(book.parent), ("book/",), 1)
         assert git("status", "--short", cwd=book) == ""
         assert git("log", "--format=%s", cwd=book).split() == ["two", "one"]
     else:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
-from cloudgpu.core.model.instances import REFUSED, State
+from cloudgpu.core.model.instances import REFUSED_PREFIX, State
 from cloudgpu.core.model.launch import Part, Setup
 from cloudgpu.core.model.offers import Basis, Market, Price
 from cloudgpu.core.values.money import Money
@@ -161,7 +161,7 @@ def test_a_refusal_that_left_a_contract_is_destroyed_and_returned_as_ended(vast,
     vast.refuse_with_contract()
     ended = launched(lab, attempt)
     assert ended.state is State.TERMINATED
-    assert ended.reason.startswith(REFUSED)
+    assert ended.reason.startswith(REFUSED_PREFIX)
     assert ended.tags == dict(attempt.tags)
     assert vast.living() == []
     assert [call.action for call in vast.calls if call.action in ("rent", "destroy")] == ["rent", "destroy"]
@@ -192,7 +192,7 @@ def test_a_refusal_whose_answer_was_lost_is_ended_and_its_disk_billed_from_the_c
     vast.refuse_with_contract()
     vast.on_call = lambda _number, action, phase: "drop" if (action, phase) == ("rent", "after") else None
     ended = launched(lab, attempt)
-    assert (ended.state, ended.reason.startswith(REFUSED)) == (State.TERMINATED, True)
+    assert (ended.state, ended.reason.startswith(REFUSED_PREFIX)) == (State.TERMINATED, True)
     assert ended.since == ended.launched_at is not None
     assert abs(ended.launched_at - vast.contract(ended.id).made) < timedelta(seconds=5)
     assert vast.living() == []

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.views.report.charts import (
-    HIGH,
+    HEIGHT,
     TOP,
-    WIDE,
+    WIDTH,
     BreakEvenDay,
     Layer,
     MachineBar,
@@ -106,13 +106,13 @@ def test_names_and_attributes_are_text():
 def test_bars_stand_upon_each_other_and_are_as_high_as_their_amounts():
     layers = [Layer("one", [10.0, 0.0, 5.0]), Layer("two", [10.0, 4.0, 15.0])]
     picture = read(spending_bars(days(3), layers, "t", "d", step="day"))
-    scale = HIGH / 20  # the axis ends at 20
+    scale = HEIGHT / 20  # the axis ends at 20
     lower, upper = bars(picture, 1), bars(picture, 2)
     assert [height for *_, height in lower] == [10 * scale, 5 * scale]  # nothing is drawn of nothing
-    assert [bottom for _, bottom, *_ in lower] == [HIGH, HIGH]
+    assert [bottom for _, bottom, *_ in lower] == [HEIGHT, HEIGHT]
     # a line of the page is between two layers, and is not added to the sum
-    assert [round(HIGH - bottom + height, 1) for _, bottom, _, height in upper] == [220, 4 * scale, 220]
-    assert upper[1][1] == HIGH, "what stands on nothing stands on the line"
+    assert [round(HEIGHT - bottom + height, 1) for _, bottom, _, height in upper] == [220, 4 * scale, 220]
+    assert upper[1][1] == HEIGHT, "what stands on nothing stands on the line"
     assert [left for left, *_ in lower] == [upper[0][0], upper[2][0]]
 
 
@@ -128,7 +128,7 @@ def test_time_in_which_nothing_was_spent_has_its_place(begins, step, places):
     drawn = bars(read(spending_bars(begins, [Layer("one", [1.0, 1.0])], "t", "d", step=step)), 1)
     number = places[1] + 1
     for (left, _, width, _), place in zip(drawn, places, strict=True):
-        assert left + width / 2 == pytest.approx((place + 0.5) * WIDE / number, abs=0.2)
+        assert left + width / 2 == pytest.approx((place + 0.5) * WIDTH / number, abs=0.2)
 
 
 @settings(max_examples=some(50))
@@ -139,7 +139,7 @@ def test_no_bar_is_higher_than_the_chart(values):
         for left, bottom, width, height in bars(picture, number):
             assert bottom - height >= -0.3
             assert left >= 0
-            assert left + width <= WIDE
+            assert left + width <= WIDTH
 
 
 def test_nothing_is_drawn_of_no_days_and_one_day_is_no_curve():
@@ -157,7 +157,7 @@ def mark(picture):
     """Return where the break-even point is: its part of the width, its pixels above the line, and what is said."""
     (circle,) = picture.iter("circle")
     (said,) = texts(picture, "said")
-    return float(circle.get("cx").rstrip("%")) / 100, TOP + HIGH - float(circle.get("cy")), said
+    return float(circle.get("cx").rstrip("%")) / 100, TOP + HEIGHT - float(circle.get("cy")), said
 
 
 def test_where_the_curves_met_is_marked_on_both():
@@ -165,7 +165,7 @@ def test_where_the_curves_met_is_marked_on_both():
     picture = read(cost_curves(curves(100, 50.0), BreakEvenDay(FIRST + timedelta(days=44), projected=False), "t", "d"))
     across, up, said = mark(picture)
     assert across == pytest.approx(44 / 99, abs=1e-3)
-    assert up == pytest.approx(2245 / 6000 * HIGH, abs=0.1)  # the axis ends at 6,000
+    assert up == pytest.approx(2245 / 6000 * HEIGHT, abs=0.1)  # the axis ends at 6,000
     assert said == "Break-even 7 Oct 2026"
     assert len([one for one in picture.iter("path") if "line" in one.get("class")]) == 2
 
@@ -174,7 +174,7 @@ def test_where_they_will_meet_is_marked_where_the_desktop_goes_on_to():
     picture = read(cost_curves(curves(90, 13.7), BreakEvenDay(date(2027, 1, 19), projected=True), "t", "d"))
     across, up, said = mark(picture)
     assert across == 1  # the axis goes on to that day
-    assert up == pytest.approx((2290 + 59) / 3000 * HIGH, abs=0.1)  # 59 days more, a dollar each
+    assert up == pytest.approx((2290 + 59) / 3000 * HEIGHT, abs=0.1)  # 59 days more, a dollar each
     assert said == "Break-even about 19 Jan 2027"
     assert len([one for one in picture.iter("path") if "to-come" in one.get("class")]) == 2
 
@@ -194,7 +194,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends():
     points = cloud[1:].split("L")
     assert 300 < len(points) <= 401
     assert points[0].startswith("0.0 ")
-    assert points[-1] == f"1000.0 {HIGH - 9000 / 10000 * HIGH:.1f}"
+    assert points[-1] == f"1000.0 {HEIGHT - 9000 / 10000 * HEIGHT:.1f}"
 
 
 def test_a_machines_bar_is_as_long_as_it_was_billed_by_what_it_did():

@@ -20,7 +20,7 @@ def first_cells(heading):
 
 
 def test_every_column_of_focus_stands_there_in_its_order():
-    assert first_cells("Columns") == [*focus.COLUMNS, *focus.OWN]
+    assert first_cells("Columns") == [*focus.COLUMNS, *focus.OWN_COLUMNS]
 
 
 def test_every_plain_column_stands_there():

@@ -44,7 +44,7 @@ from cloudgpu.core.launch.traffic import move_traffic
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
 from cloudgpu.core.spot import POLICIES
-from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, saving
+from cloudgpu.core.spot.moves import LOOK_BACK, Priced, Running, saving
 from cloudgpu.core.spot.places import SpotLocation
 from cloudgpu.core.spot.situation import Policy
 from cloudgpu.core.values.money import Money
@@ -53,7 +53,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.providers.attached_costs import egress_rate
 
 MAX_ROUNDS = 100  # whose lengths are kept
-ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
+SAME_LAUNCH_GAP = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
 PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other places
 _RUNNING_PHASES = (Phase.RUNNING, Phase.ORPHANED)
 
@@ -109,7 +109,7 @@ def _write_record(directory: Path, record: WatchRecord) -> bool:
 def noticed_at(directory: Path, attempt: Attempt) -> datetime | None:
     """Return when the notice of an attempt's machine was seen on this computer; None where nobody saw one."""
     known = read_watch_record(directory)
-    return None if known.noticed is None or known.attempt != attempt.number else _moment(known.noticed)
+    return None if known.noticed is None or known.attempt != attempt.number else _from_epoch(known.noticed)
 
 
 def choice_of(
@@ -134,7 +134,7 @@ def choice_of(
 
 def _is_due(record: WatchRecord, now: datetime) -> bool:
     """Say whether prices of other places are asked for again."""
-    return record.priced is None or now - _moment(record.priced) >= PRICES_EVERY
+    return record.priced is None or now - _from_epoch(record.priced) >= PRICES_EVERY
 
 
 def _has_room(directory: Path) -> bool:
@@ -161,13 +161,13 @@ def position(
     progress = None if remote is None else remote.progress
     if progress is None and job.progress is not None:
         progress = job.progress[:2]
-    alive = None if record.alive is None else _moment(record.alive)
+    alive = None if record.alive is None else _from_epoch(record.alive)
     if attempt is None and progress is not None:  # what it says now is of work that may be lost
-        progress = None if job.progress is None or not _is_of_saved(job) else progress
+        progress = None if job.progress is None or not _is_progress_saved(job) else progress
     return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=progress)
 
 
-def _is_of_saved(job: Job) -> bool:
+def _is_progress_saved(job: Job) -> bool:
     """Say whether the newest checkpoint copy includes the last reported progress."""
     return job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
 
@@ -227,7 +227,7 @@ def _by_launch(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tuple[d
     """Yield these events, those that one launch was refused in several zones as one."""
     last: tuple[datetime, SpotEvent] | None = None
     for one in events:
-        if last is None or (last[1], one[1]) != ("refused", "refused") or one[0] - last[0] > ONE_ROUND:
+        if last is None or (last[1], one[1]) != ("refused", "refused") or one[0] - last[0] > SAME_LAUNCH_GAP:
             yield one
         last = one
 
@@ -250,12 +250,14 @@ def noting_work(job: Job, remote: RemoteState, directory: Path, write: Callable[
     before = newest_copy(directory)
     yield
     after = newest_copy(directory)
-    work = None if after is None else _work_in(job, remote, before, after)
+    work = None if after is None else _copied_work_s(job, remote, before, after)
     if after is not None and work is not None and work > (0.0 if job.saved is None else job.saved.work_s):
         write(after.name, work)
 
 
-def _work_in(job: Job, remote: RemoteState, before: StoredCheckpoint | None, after: StoredCheckpoint) -> float | None:
+def _copied_work_s(
+    job: Job, remote: RemoteState, before: StoredCheckpoint | None, after: StoredCheckpoint
+) -> float | None:
     """Return how many seconds of the work the newest copy holds, None where nobody can tell.
 
     `remote` was seen, and `before` was the newest copy, before the copying that made `after`. That is the checkpoint
@@ -269,7 +271,7 @@ def _work_in(job: Job, remote: RemoteState, before: StoredCheckpoint | None, aft
     return job.attempts[-1].base_s + max(0.0, remote.checkpointed - remote.started)
 
 
-def _moment(epoch: float) -> datetime:
+def _from_epoch(epoch: float) -> datetime:
     return datetime.fromtimestamp(epoch, UTC)
 
 
@@ -291,7 +293,7 @@ def cheaper_location(
     if attempt is None or machine.price is None or remote is None:
         return None
     try:
-        here = _here(session, machine)
+        here = _current_offer(session, machine)
         offers = _offers(session, job, attempt, machine)
         now, seen = session.clock(), history(session.ledger)
         here = next((one for one in offers if offer_location(one) == offer_location(here)), here)
@@ -299,7 +301,7 @@ def cheaper_location(
         if there.price.per_hour.nanos >= here.price.per_hour.nanos:
             return None
         running = _running(job, machine, at, margins, now)
-        running = replace(running, left=_left(session, job, offer_location(there)))
+        running = replace(running, left=_last_price_move(session, job, offer_location(there)))
         stays, goes = _priced(session, running.left, here, there)
     except LedgerUnavailable:
         raise
@@ -307,10 +309,10 @@ def cheaper_location(
         return None
     goes = replace(goes, travel=_travel(job.spec["bytes"], machine, remote, directory, here, there).nanos)
     found = saving(running, stays, goes, seen, now)
-    return _why(there, here, found.saves - found.costs) if found.pays else None
+    return _move_reason(there, here, found.saves - found.costs) if found.pays else None
 
 
-def _here(session: Session, machine: Machine) -> Offer:
+def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return what a machine was launched from, at its last known price."""
     item = replace(available(machine), account=session.account_here(machine))
     if machine.price is None:
@@ -336,13 +338,15 @@ def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) 
     Where a provider remembers no prices, those of now. Raises what the provider raises.
     """
     now = session.clock()
-    since = min(now - LOOKS_BACK, left or now)
+    since = min(now - LOOK_BACK, left or now)
     known = history_of(session, here.available.account, [here.available, there.available], since)
-    first, second = (_with_past(offer, prices, now) for offer, prices in zip((here, there), known, strict=True))
+    first, second = (
+        _with_price_history(offer, prices, now) for offer, prices in zip((here, there), known, strict=True)
+    )
     return first, second
 
 
-def _with_past(offer: Offer, prices: Sequence[Price], now: datetime) -> Priced:
+def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) -> Priced:
     past = [(one.as_of, one.per_hour.nanos) for one in prices if one.as_of < now]
     return Priced(offer_location(offer), (*past, (now, offer.price.per_hour.nanos)))
 
@@ -373,7 +377,7 @@ def _running(job: Job, machine: Machine, at: Position, margins: Margins, now: da
         start=margins.start_s / HOUR_S,
         end=margins.end_s / HOUR_S,
         redone=(job.spec["every_s"] / 2 + margins.round_s) / HOUR_S,
-        moves=sum(move.at >= now - LOOKS_BACK for _, move in _moves(job)),
+        moves=sum(move.at >= now - LOOK_BACK for _, move in _moves(job)),
     )
 
 
@@ -384,7 +388,7 @@ def _moves(job: Job) -> Iterator[tuple[str, JobMove]]:
             yield one.machine, one.move
 
 
-def _left(session: Session, job: Job, location: SpotLocation) -> datetime | None:
+def _last_price_move(session: Session, job: Job, location: SpotLocation) -> datetime | None:
     """Return when a job last left a place for a cheaper one; None where it never did."""
     found = None
     for machine, move in _moves(job):
@@ -394,7 +398,7 @@ def _left(session: Session, job: Job, location: SpotLocation) -> datetime | None
     return found
 
 
-def _why(there: Offer, here: Offer, nanos: float) -> str:
+def _move_reason(there: Offer, here: Offer, nanos: float) -> str:
     old, new = here.price.per_hour.text(2), there.price.per_hour.text(2)
     zones = (there.available.zone or there.available.region, here.available.zone or here.available.region)
     saves = Money(int(nanos)).text(2)

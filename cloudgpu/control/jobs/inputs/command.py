@@ -43,13 +43,13 @@ def check_command(argv: Sequence[str], workdir: Path, made: Sequence[str] = (), 
     if not has_setup:
         _check_spelling(argv[0])
     word = argv[0] if "/" in argv[0] else _script(argv)
-    if word is None or (word is argv[0] and has_setup) or _is_in(word, made):
+    if word is None or (word is argv[0] and has_setup) or _is_below(word, made):
         return
     path = _path_of(word, workdir)
     if path is None:
         return
     if not path.is_file():
-        raise _missing(word, path, workdir)
+        raise _missing_file_error(word, path, workdir)
     if word is argv[0] and not os.access(path, os.X_OK):
         raise InvalidRequest(
             f"{shown(word)} is not executable.",
@@ -94,7 +94,7 @@ def _script(argv: Sequence[str]) -> str | None:
     return None
 
 
-def _is_in(word: str, directories: Sequence[str]) -> bool:
+def _is_below(word: str, directories: Sequence[str]) -> bool:
     return any(PurePosixPath(word).is_relative_to(one) for one in directories)
 
 
@@ -121,7 +121,7 @@ def _path_of(word: str, workdir: Path) -> Path | None:
     )
 
 
-def _missing(word: str, path: Path, workdir: Path) -> CloudgpuError:
+def _missing_file_error(word: str, path: Path, workdir: Path) -> CloudgpuError:
     meant = near(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MAX_NAMES))
     return InvalidRequest(
         f"{shown(word)} is not in the workdir {workdir}{did_you_mean(meant, '.')}",

@@ -30,12 +30,12 @@ def parse_data(given: Sequence[str]) -> tuple[DataRecord, ...]:
         one = _parsed(text)
         if any(one["target"] == other["target"] for other in found):
             says = f"Two of --data have the destination {one['target']}."
-            raise _refused(says, text, "Name another destination for one of them.")
+            raise _data_error(says, text, "Name another destination for one of them.")
         found.append(one)
     return tuple(found)
 
 
-def inside(text: str, option: str, example: str) -> str:
+def workdir_path(text: str, option: str, example: str) -> str:
     """Return a relative path inside the workdir, without `.` parts; raise InvalidRequest for any other."""
     path = PurePosixPath(text)
     plain = text.strip() == text and text.isprintable() and "\\" not in text
@@ -52,7 +52,7 @@ def inside(text: str, option: str, example: str) -> str:
 def _parsed(text: str) -> DataRecord:
     source, colon, target = text.rpartition(":")
     if not colon or not source or not target or target.startswith("//"):  # that of an address
-        raise _refused(f"--data {shown(text)!r} is not SRC:DEST.", text, _EXAMPLE)
+        raise _data_error(f"--data {shown(text)!r} is not SRC:DEST.", text, _EXAMPLE)
     return {"source": _source(source, text), "target": _target(target)}
 
 
@@ -99,7 +99,7 @@ def _source(source: str, text: str) -> str:
     elif PurePosixPath(source).is_absolute() and ".." not in PurePosixPath(source).parts:
         return str(PurePosixPath(source))
     says = f"--data {shown(source)!r} is neither a bucket, an absolute path on the machine nor volume:NAME."
-    raise _refused(says, text, f"{_EXAMPLE}. What is in the workdir travels with it.")
+    raise _data_error(says, text, f"{_EXAMPLE}. What is in the workdir travels with it.")
 
 
 def _bucket(source: str, text: str) -> str:
@@ -107,15 +107,15 @@ def _bucket(source: str, text: str) -> str:
     if address is not None:
         return address.text
     says = f"--data {shown(source)!r} is not the address of a bucket that cloudgpu can read."
-    raise _refused(says, text, "Use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX.")
+    raise _data_error(says, text, "Use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX.")
 
 
 def _target(target: str) -> str:
     path = PurePosixPath(target)
     if path.is_absolute() and ".." not in path.parts and len(path.parts) > 1:
         return str(path)
-    return inside(target, "--data", "/mnt/imagenet:data")
+    return workdir_path(target, "--data", "/mnt/imagenet:data")
 
 
-def _refused(says: str, value: str, way_out: str) -> InvalidRequest:
+def _data_error(says: str, value: str, way_out: str) -> InvalidRequest:
     return InvalidRequest(says, field="--data", value=shown(value), next=way_out)

@@ -66,7 +66,7 @@ def parse_deadline(
         says = f"--deadline moves a job between zones, and --results-to {results_to} ties it to the zone of the volume."
         way_out = "Use a bucket, --results-to s3://BUCKET/PREFIX, or leave --results-to out."
         raise InvalidRequest(says, field="--results-to", value=results_to, next=way_out)
-    when = _read(at)
+    when = _parse_time(at)
     if isinstance(when, timedelta) and when <= needed:
         raise _too_short(needed, when, Margins(), None)
     return DeadlineRequest(when, needed, _policy(policy, launch), policy is not None)
@@ -89,7 +89,7 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
             raise InvalidRequest(says, field=option, value=None, next=f"Leave {option} out.")
 
 
-def _read(at: timedelta | datetime | str) -> timedelta | datetime:
+def _parse_time(at: timedelta | datetime | str) -> timedelta | datetime:
     """Return a duration, or a moment with its zone."""
     if not isinstance(at, str):
         return at

@@ -30,7 +30,9 @@ def read_env_file(path: Path) -> dict[str, str]:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise _refused(f"{path} cannot be read: {why}.", path, "Name a readable file of KEY=VALUE lines.") from None
+        raise _env_file_error(
+            f"{path} cannot be read: {why}.", path, "Name a readable file of KEY=VALUE lines."
+        ) from None
     return parse_env_file(text, path)
 
 
@@ -65,7 +67,7 @@ def check_variable(key: str, option: str) -> None:
 def _parsed(line: str, number: int, path: Path) -> tuple[str, str]:
     key, equals, value = line.strip().removeprefix("export ").partition("=")
     if not equals or not VARIABLE.fullmatch(key.strip()):  # the line itself is not repeated: it may be a secret
-        raise _refused(f"Line {number} of {path} is not KEY=VALUE.", path, "For example WANDB_MODE=offline")
+        raise _env_file_error(f"Line {number} of {path} is not KEY=VALUE.", path, "For example WANDB_MODE=offline")
     check_variable(key.strip(), _OPTION)
     return key.strip(), _value(value.strip(), number, path)
 
@@ -77,11 +79,11 @@ def _value(text: str, number: int, path: Path) -> str:
     found = _QUOTED[quote].fullmatch(text)
     if found is None:
         way = "Close the quotes on the same line, and write nothing but a comment behind them."
-        raise _refused(f"Line {number} of {path} has a quoted value that does not end.", path, way)
+        raise _env_file_error(f"Line {number} of {path} has a quoted value that does not end.", path, way)
     return found[1] if quote == "'" else re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), found[1])
 
 
-def _refused(says: str, path: Path, way_out: str) -> CloudgpuError:
+def _env_file_error(says: str, path: Path, way_out: str) -> CloudgpuError:
     return InvalidRequest(says, field=_OPTION, value=str(path), next=way_out)
 
 

@@ -15,7 +15,7 @@ from typing import Unpack
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
 from cloudgpu.control.jobs.inputs.command import check_command
-from cloudgpu.control.jobs.inputs.data import inside, parse_data, parse_results_to, volume_for
+from cloudgpu.control.jobs.inputs.data import parse_data, parse_results_to, volume_for, workdir_path
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
 from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.control.jobs.inputs.slurm import SlurmOptions, SlurmRequest, parse_slurm
@@ -125,7 +125,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     """
     check_keywords("run", options, RunOptions.__annotations__)
     name, workdir = _name(options.get("name")), _workdir(options.get("workdir"))
-    on, data = _on(options.get("on")), parse_data(_check_list(options.get("data"), "--data"))
+    on, data = _machine_option(options.get("on")), parse_data(_check_list(options.get("data"), "--data"))
     slurm = parse_slurm(options, on)
     launch = _launch_options(options) | (
         {"nodes": str(slurm.nodes), "engine": "slurm"} if on is None and slurm.nodes > 1 else {}
@@ -212,7 +212,7 @@ def _workdir(given: Path | str | None) -> Path:
     )
 
 
-def _on(name: str | None) -> str | None:
+def _machine_option(name: str | None) -> str | None:
     if name is None or name.strip():
         return name
     says = "--on is empty."
@@ -256,12 +256,12 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
 def _directories(options: RunOptions, workdir: Path) -> tuple[str, str | None]:
     """Return where the command writes results and checkpoints, relative to the workdir."""
     results = options.get("results")
-    found = inside(DEFAULT_RESULTS if results is None else results, "--results", "results")
+    found = workdir_path(DEFAULT_RESULTS if results is None else results, "--results", "results")
     _check_writable(workdir, found)
     checkpoint = options.get("checkpoint")
     if checkpoint is None:
         return found, None
-    checkpoint = inside(checkpoint, "--checkpoint", "checkpoint")
+    checkpoint = workdir_path(checkpoint, "--checkpoint", "checkpoint")
     if checkpoint == found:
         raise InvalidRequest(
             f"--checkpoint and --results are both {found}.",

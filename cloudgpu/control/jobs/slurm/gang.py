@@ -10,7 +10,7 @@ from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.clusters.engine import leave_nothing
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
-from cloudgpu.control.clusters.together import each, faults_in, worst_of
+from cloudgpu.control.clusters.together import faults_in, run_on_machines, worst_of
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.launch.restore import start_machine
@@ -25,7 +25,7 @@ from cloudgpu.core.launch.same_request import launch_key
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError
 
-ANSWERS_WITHIN_S = 3.0
+ANSWER_TIMEOUT_S = 3.0
 
 
 def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
@@ -140,7 +140,9 @@ def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, 
     """Return the rows of these nodes as their provider has them now; of one that it does not tell, the one known."""
     asked = [one for one in nodes if one.terminated_at is None and one.provider_id]
     refreshed = {
-        machine.id: machine for machine in each(session, asked, refresh) if not isinstance(machine, CloudgpuError)
+        machine.id: machine
+        for machine in run_on_machines(session, asked, refresh)
+        if not isinstance(machine, CloudgpuError)
     }
     return tuple(refreshed.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)
 
@@ -148,10 +150,10 @@ def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, 
 def silent_node(session: Session, nodes: Sequence[Machine]) -> str | None:
     """Return the name of a node that runs by its provider, and does not answer; None where all of them do."""
     running = [one for one in nodes if one.state == "running"]
-    answers = zip(running, each(session, running, _answers), strict=True)
+    answers = zip(running, run_on_machines(session, running, _answers), strict=True)
     return next((one.name for one, answered in answers if answered is not True), None)
 
 
 def _answers(session: Session, machine: Machine) -> bool:
-    connect(session.target(machine), timeout=ANSWERS_WITHIN_S).close()
+    connect(session.target(machine), timeout=ANSWER_TIMEOUT_S).close()
     return True

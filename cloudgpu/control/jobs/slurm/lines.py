@@ -37,7 +37,7 @@ def in_slurm(job: Job, state: EngineState, names: Mapping[str, str], now: dateti
     known = {(one.id, _stage(one.state), one.begin, one.end) for one in job.runs}
     reasons = {(one.id, one.reason) for one in job.runs}
     tasks = [_task(one.id, one.state, one.nodes, (one.begin, one.end), names, one.reason) for one in state.tasks]
-    new = {(one.id, _stage(one.state), _moment(one.begin), _moment(one.end)) for one in state.tasks}
+    new = {(one.id, _stage(one.state), _from_epoch(one.begin), _from_epoch(one.end)) for one in state.tasks}
     is_due = job.slurm_at is None or now - job.slurm_at >= REASON_EVERY
     moved = is_due and any((one["id"], one.get("reason", "")) not in reasons for one in tasks)
     if job.slurm_id == state.id and new <= known and not moved:
@@ -58,7 +58,7 @@ def _task(
     names: Mapping[str, str],
     reason: str = "",
 ) -> SlurmTask:
-    begin, end = (_moment(one) for one in span)
+    begin, end = (_from_epoch(one) for one in span)
     task: SlurmTask = {
         "id": id_,
         "state": state,
@@ -71,7 +71,7 @@ def _task(
     return task
 
 
-def _moment(seconds: float | None) -> datetime | None:
+def _from_epoch(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
@@ -96,8 +96,8 @@ def recorded(text: str, utc_offset: timedelta, nodes: Sequence[Machine], jobs: I
     `nodes` are those of the cluster, node 0 first; `jobs` are all of the ledger.
     """
     cluster = cluster_id(nodes[0])
-    known = {(one.id, one.begin) for job in jobs if job.in_slurm for one in job.runs if _at(job) == cluster}
-    ids = {one.id for job in jobs if job.in_slurm and _at(job) == cluster for one in job.runs}
+    known = {(one.id, one.begin) for job in jobs if job.in_slurm for one in job.runs if _cluster_of(job) == cluster}
+    ids = {one.id for job in jobs if job.in_slurm and _cluster_of(job) == cluster for one in job.runs}
     names = {one.name: one.id for one in nodes}
     for one in read_records(text, utc_offset):
         if one.begin is None or (one.id, one.begin) in known or one.id in ids:
@@ -133,5 +133,5 @@ def keep_record(session: Session, nodes: Sequence[Machine]) -> None:
             session.ledger.append(drafts)
 
 
-def _at(job: Job) -> str | None:
+def _cluster_of(job: Job) -> str | None:
     return None if job.in_slurm is None else job.in_slurm["cluster"]

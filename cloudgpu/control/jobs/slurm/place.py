@@ -32,7 +32,7 @@ from cloudgpu.errors import InvalidRequest
 # A login node sets PATH and SLURM_CONF in its login shells, or has them in the system's places.
 PROBE = ("sh", "-c", 'sinfo -h -o %P || "${SHELL:-sh}" -lc "sinfo -h -o %P"')
 MINUTE = timedelta(minutes=1)
-LONGEST = 40  # letters of a job's own name in its name in Slurm
+MAX_NAME = 40  # letters of a job's own name in its name in Slurm
 _NO_SLURM = "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine slurm, or is a machine with sbatch."
 
 
@@ -58,7 +58,7 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
     _check(request, nodes)
     record = _record(request, _minutes(session, request, machine))
     record["cluster"], record["members"] = cluster, [one.id for one in nodes]
-    record["after"] = None if asked.after is None else _after(session, asked.after, cluster, machine)
+    record["after"] = None if asked.after is None else _dependency_id(session, asked.after, cluster, machine)
     tariff = None if ours else _tariff(session, machine)
     if tariff is not None:
         record["usd_per_gpu_hour"] = tariff
@@ -75,7 +75,7 @@ def slurm_of_gang(request: RunRequest) -> SlurmRecord:
     Raises InvalidRequest for what Slurm cannot do, and for what one machine alone can do.
     """
     ends = "all machines of a job of its own end with it"
-    _check_refused([*_refused(request), RefusedOption("--keep", bool(request.keep), ends, "Leave --keep out.")])
+    _check_refused([*_refused_options(request), RefusedOption("--keep", bool(request.keep), ends, "Leave --keep out.")])
     return _record(request, 0)
 
 
@@ -133,7 +133,7 @@ def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
             value=str(asked.nodes),
             next=f"Ask for {len(nodes)} at most, or launch a larger cluster (cloudgpu up --nodes).",
         )
-    _check_refused(_refused(request))
+    _check_refused(_refused_options(request))
 
 
 class RefusedOption(NamedTuple):
@@ -145,7 +145,7 @@ class RefusedOption(NamedTuple):
     next: str
 
 
-def _refused(request: RunRequest) -> list[RefusedOption]:
+def _refused_options(request: RunRequest) -> list[RefusedOption]:
     """Return the options that do not go with a job in Slurm."""
     return [
         RefusedOption(
@@ -243,7 +243,7 @@ def _minutes(session: Session, request: RunRequest, machine: Machine) -> int:
     return max(1, -(-span // MINUTE) if request.timeout is not None else span // MINUTE)
 
 
-def _after(session: Session, word: str, cluster: str | None, machine: Machine) -> str:
+def _dependency_id(session: Session, word: str, cluster: str | None, machine: Machine) -> str:
     """Return Slurm's id of the job that has to succeed first: one of ours at the same place, or the id itself."""
     found = [job for job in all_jobs(session).values() if word in (job.name, job.key, job.id) and job.in_slurm]
     there = [job for job in found if job.in_slurm and job.in_slurm["cluster"] == cluster and job.slurm_id]
@@ -296,4 +296,4 @@ def queue_name(record: SlurmRecord, job: Job) -> str:
     watched it, and is then found again.
     """
     tries = sum(one.ended_at is not None and not one.interrupted for one in job.attempts)
-    return f"{tag_value(record['name'])[:LONGEST]}-{job.id.rpartition('-')[2]}-{tries + 1}"
+    return f"{tag_value(record['name'])[:MAX_NAME]}-{job.id.rpartition('-')[2]}-{tries + 1}"

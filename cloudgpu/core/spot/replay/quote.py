@@ -22,7 +22,7 @@ from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 
 RUNS = 96
-SLOW_RUNS = 48  # of the adaptive policy, which takes longer to simulate
+ADAPTIVE_RUNS = 48  # of the adaptive policy, which takes longer to simulate
 MAX_TICKS = 144  # of one simulated run: a quotation needs no finer ones
 _FEW = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _QUICK = "uniform-progress"
@@ -72,7 +72,7 @@ def quote(
     usable = [trace for trace in traces if trace.lasting(job.deadline_h * 3600)]
     decider = _decider(policy)
     net = SafetyNet(coarse.changeover_h, coarse.tick_h)
-    count = runs or (SLOW_RUNS if policy == "adaptive" else RUNS)
+    count = runs or (ADAPTIVE_RUNS if policy == "adaptive" else RUNS)
     found = [simulate(coarse, _zones(coarse, usable, draws), decider, net=net, live=True) for _ in range(count)]
     return _quoted(job, found, from_history=bool(usable))
 

@@ -36,7 +36,7 @@ COST_TYPES = {
 def read_alert(aws: Aws) -> BudgetAlert | None:
     """Return what there is of the budget; without `emails` where it is not as we make it. Up to five calls."""
     account = _account(aws)
-    found = _do(aws, VIEW, "describe_budget", unless="NotFoundException", AccountId=account, BudgetName=NAME)
+    found = _call_budgets(aws, VIEW, "describe_budget", unless="NotFoundException", AccountId=account, BudgetName=NAME)
     if found is None:
         return None
     budget = found["Budget"]
@@ -63,19 +63,21 @@ def make(aws: Aws, alert: BudgetAlert) -> None:
         "CostTypes": COST_TYPES,
     }
     mails = [{"Notification": _mail(*mail), "Subscribers": subscribers} for mail in MAILS]
-    _do(aws, MODIFY, "create_budget", AccountId=_account(aws), Budget=budget, NotificationsWithSubscribers=mails)
+    _call_budgets(
+        aws, MODIFY, "create_budget", AccountId=_account(aws), Budget=budget, NotificationsWithSubscribers=mails
+    )
 
 
 def remove(aws: Aws) -> None:
     """Take the budget away. Idempotent."""
-    _do(aws, MODIFY, "delete_budget", unless="NotFoundException", AccountId=_account(aws), BudgetName=NAME)
+    _call_budgets(aws, MODIFY, "delete_budget", unless="NotFoundException", AccountId=_account(aws), BudgetName=NAME)
 
 
 def _emails(aws: Aws, account: str) -> tuple[str, ...]:
     """Return who is mailed, where all of our mails go to the same people; nobody otherwise."""
     addresses: set[tuple[str, ...]] = set()
     for mail in MAILS:
-        found = _do(
+        found = _call_budgets(
             aws,
             VIEW,
             "describe_subscribers_for_notification",
@@ -102,7 +104,7 @@ def _account(aws: Aws) -> str:
         return str(aws.client("sts", aws.options.home_region).get_caller_identity()["Account"])
 
 
-def _do(aws: Aws, permission: str, action: str, *, unless: str = "", **parameters: Any) -> Any:
+def _call_budgets(aws: Aws, permission: str, action: str, *, unless: str = "", **parameters: Any) -> Any:
     """Call AWS Budgets; return None where it answers with the error `unless`."""
     region = aws.options.home_region  # Budgets has one endpoint for all of them
     client = aws.client("budgets", region)

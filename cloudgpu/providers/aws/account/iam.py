@@ -37,36 +37,36 @@ def read_parts(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
 def make_role(aws: Aws, name: str, trust: Mapping[str, Any], why: str, document: str) -> None:
     """Make the role where there is none, and put its policy right."""
     text = json.dumps(trust)
-    known = role(aws, name) or made(aws, "CreateRole", lambda: role(aws, name), RoleName=name,
+    known = role(aws, name) or create_part(aws, "CreateRole", lambda: role(aws, name), RoleName=name,
                                     AssumeRolePolicyDocument=text, Description=why)  # fmt: skip
     check_ours(ROLE, name, known)
     if _policy(aws, name) != json.loads(document):
-        do(aws, "PutRolePolicy", name, RoleName=name, PolicyName=name, PolicyDocument=document)
+        call_iam(aws, "PutRolePolicy", name, RoleName=name, PolicyName=name, PolicyDocument=document)
 
 
 def remove_role(aws: Aws, name: str) -> None:
     """Take the role and its policy away, where they are ours."""
     found = role(aws, name)
     if found is not None and is_ours(found):
-        do(aws, "DeleteRolePolicy", name, unless="NoSuchEntity", RoleName=name, PolicyName=name)
-        do(aws, "DeleteRole", name, unless="NoSuchEntity", RoleName=name)
+        call_iam(aws, "DeleteRolePolicy", name, unless="NoSuchEntity", RoleName=name, PolicyName=name)
+        call_iam(aws, "DeleteRole", name, unless="NoSuchEntity", RoleName=name)
 
 
 def role(aws: Aws, name: str) -> Part | None:
     """Return the role of this name, None for none."""
-    answer = do(aws, "GetRole", name, unless="NoSuchEntity", RoleName=name)
+    answer = call_iam(aws, "GetRole", name, unless="NoSuchEntity", RoleName=name)
     return None if answer is None else dict(answer["Role"])
 
 
 def _policy(aws: Aws, name: str) -> Any:
-    answer = do(aws, "GetRolePolicy", name, unless="NoSuchEntity", RoleName=name, PolicyName=name)
+    answer = call_iam(aws, "GetRolePolicy", name, unless="NoSuchEntity", RoleName=name, PolicyName=name)
     return None if answer is None else answer["PolicyDocument"]
 
 
-def made(aws: Aws, action: str, look: Callable[[], Part | None], **parameters: Any) -> Part:
+def create_part(aws: Aws, action: str, look: Callable[[], Part | None], **parameters: Any) -> Part:
     """Make a tagged part; one that somebody made meanwhile is read back, so that its tag is checked too."""
     tags, name = [{"Key": TAG, "Value": VALUE}], parameters.get("RoleName") or parameters["InstanceProfileName"]
-    if do(aws, action, name, unless="EntityAlreadyExists", Tags=tags, **parameters) is not None:
+    if call_iam(aws, action, name, unless="EntityAlreadyExists", Tags=tags, **parameters) is not None:
         return {"Tags": tags}
     for _ in range(SHOWN_WITHIN_S):  # what was made a moment ago may not be shown at once
         found = look()
@@ -76,7 +76,7 @@ def made(aws: Aws, action: str, look: Callable[[], Part | None], **parameters: A
     raise ProviderUnavailable(f"AWS says that {name} exists and does not show it.", field="provider", next="Try again.")
 
 
-def do(aws: Aws, action: str, name: str, *, unless: str = "", **parameters: Any) -> Any:
+def call_iam(aws: Aws, action: str, name: str, *, unless: str = "", **parameters: Any) -> Any:
     """Call IAM about the role or profile `name`; return None where it answers with the error `unless`."""
     region = aws.options.home_region  # IAM has one endpoint for all of them
     client = aws.client("iam", region)

@@ -34,11 +34,13 @@ def make(aws: Aws, document: str) -> None:
     Raises InvalidRequest for a role or profile of this name that is not ours, AuthFailed naming the action.
     """
     iam.make_role(aws, NAME, TRUST, _WHY, document)
-    made = _profile(aws) or iam.made(aws, "CreateInstanceProfile", lambda: _profile(aws), InstanceProfileName=NAME)
+    made = _profile(aws) or iam.create_part(
+        aws, "CreateInstanceProfile", lambda: _profile(aws), InstanceProfileName=NAME
+    )
     iam.check_ours(PROFILE, NAME, made)
     if not _joined(made):
         named = {"InstanceProfileName": NAME, "RoleName": NAME}
-        iam.do(aws, "AddRoleToInstanceProfile", NAME, unless="LimitExceeded", **named)
+        iam.call_iam(aws, "AddRoleToInstanceProfile", NAME, unless="LimitExceeded", **named)
 
 
 def remove(aws: Aws) -> None:
@@ -50,13 +52,13 @@ def remove(aws: Aws) -> None:
     if profile is not None and iam.is_ours(profile):
         for one in profile["Roles"]:
             named = {"InstanceProfileName": NAME, "RoleName": one["RoleName"]}
-            iam.do(aws, "RemoveRoleFromInstanceProfile", NAME, unless="NoSuchEntity", **named)
-        iam.do(aws, "DeleteInstanceProfile", NAME, unless="NoSuchEntity", InstanceProfileName=NAME)
+            iam.call_iam(aws, "RemoveRoleFromInstanceProfile", NAME, unless="NoSuchEntity", **named)
+        iam.call_iam(aws, "DeleteInstanceProfile", NAME, unless="NoSuchEntity", InstanceProfileName=NAME)
     iam.remove_role(aws, NAME)
 
 
 def _profile(aws: Aws) -> dict[str, Any] | None:
-    answer = iam.do(aws, "GetInstanceProfile", NAME, unless="NoSuchEntity", InstanceProfileName=NAME)
+    answer = iam.call_iam(aws, "GetInstanceProfile", NAME, unless="NoSuchEntity", InstanceProfileName=NAME)
     return None if answer is None else dict(answer["InstanceProfile"])
 
 

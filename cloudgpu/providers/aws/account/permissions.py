@@ -13,12 +13,12 @@ from cloudgpu.catalog.read import public_images
 from cloudgpu.core.model.account import Permission
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws.client import AT_ONCE, KIND, Aws
+from cloudgpu.providers.aws.client import KIND, MAX_PARALLEL, Aws
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
 from cloudgpu.providers.aws.market import availability as places
 
 DRY = "DryRunOperation"  # AWS's word for: you may
-Found = Mapping[str, str]
+OurResources = Mapping[str, str]
 
 
 def permissions(aws: Aws, region: str | None = None) -> Sequence[Permission]:
@@ -30,27 +30,29 @@ def permissions(aws: Aws, region: str | None = None) -> Sequence[Permission]:
     where = region or aws.options.home_region
     if region is not None:
         places.check_region(aws, region)
-    answers = dict(zip(READS, _asked(aws, where, [(probe, probe.asks) for probe in READS]), strict=True))
-    found = _found(aws, [answer for _, answer in answers.values()])
+    answers = dict(
+        zip(READ_PROBES, _probe_all(aws, where, [(probe, probe.asks) for probe in READ_PROBES]), strict=True)
+    )
+    found = _our_resources(aws, [answer for _, answer in answers.values()])
     changes = [(probe, probe.filled(found)) for probe in CHANGES]
-    dry = _asked(aws, where, [(probe, asks) for probe, asks in changes if asks is not None])
+    dry = _probe_all(aws, where, [(probe, asks) for probe, asks in changes if asks is not None])
     verdicts = [verdict for verdict, _ in answers.values()]
     spoken = iter(verdict for verdict, _ in dry)
     verdicts += [_unknown(probe) if asks is None else next(spoken) for probe, asks in changes]
-    return [*verdicts, *(_unknown(probe) for probe in UNASKED)]
+    return [*verdicts, *(_unknown(probe) for probe in UNTESTED)]
 
 
-def _asked(
+def _probe_all(
     aws: Aws, region: str, calls: Iterable[tuple[Probe, Mapping[str, Any] | None]]
 ) -> list[tuple[Permission, Mapping[str, Any]]]:
     listed = list(calls)
     for probe, _ in listed:
         aws.client(probe.client, probe.region or region)  # made here: boto3 makes clients one after the other
-    with Pool(AT_ONCE) as pool:
-        return list(pool.map(lambda call: _ask(aws, region, *call), listed))
+    with Pool(MAX_PARALLEL) as pool:
+        return list(pool.map(lambda call: _probe(aws, region, *call), listed))
 
 
-def _ask(aws: Aws, region: str, probe: Probe, asks: Mapping[str, Any] | None) -> tuple[Permission, Mapping[str, Any]]:
+def _probe(aws: Aws, region: str, probe: Probe, asks: Mapping[str, Any] | None) -> tuple[Permission, Mapping[str, Any]]:
     """Make one call; return whether it is allowed, and its answer."""
     where = probe.region or region
     client = aws.client(probe.client, where)
@@ -78,7 +80,7 @@ def _unknown(probe: Probe) -> Permission:
     return Permission(probe.action, None, probe.used_for, probe.unasked, needed=probe.needed)
 
 
-def _found(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> Found:
+def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResources:
     """Return our own things among the answers, one of each kind, and an image that a machine could start from."""
     found: dict[str, str] = {}
     for answer in answers:
@@ -143,16 +145,16 @@ class Probe:
     def filled(self, found: Mapping[str, str]) -> Mapping[str, Any] | None:
         """Return the parameters with our own things in them; None where one is not there."""
         try:
-            return None if self.asks is None else _filled(self.asks, found)
+            return None if self.asks is None else _fill_in(self.asks, found)
         except KeyError:
             return None
 
 
-def _filled(value: Any, found: Mapping[str, str]) -> Any:
+def _fill_in(value: Any, found: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _filled(one, found) for key, one in value.items()}
+        return {key: _fill_in(one, found) for key, one in value.items()}
     if isinstance(value, list):
-        return [_filled(one, found) for one in value]
+        return [_fill_in(one, found) for one in value]
     if isinstance(value, str) and value.startswith("{"):
         return found[value[1:-1]]
     return value
@@ -162,7 +164,7 @@ def _method(action: str) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in action).lstrip("_")
 
 
-def _read(action: str, used_for: str, *, needed: bool = True, **asks: Any) -> Probe:
+def _reads(action: str, used_for: str, *, needed: bool = True, **asks: Any) -> Probe:
     return Probe(f"ec2:{action}", used_for, asks, method=_method(action), needed=needed)
 
 
@@ -180,7 +182,7 @@ def _tagged(kind: str, *keys: str) -> list[dict[str, Any]]:
     return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": "doctor"} for key in keys]}]
 
 
-def _with(tag: str) -> list[dict[str, Any]]:
+def _by_tag(tag: str) -> list[dict[str, Any]]:
     return [{"Name": "tag-key", "Values": [tag]}]
 
 
@@ -195,25 +197,25 @@ _LAUNCH: dict[str, Any] = {
     + _tagged("volume", TAG_ID, TAG_LEDGER, TAG_OWNER),
 }
 
-READS = (
-    _read("DescribeRegions", "find the account's regions"),
-    _read("DescribeAvailabilityZones", "check a zone", needed=False),
-    _read("DescribeInstances", "see machines", Filters=_with(TAG_ID)),
-    _read("DescribeInstanceTypes", "read what a type has", MaxResults=5),
-    _read("DescribeInstanceTypeOfferings", "find where a type is offered", MaxResults=5),
-    _read("DescribeSpotPriceHistory", "price spot machines", MaxResults=1),
-    _read("GetSpotPlacementScores", "compare zones for spot", InstanceTypes=[SMALL], TargetCapacity=1, needed=False),
-    _read("DescribeImages", "find the image to start from", Owners=["self"], Filters=_with(TAG_LEDGER)),
-    _read("DescribeSubnets", "find the network", MaxResults=5),
-    _read("DescribeVpcs", "find the network of --no-public-ip", MaxResults=5, needed=False),
-    _read("DescribeSecurityGroups", "let SSH in from the caller", Filters=_with(TAG_OWNER)),
-    _read("DescribeKeyPairs", "log in", Filters=_with(TAG_OWNER)),
-    _read("DescribeAddresses", "see addresses that are left", Filters=_with(TAG_LEDGER), needed=False),
-    _read("DescribeNetworkInterfaces", "see interfaces that are left", Filters=_with(TAG_LEDGER), needed=False),
-    _read("DescribePlacementGroups", "see placement groups that are left", Filters=_with(TAG_LEDGER), needed=False),
-    _read("DescribeVolumes", "see disks that are left", Filters=_with(TAG_LEDGER)),
-    _read("DescribeSnapshots", "see snapshots that are left", OwnerIds=["self"], Filters=_with(TAG_LEDGER)),
-    _read("DescribeSpotInstanceRequests", "end, stop and date spot machines", Filters=_with(TAG_ID)),
+READ_PROBES = (
+    _reads("DescribeRegions", "find the account's regions"),
+    _reads("DescribeAvailabilityZones", "check a zone", needed=False),
+    _reads("DescribeInstances", "see machines", Filters=_by_tag(TAG_ID)),
+    _reads("DescribeInstanceTypes", "read what a type has", MaxResults=5),
+    _reads("DescribeInstanceTypeOfferings", "find where a type is offered", MaxResults=5),
+    _reads("DescribeSpotPriceHistory", "price spot machines", MaxResults=1),
+    _reads("GetSpotPlacementScores", "compare zones for spot", InstanceTypes=[SMALL], TargetCapacity=1, needed=False),
+    _reads("DescribeImages", "find the image to start from", Owners=["self"], Filters=_by_tag(TAG_LEDGER)),
+    _reads("DescribeSubnets", "find the network", MaxResults=5),
+    _reads("DescribeVpcs", "find the network of --no-public-ip", MaxResults=5, needed=False),
+    _reads("DescribeSecurityGroups", "let SSH in from the caller", Filters=_by_tag(TAG_OWNER)),
+    _reads("DescribeKeyPairs", "log in", Filters=_by_tag(TAG_OWNER)),
+    _reads("DescribeAddresses", "see addresses that are left", Filters=_by_tag(TAG_LEDGER), needed=False),
+    _reads("DescribeNetworkInterfaces", "see interfaces that are left", Filters=_by_tag(TAG_LEDGER), needed=False),
+    _reads("DescribePlacementGroups", "see placement groups that are left", Filters=_by_tag(TAG_LEDGER), needed=False),
+    _reads("DescribeVolumes", "see disks that are left", Filters=_by_tag(TAG_LEDGER)),
+    _reads("DescribeSnapshots", "see snapshots that are left", OwnerIds=["self"], Filters=_by_tag(TAG_LEDGER)),
+    _reads("DescribeSpotInstanceRequests", "end, stop and date spot machines", Filters=_by_tag(TAG_ID)),
     _other("ssm", "ssm:GetParameters", "find today's images by their public names", Names=_PLAIN),
     _other("service-quotas", "servicequotas:ListServiceQuotas", "list quotas", ServiceCode="ec2", MaxResults=1),
     _other("service-quotas", "servicequotas:GetServiceQuota", "check a quota before a launch", ServiceCode="ec2",
@@ -269,7 +271,7 @@ CHANGES = (
     _change("ReleaseAddress", "remove addresses that are left", AllocationId="{address}", needed=False),
 )  # fmt: skip
 
-UNASKED = (
+UNTESTED = (
     Probe("servicequotas:RequestServiceQuotaIncrease", "ask for a higher quota", needed=False,
           unasked="AWS has no dry run of it"),
     *(

@@ -21,7 +21,7 @@ from cloudgpu.providers.aws.compute import translate
 
 Raw = Mapping[str, Any]
 NOTICE = timedelta(minutes=2)
-AT_ONCE = 200  # values of a filter: the most that EC2 takes
+MAX_FILTER_VALUES = 200  # values of a filter: the most that EC2 takes
 _NOTICED = "instance-terminated-no-capacity"
 _TAKEN = {  # codes of an interruption, and the states of a machine in which they are about its end
     _NOTICED: ("shutting-down", "terminated"),
@@ -46,7 +46,7 @@ def with_causes(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> 
     One call for all of these (by 200), none where there are none. What a request does not say, or was not answered,
     stays as it was: how a machine is, matters more than since when.
     """
-    request_ids = [found["SpotInstanceRequestId"] for found, known in seen if _is_untold(found, known)]
+    request_ids = [found["SpotInstanceRequestId"] for found, known in seen if _has_no_cause(found, known)]
     requests = _requests(aws, region, "spot-instance-request-id", request_ids)
     now = aws.clock()
     return [by_request(found, known, requests.get(found["InstanceId"]), now) for found, known in seen]
@@ -80,7 +80,7 @@ def _from_request(aws: Aws, region: str, native_id: str, request: Raw) -> Instan
     return None if ended.since is None else ended
 
 
-def _is_untold(raw: Raw, instance: Instance) -> bool:
+def _has_no_cause(raw: Raw, instance: Instance) -> bool:
     over = raw.get("SpotInstanceRequestId") and raw.get("State", {}).get("Name") in _OVER
     return bool(over) and (instance.since is None or not _cause(raw))
 
@@ -101,8 +101,8 @@ def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str,
 
 
 def _describe_requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> Iterator[Raw]:
-    for begin in range(0, len(ids), AT_ONCE):
-        meant = [{"Name": name, "Values": list(ids[begin : begin + AT_ONCE])}]
+    for begin in range(0, len(ids), MAX_FILTER_VALUES):
+        meant = [{"Name": name, "Values": list(ids[begin : begin + MAX_FILTER_VALUES])}]
         yield from describe_all(aws, "DescribeSpotInstanceRequests", region, Filters=meant)
 
 
@@ -113,13 +113,13 @@ def by_request(raw: Raw, instance: Instance, request: Raw | None, now: datetime)
     """
     status = (request or {}).get("Status", {})
     code = status.get("Code", "")
-    at = _end(raw, code, status.get("UpdateTime"), now)
+    at = _ended_at(raw, code, status.get("UpdateTime"), now)
     if at is None:
         return instance
     return replace(instance, since=instance.since or at, reason="interrupted" if code in _TAKEN else instance.reason)
 
 
-def _end(raw: Raw, code: str, at: datetime | None, now: datetime) -> datetime | None:
+def _ended_at(raw: Raw, code: str, at: datetime | None, now: datetime) -> datetime | None:
     """Return when the machine ended by this status; None where that is about something else, or cannot be."""
     if at is None or raw["State"]["Name"] not in _ENDS.get(code, ()):
         return None

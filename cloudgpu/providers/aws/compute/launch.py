@@ -33,12 +33,12 @@ from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.network.shared import Shared, clear_shared, make_shared
 from cloudgpu.providers.aws.storage.disks import code_of
-from cloudgpu.providers.shared.calls import Sends
+from cloudgpu.providers.shared.calls import SendLimits
 
-ONCE = 1  # send per call: a hidden second one of the SDK's could not be told from ours
+SDK_ATTEMPTS = 1  # send per call: a hidden second one of the SDK's could not be told from ours
 # What was just made is not known everywhere at once.
-NOT_YET = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidPlacementGroup.Unknown")
-NOT_YET_TIMES = 5
+NOT_YET_CODES = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidPlacementGroup.Unknown")
+NOT_YET_TRIES = 5
 
 
 def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -69,8 +69,8 @@ class Sender:
     def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime, *, count: int = 1) -> None:
         self._aws, self._region, self._count = aws, region, count
         self._token, self._zone = attempt.token, attempt.offer.available.zone
-        self._not_yet = NOT_YET_TIMES
-        self._sends = Sends(aws, f"AWS has not accepted RunInstances in {self._zone}", deadline, self._uncertain)
+        self._not_yet = NOT_YET_TRIES
+        self._sends = SendLimits(aws, f"AWS has not accepted RunInstances in {self._zone}", deadline, self._uncertain)
 
     def send(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the machines as AWS says them, by their launch index."""
@@ -82,7 +82,7 @@ class Sender:
             except ProviderUnavailable as error:
                 self._sends.unanswered(error)
             except CloudgpuError as error:
-                if code_of(error) in NOT_YET and self._not_yet:
+                if code_of(error) in NOT_YET_CODES and self._not_yet:
                     self._not_yet -= 1
                     self._sends.wait(error)
                 elif self._sends.unsure:
@@ -92,7 +92,7 @@ class Sender:
 
     def _sent(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         with self._aws.calling("RunInstances", self._region, value=self._zone):
-            answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**parameters)
+            answer = self._aws.client("ec2", self._region, sends=SDK_ATTEMPTS).run_instances(**parameters)
         found = _by_index(answer["Instances"])
         for one in found:
             with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
@@ -156,7 +156,7 @@ def _count_text(count: int) -> str:
     return "the machine" if count == 1 else f"the {count} machines"
 
 
-REFUSED = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)  # surely none was made
+NOT_LAUNCHED = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)  # surely none was made
 
 
 def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime) -> list[Instance]:
@@ -169,7 +169,7 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
     try:
         parameters = _parameters(aws, attempts, call)
         found = Sender(aws, first, call.region, deadline, count=len(attempts)).send(parameters)
-    except REFUSED:
+    except NOT_LAUNCHED:
         with suppress(CloudgpuError):  # it is free, and `cloudgpu orphans` finds it
             clear_shared(aws, first.machine.removesuffix("-0"), call.region)
         raise

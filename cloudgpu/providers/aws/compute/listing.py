@@ -24,7 +24,7 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     """
     region, native_id = ids.machine(id)
     try:
-        found = raw(aws, region, native_id)
+        found = describe_raw(aws, region, native_id)
     except InstanceNotFound:
         ended = spot_end.remembered(aws, region, [native_id])
         if native_id not in ended:
@@ -33,7 +33,7 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     return instances(aws, region, [found])[0]
 
 
-def raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
+def describe_raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
     """Return what AWS says of a machine; raise InstanceNotFound when it has none.
 
     Raises AuthFailed where the credentials are of another AWS account than the machine's: that one was not asked.
@@ -65,7 +65,7 @@ def listed(aws: Aws) -> Listing:
     known, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
     if known is not None:
         with suppress(CloudgpuError):  # that none answered is found once more, by the regions that there are
-            answers, silent = aws.each(known, lambda region: _ours(aws, region))
+            answers, silent = aws.each(known, lambda region: _our_instances(aws, region))
         if answers and not silent:
             return _listing(answers, silent, known)
     try:
@@ -75,7 +75,9 @@ def listed(aws: Aws) -> Listing:
             raise
         return _listing(answers, silent, known or ())
     before = answers
-    answers, silent = aws.each(regions, lambda region: before[region] if region in before else _ours(aws, region))
+    answers, silent = aws.each(
+        regions, lambda region: before[region] if region in before else _our_instances(aws, region)
+    )
     return _listing(before | answers, silent, (*before, *regions))
 
 
@@ -85,7 +87,7 @@ def _listing(
     return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent, frozenset(regions))
 
 
-def _ours(aws: Aws, region: str) -> list[Instance]:
+def _our_instances(aws: Aws, region: str) -> list[Instance]:
     ours = [{"Name": "tag-key", "Values": [TAG_ID]}]
     with aws.calling("DescribeInstances", region):
         answer = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})

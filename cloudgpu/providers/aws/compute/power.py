@@ -9,14 +9,14 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_NAME, Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import AT_ONCE, Aws, describe, pages
+from cloudgpu.providers.aws.client import MAX_PARALLEL, Aws, describe, pages
 from cloudgpu.providers.aws.compute import interruption as spot_end
-from cloudgpu.providers.aws.compute.listing import instances, raw
+from cloudgpu.providers.aws.compute.listing import describe_raw, instances
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, root_disk, tags_of, tags_of_machine
 from cloudgpu.providers.aws.storage.disks import is_shared
 from cloudgpu.providers.shared.calls import by_item, gather, halved
 
-ENDED = ("shutting-down", "terminated")
+ENDED_STATES = ("shutting-down", "terminated")
 READ_PAUSE_S, MAX_READS = 3.0, 40  # a machine that is just starting cannot be stopped: AWS refuses until it runs
 
 
@@ -25,35 +25,35 @@ def terminate(aws: Aws, id: str) -> None:  # noqa: A002
 
     The disk is set to go with the machine before that is asked to end: what dies in between is found by its tags.
     """
-    _end(aws, *ids.machine(id), keep_disk=False)
+    _request_end(aws, *ids.machine(id), keep_disk=False)
 
 
 def end_keeping_disk(aws: Aws, id: str) -> None:  # noqa: A002
     """Ask to end the machine and its spot request while its system disk stays; an unknown id is no error."""
-    _end(aws, *ids.machine(id), keep_disk=True)
+    _request_end(aws, *ids.machine(id), keep_disk=True)
 
 
-def _end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) -> None:
+def _request_end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) -> None:
     """Ask to end a machine. One that a read does not find yet is ended all the same, unless its disk is to stay.
 
     "InvalidInstanceID.NotFound ... eventual consistency": a machine may be unknown for a while after its launch (EC2
     developer guide, Ensuring idempotency and Eventual consistency).
     """
     try:
-        found = raw(aws, region, instance_id)
+        found = describe_raw(aws, region, instance_id)
     except InstanceNotFound:
         found = None
     with suppress(InstanceNotFound):
         if found is not None:
-            _end_known(aws, region, instance_id, found, keep_disk=keep_disk)
+            _end_shown(aws, region, instance_id, found, keep_disk=keep_disk)
         elif not keep_disk:
             _cancel_request_of(aws, region, instance_id)
             _terminate(aws, region, instance_id)
 
 
-def _end_known(aws: Aws, region: str, instance_id: str, raw: Mapping[str, Any], *, keep_disk: bool) -> None:
+def _end_shown(aws: Aws, region: str, instance_id: str, raw: Mapping[str, Any], *, keep_disk: bool) -> None:
     request = raw.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
-    if raw["State"]["Name"] in ENDED:
+    if raw["State"]["Name"] in ENDED_STATES:
         with suppress(InvalidRequest):  # AWS forgets requests that have ended
             _cancel(aws, region, request)
         return
@@ -104,7 +104,7 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     """
     region, native_id = ids.machine(id)
     for _ in range(MAX_READS):
-        found = raw(aws, region, native_id)
+        found = describe_raw(aws, region, native_id)
         state = found["State"]["Name"]
         refuse_ended(id, state)
         if state == "running":
@@ -141,7 +141,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
     Raises InstanceNotFound, also for one that has ended, NoCapacity, and InvalidRequest while it is just stopping.
     """
     region, native_id = ids.machine(id)
-    state = raw(aws, region, native_id)["State"]["Name"]
+    state = describe_raw(aws, region, native_id)["State"]["Name"]
     refuse_ended(id, state)
     if state == "stopping":
         message = f"{id} is just stopping, and AWS starts only what has stopped."
@@ -153,7 +153,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
 
 def refuse_ended(id: str, state: str) -> None:  # noqa: A002
     """Raise InstanceNotFound for a machine in a state in which it is no more."""
-    if state in ENDED:
+    if state in ENDED_STATES:
         raise InstanceNotFound(f"{id} has been terminated.", field="instance", value=id)
 
 
@@ -171,9 +171,9 @@ def _tag_resource(aws: Aws, region: str, instance_id: str, tags: Mapping[str, st
         aws.ec2(region).create_tags(Resources=[instance_id], Tags=pairs)
 
 
-MAX = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
-VALUES = 200  # of a filter: the most that EC2 takes
-Found = dict[str, Instance | CloudgpuError]
+MAX_IDS = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
+MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
+MachinesById = dict[str, Instance | CloudgpuError]
 
 
 def stop_many(aws: Aws, many: Sequence[str]) -> dict[str, CloudgpuError]:
@@ -195,21 +195,24 @@ def _stopped(aws: Aws, region: str, own: Sequence[str]) -> dict[str, CloudgpuErr
             aws.ec2(region).stop_instances(InstanceIds=list(some))
 
     found: dict[str, CloudgpuError] = {}
-    for batch in _parts(own, MAX):
+    for batch in _batches(own, MAX_IDS):
         found |= halved(batch, ask)
     return {ids.joined(region, one): fault for one, fault in found.items()}
 
 
-def get_many(aws: Aws, many: Sequence[str]) -> Found:
+def get_many(aws: Aws, many: Sequence[str]) -> MachinesById:
     """Return each machine now, or why not, by id: a call per region where all of them are there.
 
     A region that says nothing keeps no other one's answer.
     AWS refuses a call by ids whole where it has one of them no more: then it is asked by a filter, 200 ids a call.
     """
     known, faults = _by_region(many)
-    found: Found = dict(faults)
+    found: MachinesById = dict(faults)
     by_region = gather(
-        list(known), lambda region: _read_instances(aws, region, known[region]), AT_ONCE, patience=aws.patience.read_s
+        list(known),
+        lambda region: _read_instances(aws, region, known[region]),
+        MAX_PARALLEL,
+        patience=aws.patience.read_s,
     )
     for (region, own), of_region in zip(known.items(), by_region, strict=True):
         if isinstance(of_region, Silent):
@@ -219,36 +222,36 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     return found
 
 
-def _read_instances(aws: Aws, region: str, own: Sequence[str]) -> Found:
+def _read_instances(aws: Aws, region: str, own: Sequence[str]) -> MachinesById:
     try:
         seen = {one.id: one for one in instances(aws, region, _described(aws, region, own))}
     except CloudgpuError as error:
         return dict.fromkeys((ids.joined(region, one) for one in own), error)
-    return {**seen, **_gone(aws, region, [one for one in own if ids.joined(region, one) not in seen])}
+    return {**seen, **_find_vanished(aws, region, [one for one in own if ids.joined(region, one) not in seen])}
 
 
 def _described(aws: Aws, region: str, own: Sequence[str]) -> list[dict[str, Any]]:
     try:
-        return [one for part in _parts(own, MAX) for one in _asked(aws, region, InstanceIds=part)]
+        return [one for part in _batches(own, MAX_IDS) for one in _describe_machines(aws, region, InstanceIds=part)]
     except InstanceNotFound:
-        filters = ({"Name": "instance-id", "Values": part} for part in _parts(own, VALUES))
-        return [one for each in filters for one in _asked(aws, region, Filters=[each])]
+        filters = ({"Name": "instance-id", "Values": part} for part in _batches(own, MAX_FILTER_VALUES))
+        return [one for each in filters for one in _describe_machines(aws, region, Filters=[each])]
 
 
-def _asked(aws: Aws, region: str, **which: Any) -> Iterator[dict[str, Any]]:
+def _describe_machines(aws: Aws, region: str, **which: Any) -> Iterator[dict[str, Any]]:
     with aws.calling("DescribeInstances", region):
         for page in pages(aws.ec2(region), "describe_instances", **which):
             for part in page["Reservations"]:
                 yield from part["Instances"]
 
 
-def _gone(aws: Aws, region: str, own: Sequence[str]) -> Found:
+def _find_vanished(aws: Aws, region: str, own: Sequence[str]) -> MachinesById:
     """Return what is known of machines that AWS does not show: a spot machine's request tells how that has ended."""
     remembered = spot_end.remembered(aws, region, own) if own else {}
-    return {ids.joined(region, one): remembered.get(one) or _missing(aws, region, one) for one in own}
+    return {ids.joined(region, one): remembered.get(one) or _not_found_error(aws, region, one) for one in own}
 
 
-def _missing(aws: Aws, region: str, own: str) -> CloudgpuError:
+def _not_found_error(aws: Aws, region: str, own: str) -> CloudgpuError:
     try:
         aws.launched_in.check(own, aws.number)  # credentials of another account prove nothing about an end
     except CloudgpuError as error:
@@ -270,6 +273,6 @@ def _by_region(many: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, Clo
     return known, wrong
 
 
-def _parts(own: Sequence[str], size: int) -> Iterator[list[str]]:
+def _batches(own: Sequence[str], size: int) -> Iterator[list[str]]:
     for begin in range(0, len(own), size):
         yield list(own[begin : begin + size])

@@ -22,13 +22,13 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, call_unless, pages
-from cloudgpu.providers.aws.compute.listing import raw
+from cloudgpu.providers.aws.compute.listing import describe_raw
 from cloudgpu.providers.aws.compute.power import is_one_time, refuse_ended
 
 GROUP = "cloudgpu"
-SOONEST = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
-AGAIN = "rate(10 minutes)"
-AT_ONCE = 8  # schedules read side by side
+MIN_DELAY = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
+RETRY_RATE = "rate(10 minutes)"
+MAX_PARALLEL = 8  # schedules read side by side
 PAGE = 100  # schedules in an answer: the most that AWS gives
 # A call that failed is made again: as often as AWS does it at most, for a day.
 RETRIES = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
@@ -55,27 +55,27 @@ def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None
         field = f"accounts.{aws.account}.timer_role"
         raise InvalidRequest(f"{id} gets none: {no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
     parameters = _schedule(aws, region, native_id, at, does or _default_action(aws, id))
-    made = _do(aws, region, "CreateSchedule", unless=(THERE, GONE), **parameters)
+    made = _call_scheduler(aws, region, "CreateSchedule", unless=(THERE, GONE), **parameters)
     if made == GONE:
-        _do(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
-        made = _do(aws, region, "CreateSchedule", unless=(THERE,), **parameters)
+        _call_scheduler(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
+        made = _call_scheduler(aws, region, "CreateSchedule", unless=(THERE,), **parameters)
     if made == THERE:
-        _do(aws, region, "UpdateSchedule", **parameters)
+        _call_scheduler(aws, region, "UpdateSchedule", **parameters)
 
 
 def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
     """Delete the machine's schedule; none is no error. One call."""
     region, native_id = ids.machine(id)
     if not no_timer(aws):
-        _do(aws, region, "DeleteSchedule", unless=(GONE,), GroupName=GROUP, Name=_name(aws, native_id))
+        _call_scheduler(aws, region, "DeleteSchedule", unless=(GONE,), GroupName=GROUP, Name=_name(aws, native_id))
 
 
 def timer(aws: Aws, id: str) -> datetime | None:  # noqa: A002
     """Return when the machine's schedule fires; None for none. One call, two where there is none."""
     region, native_id = ids.machine(id)
-    found = None if no_timer(aws) else _read(aws, region, _name(aws, native_id))
+    found = None if no_timer(aws) else _start_time(aws, region, _name(aws, native_id))
     if found is None:
-        raw(aws, region, native_id)  # raises InstanceNotFound
+        describe_raw(aws, region, native_id)  # raises InstanceNotFound
     return found
 
 
@@ -102,8 +102,8 @@ def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = Non
 
 def _listed(aws: Aws, region: str, meant: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
     names = [one for one in _names(aws, region) if meant is None or (region, one.rpartition(".")[2]) in meant]
-    with Pool(AT_ONCE) as pool:
-        times = pool.map(lambda name: _read(aws, region, name), names)
+    with Pool(MAX_PARALLEL) as pool:
+        times = pool.map(lambda name: _start_time(aws, region, name), names)
     found = zip(names, times, strict=True)
     return {name.rpartition(".")[2]: at for name, at in found if at is not None}
 
@@ -121,8 +121,8 @@ def _names(aws: Aws, region: str) -> Iterator[str]:
                 raise
 
 
-def _read(aws: Aws, region: str, name: str) -> datetime | None:
-    found = _do(aws, region, "GetSchedule", unless=(GONE,), GroupName=GROUP, Name=name)
+def _start_time(aws: Aws, region: str, name: str) -> datetime | None:
+    found = _call_scheduler(aws, region, "GetSchedule", unless=(GONE,), GroupName=GROUP, Name=name)
     if not isinstance(found, dict):
         return None
     once = _AT.fullmatch(found["ScheduleExpression"])
@@ -140,9 +140,9 @@ def _schedule(aws: Aws, region: str, native_id: str, at: datetime, does: TimerAc
     """
     role = aws.options.timer_role or ""
     verb = "terminateInstances" if does is TimerAction.TERMINATE else "stopInstances"
-    moment = max(at, aws.clock() + SOONEST).astimezone(UTC).replace(microsecond=0, tzinfo=None)
+    moment = max(at, aws.clock() + MIN_DELAY).astimezone(UTC).replace(microsecond=0, tzinfo=None)
     again = does is TimerAction.STOP_AGAIN
-    when = {"ScheduleExpression": AGAIN, "StartDate": moment.replace(tzinfo=UTC)} if again else {}
+    when = {"ScheduleExpression": RETRY_RATE, "StartDate": moment.replace(tzinfo=UTC)} if again else {}
     return {
         "GroupName": GROUP,
         "Name": _name(aws, native_id),
@@ -163,7 +163,7 @@ def _schedule(aws: Aws, region: str, native_id: str, at: datetime, does: TimerAc
 def _default_action(aws: Aws, id: str) -> TimerAction:  # noqa: A002
     """Return what a timer does with a machine of which nobody says it. One call, two for one on spot."""
     region, native_id = ids.machine(id)
-    found: Mapping[str, Any] = raw(aws, region, native_id)
+    found: Mapping[str, Any] = describe_raw(aws, region, native_id)
     refuse_ended(id, found["State"]["Name"])
     if found.get("SpotInstanceRequestId") is None:
         return TimerAction.STOP
@@ -178,7 +178,7 @@ def _prefix(aws: Aws) -> str:
     return aws.ledger or "any"
 
 
-def _do(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **parameters: Any) -> Any:
+def _call_scheduler(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **parameters: Any) -> Any:
     """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `unless`."""
     client, name = _client(aws, region), str(parameters["Name"])
     return call_unless(aws, client, action, region, f"scheduler:{action}", name, unless, **parameters)

@@ -54,7 +54,7 @@ def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
         instance_type=raw["InstanceType"],
         market=Market.SPOT if raw.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
         launched_at=began,
-        since=_since(raw, state, began),
+        since=_state_since(raw, state, began),
         address=_address(raw, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=gpus_of("aws", raw["InstanceType"]),
         last_active=_last_active(tags),
@@ -91,7 +91,7 @@ def launched_at(raw: Raw) -> datetime | None:
     return _utc(raw.get("LaunchTime")) if raw.get("State", {}).get("Name") == "pending" else None
 
 
-def _since(raw: Raw, state: State, began: datetime | None) -> datetime | None:
+def _state_since(raw: Raw, state: State, began: datetime | None) -> datetime | None:
     """Return when the state began: a start for what runs, the time in AWS's reason for what has ended."""
     started = _utc(raw.get("LaunchTime"))
     if state in (State.PENDING, State.RUNNING):

@@ -46,17 +46,17 @@ def _listed(aws: Aws, scope: str, region: str) -> PricePart:
     machines = {"regionCode": region, "instanceFamily": "GPU instance", **MEANT}
     for product in _products(aws, "AmazonEC2", machines):
         if product.get("marketoption", "OnDemand") == "OnDemand":  # not a block of capacity, bought ahead
-            _take(rows, product, RowKey(product["instanceType"], region, Market.ON_DEMAND))
+            _add_price(rows, product, RowKey(product["instanceType"], region, Market.ON_DEMAND))
     for family in ("Storage", "Storage Snapshot"):
         for product in _products(aws, "AmazonEC2", {"regionCode": region, "productFamily": family}):
-            _take(rows, product, RowKey(_storage_kind(product), region, None))
+            _add_price(rows, product, RowKey(_storage_kind(product), region, None))
     addresses = {"regionCode": region, "group": "VPCPublicIPv4Address"}
     for product in _products(aws, "AmazonVPC", addresses):
         kind = "public_ipv4" if product["usagetype"].endswith("PublicIPv4:InUseAddress") else ""
-        _take(rows, product, RowKey(kind, region, None))
+        _add_price(rows, product, RowKey(kind, region, None))
     outward = {"fromRegionCode": region, "transferType": "AWS Outbound", "toLocation": "External"}
     for product in _products(aws, "AWSDataTransfer", outward):
-        _take(rows, product, RowKey("egress_internet_first_10TB", region, None))
+        _add_price(rows, product, RowKey("egress_internet_first_10TB", region, None))
     return rows.part()
 
 
@@ -68,7 +68,7 @@ def _storage_kind(product: Product) -> str:
     return _VOLUMES.get(product.get("volumeApiName", ""), "") if "EBS:VolumeUsage" in usage else ""
 
 
-def _take(rows: Gathering, product: Product, key: RowKey) -> None:
+def _add_price(rows: Gathering, product: Product, key: RowKey) -> None:
     """Take a product's price, where it is one of ours: of a price in steps, that of the first."""
     if not key.item:
         return
@@ -80,11 +80,11 @@ def _take(rows: Gathering, product: Product, key: RowKey) -> None:
         return
     (unit,) = units
     for rate in rates:
-        currency, amount = _paid(rate)
-        rows.add(key, unit, amount, currency=currency, source=LIST_SOURCE, name=name, note=_free(rate, unit))
+        currency, amount = _price_of(rate)
+        rows.add(key, unit, amount, currency=currency, source=LIST_SOURCE, name=name, note=_free_quantity(rate, unit))
 
 
-def _free(rate: Product, unit: str) -> str:
+def _free_quantity(rate: Product, unit: str) -> str:
     """Return the free quantity before this tier of a price; for traffic without one in the list, a recalled one."""
     begin = _figure(str(rate.get("beginRange", "0")))
     if begin > 0:
@@ -98,11 +98,11 @@ def _first_paid(rates: Sequence[Product]) -> list[Product]:
     for rate in rates:
         steps.setdefault(_figure(str(rate.get("beginRange", "0"))), []).append(rate)
     in_order = [steps[begin] for begin in sorted(steps)]
-    paid = (step for step in in_order if any(_figure(str(_paid(rate)[1])) for rate in step))
+    paid = (step for step in in_order if any(_figure(str(_price_of(rate)[1])) for rate in step))
     return next(paid, in_order[0] if in_order else [])
 
 
-def _paid(rate: Product) -> tuple[str, object]:
+def _price_of(rate: Product) -> tuple[str, object]:
     paid = rate.get("pricePerUnit") or {}
     currency = "USD" if "USD" in paid else next(iter(paid), "no currency")
     return currency, paid.get(currency)
@@ -187,7 +187,7 @@ def prices(aws: Aws, offers: Sequence[Available]) -> list[Price | None]:
     naming a region that did not answer: the cheapest of the rest is not known to be the cheapest.
     """
     spot = _asked_spot(aws, [item for item in offers if item.market is Market.SPOT])
-    listed = _asked(aws, [item for item in offers if item.market is Market.ON_DEMAND])
+    listed = _query_list_prices(aws, [item for item in offers if item.market is Market.ON_DEMAND])
     return [
         spot.get((item.instance_type, item.zone)) if item.market is Market.SPOT else _on_demand(item, listed)
         for item in offers
@@ -233,7 +233,7 @@ def spot_price(row: Mapping[str, Any]) -> Price:
     return Price(Money.usd(row["SpotPrice"]), SPOT_SOURCE, row["Timestamp"].astimezone(UTC), Basis.ASKED)
 
 
-def _asked(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price | None]:
+def _query_list_prices(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price | None]:
     """Return the list price of each type that the catalogue lacks, by type and region, asked now."""
     known = {one.name for one in types(KIND)}
     keys = sorted({(item.instance_type, item.region) for item in offers if item.instance_type not in known})
@@ -275,15 +275,17 @@ def price_history(aws: Aws, items: Sequence[Available], since: datetime) -> list
     """
     spot = [item for item in items if item.market is Market.SPOT]
     regions = sorted({item.region for item in spot})
-    answers, silent = aws.each(regions, lambda region: _in(aws, region, spot, since))
+    answers, silent = aws.each(regions, lambda region: _spot_history(aws, region, spot, since))
     if silent:
         message = f"The spot prices of {silent[0].scope} since {since:%Y-%m-%d %H:%M} are not known: {silent[0].why}"
         raise ProviderUnavailable(message, field="--region", value=silent[0].scope, next="Run: cloudgpu ls --refresh")
     found = {key: prices for answer in answers.values() for key, prices in answer.items()}
-    return [_since(found.get((item.instance_type, item.zone), []), since) if item in spot else [] for item in items]
+    return [
+        _prices_since(found.get((item.instance_type, item.zone), []), since) if item in spot else [] for item in items
+    ]
 
 
-def _in(aws: Aws, region: str, items: Sequence[Available], since: datetime) -> dict[PriceKey, list[Price]]:
+def _spot_history(aws: Aws, region: str, items: Sequence[Available], since: datetime) -> dict[PriceKey, list[Price]]:
     here = [item for item in items if item.region == region]
     found: dict[PriceKey, list[Price]] = {}
     with aws.calling("DescribeSpotPriceHistory", region):
@@ -300,7 +302,7 @@ def _in(aws: Aws, region: str, items: Sequence[Available], since: datetime) -> d
     return found
 
 
-def _since(prices: list[Price], since: datetime) -> list[Price]:
+def _prices_since(prices: list[Price], since: datetime) -> list[Price]:
     """Return them oldest first, from the one that held at `since`; where two begin at one time, the later told one."""
     by_time = {price.as_of: price for price in prices}
     times = sorted(by_time)

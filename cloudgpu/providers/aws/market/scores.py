@@ -39,12 +39,12 @@ def _remembered(aws: Aws, name: str, regions: tuple[str, ...]) -> Mapping[str, i
     if known is None or now - known[0] >= REMEMBERED_FOR:
         found: Mapping[str, int] = {}
         with suppress(CloudgpuError):
-            found = _asked(aws, name, regions)
+            found = _query_scores(aws, name, regions)
         known = aws.scores[name, regions] = (now, found)
     return known[1]
 
 
-def _asked(aws: Aws, name: str, regions: tuple[str, ...]) -> dict[str, int]:
+def _query_scores(aws: Aws, name: str, regions: tuple[str, ...]) -> dict[str, int]:
     by_id: dict[str, int] = {}
     with aws.calling("GetSpotPlacementScores", regions[0]):
         asked = {"InstanceTypes": [name], "TargetCapacity": 1, "SingleAvailabilityZone": True}

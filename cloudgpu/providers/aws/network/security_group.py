@@ -20,7 +20,7 @@ from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.shared.rules import CALLER, INSIDE, Opening, is_wide
 
-LONGEST = 255  # characters of a description (EC2's API reference, IpRange)
+MAX_DESCRIPTION = 255  # characters of a description (EC2's API reference, IpRange)
 _OURS = "cloudgpu "
 _OWN_WORDS = re.compile(rf"{CALLER}(-\d+)?|{INSIDE}")
 _SHARED = re.compile(r"share ([a-z0-9][a-z0-9._-]{0,99})")
@@ -87,7 +87,7 @@ def description(labels: Sequence[str]) -> str:
         raise InvalidRequest(
             f"{bad!r} cannot label a rule.", field="label", value=bad, next="Use a-z, 0-9, dot, _ and -."
         )
-    if len(text) > LONGEST:
+    if len(text) > MAX_DESCRIPTION:
         raise InvalidRequest(
             f"{len(labels)} keys are let in from one network already, and a rule of EC2 can name no more.",
             field="--from",
@@ -232,7 +232,7 @@ def _apply(aws: Aws, region: str, group: str, planned: Changes) -> bool:
     new = True
     for rule in planned.added:
         with aws.calling("AuthorizeSecurityGroupIngress", region, value=rule.cidr):
-            new &= _unless(
+            new &= _call_unless(
                 "InvalidPermission.Duplicate", ec2.authorize_security_group_ingress, group, [rule.permission()]
             )
     if planned.renamed:
@@ -241,11 +241,11 @@ def _apply(aws: Aws, region: str, group: str, planned: Changes) -> bool:
             ec2.update_security_group_rule_descriptions_ingress(GroupId=group, IpPermissions=named)
     for rule in planned.removed:
         with aws.calling("RevokeSecurityGroupIngress", region, value=rule.cidr):
-            _unless("InvalidPermission.NotFound", ec2.revoke_security_group_ingress, group, [rule.permission()])
+            _call_unless("InvalidPermission.NotFound", ec2.revoke_security_group_ingress, group, [rule.permission()])
     return new
 
 
-def _unless(code: str, call: Any, group: str, permissions: list[dict[str, Any]]) -> bool:
+def _call_unless(code: str, call: Any, group: str, permissions: list[dict[str, Any]]) -> bool:
     """Make the call; return False where it was refused with this code: what it asks for is so already."""
     from botocore.exceptions import ClientError
 

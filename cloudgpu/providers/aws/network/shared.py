@@ -20,7 +20,7 @@ from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of
 
 Raw = Mapping[str, Any]
-GONE = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")
+NOT_FOUND_CODES = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")
 IN_USE = ("InvalidPlacementGroup.InUse", "DependencyViolation", "InvalidGroup.InUse")
 NOT_YET_PAUSES_S = (1.0, 2.0, 4.0, 0.0)  # what was just made is not known everywhere at once
 
@@ -64,7 +64,7 @@ def _delete(aws: Aws, region: str, action: str, name: str, call: Any, key: str) 
         with aws.calling(action, region, value=name):
             call(**{key: name})
     except CloudgpuError as error:
-        if code_of(error) not in (*GONE, *IN_USE):
+        if code_of(error) not in (*NOT_FOUND_CODES, *IN_USE):
             raise
 
 
@@ -117,7 +117,7 @@ def _existing_group(aws: Aws, first: Attempt, call: Call) -> str | None:
     found = describe(aws, "DescribeSecurityGroups", call.region, value=name, Filters=asked)
     if not found:
         return None
-    return str(_own(found[0], first, call, "security group")["GroupId"])
+    return str(_check_ours(found[0], first, call, "security group")["GroupId"])
 
 
 def _create_group(aws: Aws, first: Attempt, call: Call) -> str | None:
@@ -154,11 +154,11 @@ def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
         asked = [{"Name": "group-name", "Values": [name]}]
         found = describe(aws, "DescribePlacementGroups", call.region, value=name, Filters=asked)
         if found:
-            _own(found[0], first, call, "placement group")
+            _check_ours(found[0], first, call, "placement group")
     return name
 
 
-def _own(raw: Raw, first: Attempt, call: Call, what: str) -> Raw:
+def _check_ours(raw: Raw, first: Attempt, call: Call, what: str) -> Raw:
     """Return what bears this cluster's id; raise InvalidRequest for anything else of that name."""
     if tags_of(raw).get(TAG_ID) != first.tags[TAG_ID]:
         raise _name_taken_error(first, call, what)

@@ -12,7 +12,7 @@ from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.base import ProviderSettings
 
 CHUNK = 1 << 20
-AT_ONCE = 1000  # objects that one call removes
+MAX_PER_CALL = 1000  # objects that one call removes
 _GONE = ("NoSuchKey", "404", "NotFound")
 _NO_BUCKET = ("NoSuchBucket", "404", "NotFound")
 
@@ -87,8 +87,8 @@ class S3Bucket:
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove objects, a thousand with each call."""
-        for at in range(0, len(keys), AT_ONCE):
-            some = {"Objects": [{"Key": key} for key in keys[at : at + AT_ONCE]], "Quiet": True}
+        for at in range(0, len(keys), MAX_PER_CALL):
+            some = {"Objects": [{"Key": key} for key in keys[at : at + MAX_PER_CALL]], "Quiet": True}
             self._asked("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=some)
 
     def _client(self) -> Any:

@@ -31,10 +31,10 @@ def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, res
     found = _image_named(aws, region, name)
     if found is not None:
         return _check_image(aws, region, found, name, tags)
-    machine = ids.split(source, "i")
+    machine = ids.split_id(source, "i")
     if machine is not None:
         return _of_machine(aws, region, machine[1], name, tags, restart=restart)
-    begun = _snapshot_named(aws, region, name) or _begin(aws, region, source, name, tags)
+    begun = _snapshot_named(aws, region, name) or _begin_snapshot(aws, region, source, name, tags)
     if begun["State"] == "error":  # AWS gave up on it: it is not part of anything
         remove(aws, snapshot(aws, region, begun))
         return replace(snapshot(aws, region, begun), ready=False)
@@ -118,9 +118,9 @@ def _snapshot_named(aws: Aws, region: str, name: str) -> Raw | None:
     return min(found, key=lambda one: (one["StartTime"], one["SnapshotId"]), default=None)
 
 
-def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str]) -> Raw:
+def _begin_snapshot(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str]) -> Raw:
     """Begin a snapshot of a disk. It is sent once: a second sending would make a second snapshot."""
-    split = ids.split(source, "vol")
+    split = ids.split_id(source, "vol")
     if split is None:
         raise _unknown(source)
     disk = _disk(aws, region, split[1])

@@ -17,14 +17,14 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Lau
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pages
-from cloudgpu.providers.aws.compute.listing import raw
+from cloudgpu.providers.aws.compute.listing import describe_raw
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
 from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
 LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
-VALUES = 200  # of a filter: the most that EC2 takes
+MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
 SNAPSHOT = "ebs_snapshot"  # the catalogue's name for what snapshots and the images made of them are billed as
 _OURS = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]
 _GOING = ("deleting", "deleted")
@@ -82,8 +82,8 @@ def _with_own_tags(aws: Aws, region: str, volumes: Sequence[Raw]) -> list[Raw]:
 def _launch_indices(aws: Aws, region: str, machines: Sequence[str]) -> dict[str, int]:
     found: list[Raw] = []
     with aws.calling("DescribeInstances", region):
-        for begin in range(0, len(machines), VALUES):
-            meant = [{"Name": "instance-id", "Values": list(machines[begin : begin + VALUES])}]
+        for begin in range(0, len(machines), MAX_FILTER_VALUES):
+            meant = [{"Name": "instance-id", "Values": list(machines[begin : begin + MAX_FILTER_VALUES])}]
             for page in pages(aws.ec2(region), "describe_instances", Filters=meant):
                 found += [one for part in page["Reservations"] for one in part["Instances"]]
     return {one["InstanceId"]: one["AmiLaunchIndex"] for one in found}
@@ -172,19 +172,19 @@ def _leftover(aws: Aws, region: str, raw: Raw, **facts: Any) -> ProviderResource
 
 def remove(aws: Aws, resource: ProviderResource) -> None:
     """Delete it, an image with its snapshots; what is gone already is no error. Raises InvalidRequest while in use."""
-    region, native_id = _split(resource)
+    region, native_id = _split_id(resource)
     ec2 = aws.ec2(region)
     if resource.kind is Kind.IMAGE:
         _remove_image(aws, region, native_id)
     elif resource.kind is Kind.SNAPSHOT:
         _remove_snapshot(aws, region, native_id)
     else:
-        _unless_gone(aws, region, "DeleteVolume", native_id, lambda: ec2.delete_volume(VolumeId=native_id))
+        _call_unless_gone(aws, region, "DeleteVolume", native_id, lambda: ec2.delete_volume(VolumeId=native_id))
 
 
-def _split(resource: ProviderResource) -> tuple[str, str]:
+def _split_id(resource: ProviderResource) -> tuple[str, str]:
     kinds = {Kind.IMAGE: "ami", Kind.SNAPSHOT: "snap"}
-    found = ids.split(resource.id, kinds.get(resource.kind, "vol"))
+    found = ids.split_id(resource.id, kinds.get(resource.kind, "vol"))
     if found is None:
         message = f"{resource.id!r} is not an id of a {resource.kind} on AWS."
         raise InvalidRequest(message, field="id", value=resource.id, next="Run: cloudgpu ls --refresh")
@@ -197,18 +197,18 @@ def _remove_image(aws: Aws, region: str, native_id: str) -> None:
     meant = [{"Name": "image-id", "Values": [native_id]}]
     found = describe(aws, "DescribeImages", region, Owners=["self"], Filters=meant)
     parts = [part for one in found for part, _ in snapshots_of(one)]
-    _unless_gone(aws, region, "DeregisterImage", native_id, lambda: ec2.deregister_image(ImageId=native_id))
+    _call_unless_gone(aws, region, "DeregisterImage", native_id, lambda: ec2.deregister_image(ImageId=native_id))
     for part in parts:
         _remove_snapshot(aws, region, part)
 
 
 def _remove_snapshot(aws: Aws, region: str, native_id: str) -> None:
-    _unless_gone(
+    _call_unless_gone(
         aws, region, "DeleteSnapshot", native_id, lambda: aws.ec2(region).delete_snapshot(SnapshotId=native_id)
     )
 
 
-def _unless_gone(aws: Aws, region: str, action: str, native_id: str, call: Callable[[], object]) -> None:
+def _call_unless_gone(aws: Aws, region: str, action: str, native_id: str, call: Callable[[], object]) -> None:
     try:
         with aws.calling(action, region, value=ids.joined(region, native_id)):
             call()
@@ -231,7 +231,7 @@ def tag_specifications(kinds: Sequence[str], tags: Mapping[str, str], name: str)
 
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
 SETTLES_S, LOOKS = 1.0, 120
-SEEN_AFTER = 30  # looks until a disk that was just made is surely shown: EC2 is eventually consistent
+MAX_LOOKS = 30  # looks until a disk that was just made is surely shown: EC2 is eventually consistent
 _GENERATIONS = 100  # a token of a volume that was removed is remembered for a day
 
 
@@ -241,9 +241,9 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.
     """
     region, own = ids.machine(id)
-    zone = raw(aws, region, own)["Placement"]["AvailabilityZone"]
+    zone = describe_raw(aws, region, own)["Placement"]["AvailabilityZone"]
     named = {**tags, TAG_VOLUME: volume.name}
-    found = _found(aws, region, zone, volume, named) or _made(aws, region, zone, volume, named)
+    found = _find_volume(aws, region, zone, volume, named) or _create_volume(aws, region, zone, volume, named)
     for _ in range(LOOKS):
         at = holder(found)
         if at is not None and at["InstanceId"] == own and at["State"] != "detaching":
@@ -259,7 +259,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
 
-def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
+def _find_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
     asked = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
     found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
@@ -267,7 +267,7 @@ def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, 
     return pick_in_zone(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
 
-def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:
+def _create_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:
     """Make the volume under a token of its name, so that a lost reply makes no second one.
 
     A token stands for the volume that it made even when that was removed since: then the next one is taken.
@@ -293,14 +293,14 @@ def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, s
             ClientToken=token,
             TagSpecifications=tag_specifications(("volume",), tags, tags[TAG_VOLUME]),
         )
-    return _seen(aws, region, made["VolumeId"])
+    return _wait_for_disk(aws, region, made["VolumeId"])
 
 
-def _seen(aws: Aws, region: str, own: str) -> Raw:
+def _wait_for_disk(aws: Aws, region: str, own: str) -> Raw:
     """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
     return retry(
         lambda: _read_volume(aws, region, own),
-        SEEN_AFTER + 1,
+        MAX_LOOKS + 1,
         after=lambda error: isinstance(error, InstanceNotFound),
         pause=lambda _tries: aws.pause(SETTLES_S),
     )

@@ -143,7 +143,7 @@ def _image(raw: Mapping[str, Any]) -> Image:
 
 def _given(aws: Aws, item: Available, named: str, machine: str) -> Choice:
     """Return the image that was named, by AWS's id or by the name of an own one."""
-    found = _named(aws, item.region, named)
+    found = _image_named(aws, item.region, named)
     if found is None:
         raise InvalidRequest(
             f"There is no image {named!r} in {item.region}; an image exists in one region only.",
@@ -186,7 +186,7 @@ def _about_licence(image: Image) -> tuple[str, ...]:
     return (f"AWS bills the image {image.id} as {image.platform}: {above}{hours.get(image.licence, '')}",)
 
 
-def _named(aws: Aws, region: str, named: str) -> Image | None:
+def _image_named(aws: Aws, region: str, named: str) -> Image | None:
     by_id = AMI.fullmatch(named)
     if by_id is None:
         mine = [{"Name": f"tag:{TAG_IMAGE}", "Values": [named]}]

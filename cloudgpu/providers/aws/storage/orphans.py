@@ -17,7 +17,7 @@ from cloudgpu.providers.aws.storage.disks import code_of
 
 Raw = Mapping[str, Any]
 ADDRESS = "public_ipv4"  # the price list's word: AWS bills every public IPv4 address, used or not
-OPEN = ("open", "active", "disabled")  # states in which a spot request may launch, or keeps, a machine
+ACTIVE_REQUEST_STATES = ("open", "active", "disabled")  # states in which a spot request may launch, or keeps, a machine
 _TERMINATED = ("instance-terminated", "spot-instance-terminated")  # codes of a request's status
 _GONE = frozenset(
     "InvalidAllocationID.NotFound InvalidNetworkInterfaceID.NotFound InvalidGroup.NotFound "
@@ -46,7 +46,7 @@ _QUESTIONS = (
     _Query("describe_network_interfaces", "NetworkInterfaces"),
     _Query("describe_security_groups", "SecurityGroups"),
     _Query("describe_key_pairs", "KeyPairs", paged=False),
-    _Query("describe_spot_instance_requests", "SpotInstanceRequests", tag=TAG_ID, states=OPEN),
+    _Query("describe_spot_instance_requests", "SpotInstanceRequests", tag=TAG_ID, states=ACTIVE_REQUEST_STATES),
     _Query("describe_placement_groups", "PlacementGroups", paged=False, states=("pending", "available", "deleting")),
 )
 
@@ -72,7 +72,7 @@ def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
 
     with Pool(len(_QUESTIONS)) as pool:
         addresses, interfaces, groups, keys, requests, placements = pool.map(ask, _QUESTIONS)
-    users = _placed(aws, region, [one["GroupName"] for one in placements])
+    users = _placement_group_users(aws, region, [one["GroupName"] for one in placements])
     return [
         *(_address(aws, region, one) for one in addresses),
         *(_interface(aws, region, one) for one in interfaces),
@@ -120,7 +120,7 @@ def _request(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     return _orphan(aws, region, raw, Kind.SPOT_REQUEST, native_id, made_at=made, attached_to=machine)
 
 
-def _placed(aws: Aws, region: str, names: Sequence[str]) -> Mapping[str, str]:
+def _placement_group_users(aws: Aws, region: str, names: Sequence[str]) -> Mapping[str, str]:
     """Return a machine by the placement group that it uses; one that is shutting down uses it yet."""
     if not names:
         return {}
@@ -172,7 +172,7 @@ def remove(aws: Aws, orphan: ProviderResource) -> None:
 
     The machine of a spot request goes on: only the request ends.
     """
-    region, native_id = _split(orphan)
+    region, native_id = _split_id(orphan)
     ec2 = aws.ec2(region)
     calls: dict[Kind, tuple[str, Callable[[], object]]] = {
         Kind.ADDRESS: ("ReleaseAddress", lambda: ec2.release_address(AllocationId=native_id)),
@@ -210,7 +210,7 @@ _PREFIXES = {
 }
 
 
-def _split(orphan: ProviderResource) -> tuple[str, str]:
+def _split_id(orphan: ProviderResource) -> tuple[str, str]:
     """Return the region and AWS's own id. Raises InvalidRequest for what is none of these things."""
     region, _, native_id = orphan.id.partition("/")
     prefix = _PREFIXES.get(orphan.kind)

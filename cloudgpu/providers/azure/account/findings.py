@@ -13,7 +13,7 @@ from cloudgpu.providers.azure.account import machine_role as role, permissions
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.market import availability as places
 from cloudgpu.providers.azure.network import security_rules as rules
-from cloudgpu.providers.shared.rules import WHAT, finding
+from cloudgpu.providers.shared.rules import CHECK, finding
 
 _ASSIGN = "Microsoft.Authorization/roleAssignments/write"
 _INIT = "Run: cloudgpu init azure"
@@ -33,7 +33,7 @@ def findings(azure: Azure, region: str | None) -> list[Finding]:
         (services.NETWORK, lambda: [_needed(azure, services.NETWORK)]),
         ("machine role", lambda: _machine_role(azure)),
         ("timers", lambda: [_timers(azure)]),
-        (WHAT, lambda: [_openings(azure)]),
+        (CHECK, lambda: [_openings(azure)]),
     ]
     with Pool(len(looks)) as pool:
         return [one for found in pool.map(lambda look: _tried(*look), looks) for one in found]

@@ -15,13 +15,7 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
-from cloudgpu.errors import (
-    CloudgpuError,
-    InstanceNotFound,
-    LaunchUncertain,
-    NoCapacity,
-    ProviderUnavailable,
-)
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.gcp import errors, ids, operations
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import listing
@@ -30,7 +24,7 @@ from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access, firewall_rules as rules
 from cloudgpu.providers.gcp.network.shared import make_shared
-from cloudgpu.providers.shared.calls import Sends
+from cloudgpu.providers.shared.calls import SendLimits
 
 ACTION = "compute.instances.insert"
 PREEMPTED_MEANWHILE = "UNSUPPORTED_OPERATION"  # what public programs saw of a spot machine that was taken at its start
@@ -93,7 +87,9 @@ class _Sender:
     def __init__(self, gcp: Gcp, attempt: Attempt, call: Call, deadline: datetime) -> None:
         self._gcp, self._attempt, self._call, self._deadline = gcp, attempt, call, deadline
         self._name = ids.machine_name(attempt.token)
-        self._sends = Sends(gcp, f"Google Cloud has not accepted {ACTION} in {call.zone}", deadline, self._uncertain)
+        self._sends = SendLimits(
+            gcp, f"Google Cloud has not accepted {ACTION} in {call.zone}", deadline, self._uncertain
+        )
 
     def send(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine as Google tells of it, once the operation has ended."""

@@ -8,10 +8,10 @@ import pytest
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.aws.account.permissions import CHANGES, READS, UNASKED
+from cloudgpu.providers.aws.account.permissions import CHANGES, READ_PROBES, UNTESTED
 from tests.providers.aws.accounts import TAGS, account, machine
 
-ALL = {probe.action for probe in (*READS, *CHANGES, *UNASKED)}
+ALL = {probe.action for probe in (*READ_PROBES, *CHANGES, *UNTESTED)}
 CALLED = {probe.action.partition(":")[2] for probe in CHANGES}
 
 

@@ -199,7 +199,7 @@ def test_a_machine_that_somebody_elses_request_launched_is_not_found(aws, tmp_pa
 
 
 def test_many_requests_are_asked_for_by_as_many_as_a_filter_takes(aws, tmp_path, monkeypatch):
-    monkeypatch.setattr(spot_end, "AT_ONCE", 2)
+    monkeypatch.setattr(spot_end, "MAX_FILTER_VALUES", 2)
     made = [spot(number) for number in range(3)]
     aws.advance(600)
     for one in made:

@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import Reachable
-from cloudgpu.providers.aws.network.security_group import LONGEST, Changes, Rule, changes, description, rules
+from cloudgpu.providers.aws.network.security_group import MAX_DESCRIPTION, Changes, Rule, changes, description, rules
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.rules import ssh_sources
@@ -191,7 +191,7 @@ def test_what_cannot_stand_in_a_description_is_no_label(label):
 
 def test_a_rule_names_no_more_labels_than_fit_its_description():
     labels = [f"cg-0123456789abcdef.{number:08}" for number in range(8)]
-    assert len(description(labels[:6])) <= LONGEST
+    assert len(description(labels[:6])) <= MAX_DESCRIPTION
     with pytest.raises(InvalidRequest, match="8 keys are let in from one network already") as caught:
         description(labels)
     assert caught.value.field == "--from"
