@@ -77,7 +77,8 @@ MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 BOOT_ID = "/run/machine-id"  # what systemd makes up at a boot where /etc keeps none
 CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 APART_S = 60.0  # by less, two clocks agree; by more, this host's is wrong, and what it dates would be billed wrongly
-REVIVALS = 3  # so often an agent that died is started again without a word
+REVIVALS = 3  # so often in a row an agent that died at once is started again without a word
+STEADY_S = 60.0  # one that lived this long had started well: its next death is a first one
 STOPPED, RUNNING, TERMINATED = "stopped", "running", "terminated"
 
 
@@ -411,8 +412,10 @@ def settle_running(record: Record) -> None:
             start_all(record)
         keep(machine(), spawned=record["boots"])
     elif not is_alive("agent"):
-        if record["boot"] == boot() and record["revivals"] < REVIVALS:
-            keep(record, revivals=record["revivals"] + 1)
+        began = float(record.get("revived_at") or record["boot_at"])
+        deaths = 0 if last_sign(record) - began >= STEADY_S else record["revivals"]
+        if record["boot"] == boot() and deaths < REVIVALS:
+            keep(record, revivals=deaths + 1, revived_at=time.time() + float(record.get("apart") or 0.0))
             spawn("agent", [str(ROOT / "agent"), "run"])
         else:
             keep_end(record, wanted=STOPPED, why="died", at=last_sign(record))

@@ -199,6 +199,18 @@ def test_an_agent_that_dies_again_and_again_is_given_up(there, of):
     assert (of.machine()["ended"], of.machine()["revivals"]) == ({"reason": "died", "at": 7.0}, of.REVIVALS)
 
 
+def test_an_agent_that_had_started_well_is_started_again_however_often_it_was_before(there, of):
+    """A job may run for months: it does not end because its agent was killed once in a while."""
+    was = {"authorized": True, "boots": 1, "spawned": 1, "boot": of.boot(), "boot_at": 7.0}
+    record = made(there, **was, revivals=of.REVIVALS, revived_at=1000.0)
+    of.save(of.ROOT / "agent", "#!/bin/sh\nexit 1\n", 0o700)
+    of.save(of.ROOT / "heartbeat.json", "{}")
+    os.utime(of.ROOT / "heartbeat.json", (1060.0, 1060.0))
+    of.settle_running(record)
+    assert (of.machine()["wanted"], of.machine()["revivals"]) == ("running", 1)
+    assert of.machine()["revived_at"] > 1060.0
+
+
 def test_the_users_own_logins_are_no_sign_of_the_machines_life(there, of):
     body = {"agent": {}, "jupyter": [], "record": RECORD}
     (mark,) = of.agent_settings(body, "python3")["own"]
