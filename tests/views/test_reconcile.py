@@ -255,6 +255,29 @@ def test_what_carries_our_tag_and_is_not_in_the_ledger_is_missing_here(one, tmp_
     assert kinds(value) == {}
 
 
+@pytest.mark.parametrize(
+    ("account", "ledger", "left_out"),
+    [
+        ("111111111111", "6.312", ["AWS account 222222222222"]),
+        ("999999999999", "12.624", []),  # the payer of both, and no row says which of them it is of
+    ],
+)
+def test_the_bill_of_one_account_says_nothing_of_a_colleagues(account, ledger, left_out, tmp_path):
+    aws = {"provider": "aws", "account": "aws", "instance_type": "g4dn.xlarge", "price": PRICE}
+    drafts = []
+    for number, own in (("111111111111", "i-0123456789abcdef0"), ("222222222222", "i-0fedcba9876543210")):
+        identity = {"kind": "aws account", "id": number, "words": f"AWS account {number}"}
+        drafts += [
+            launched(f"cg-{number}", HALF_DAY[0], **aws, identity=identity),
+            looked(f"cg-{number}", HALF_DAY[0], own=own),
+            looked(f"cg-{number}", HALF_DAY[1], "terminated", own=own),
+        ]
+    bill = {"BilledCost": "6.312", "ListCost": "6.312", "BillingAccountId": account}
+    file = written(tmp_path, bill, columns=(*COLUMNS, "BillingAccountId"))
+    value = reconcile(filled(tmp_path / "home", drafts), file)
+    assert (value["ledger_usd"], value["accounts_left_out"]) == (ledger, left_out)
+
+
 def test_what_another_ledger_launched_is_counted_apart(one, tmp_path):
     other = '{"cloudgpu_id": "cg-9", "cloudgpu_ledger": "another"}'
     value = reconcile(one, written(tmp_path, AGREED, {"BilledCost": "3", "Tags": other}))

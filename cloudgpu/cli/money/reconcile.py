@@ -95,6 +95,9 @@ def _rest_lines(value: ReconcileDocument) -> list[str]:
     if value["other_ledgers"]["rows"]:
         other = value["other_ledgers"]
         notes.append(f"{_rows(other)} of another ledger of cloudgpu: {dollars(other['usd'])}.")
+    if value["accounts_left_out"]:
+        where = ", ".join(value["accounts_left_out"])
+        notes.append(f"The file has no rows of {where}: what the ledger has there is not compared.")
     return notes
 
 

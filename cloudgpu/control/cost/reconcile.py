@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -51,6 +51,7 @@ class ParsedExport:
     elsewhere: ResourceTotal = field(default_factory=ResourceTotal)  # resources of another ledger
     unmatched: ResourceTotal = field(default_factory=ResourceTotal)
     rates: dict[str, Currency] = field(default_factory=dict)
+    accounts: set[tuple[str, str]] = field(default_factory=set)  # by their provider
 
     def widen(self, record: Record) -> None:
         """Extend the period to include a usage charge.
@@ -76,7 +77,10 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         read = _read_export(records(lines, str(file)), index, provider, _rates(session))
     _check_providers(read, provider, file)
     providers = {provider} if provider else set(read.providers)
+    others = _other_accounts(index.rows, read)
     ours = _ledger_totals(machines, ended, read, providers, now)
+    left_out = {one: others[one] for one in ours if one in others}
+    ours = {one: total for one, total in ours.items() if one not in left_out}
     both = {**ours, **read.sides}
     found = {
         one: gap_reasons(ours.get(one, LedgerTotal()), read.sides.get(one, ResourceTotal()), read.end, now)
@@ -86,6 +90,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         "file": str(file),
         "rows": read.rows,
         "providers": sorted(providers),
+        "accounts_left_out": sorted(set(left_out.values())),
         "since": None if read.begin is None else iso(read.begin),
         "until": None if read.end is None else iso(read.end),
         "as_of": iso(now),
@@ -104,6 +109,7 @@ def _read_export(
             continue
         export.rows += 1
         export.widen(record)
+        export.accounts.add((record.provider, record.account))
         per_usd = _per_usd(export, record.currency, rate)
         whose = index.of(record)
         other = export.elsewhere if whose == "" else export.unmatched
@@ -131,6 +137,22 @@ def _check_providers(read: ParsedExport, provider: str | None, file: Path) -> No
             value=provider,
             next="Name one of these, or leave out --provider.",
         )
+
+
+def _other_accounts(machines: Mapping[str, Machine], read: ParsedExport) -> dict[str, str]:
+    """Return the accounts that the export has no rows of, by what the ledger has there: it is on another bill.
+
+    Nothing of a provider of which the export names no account that the ledger knows: a company's bill may name that of
+    its payer alone.
+    """
+    known = {id_: (one, one.identity) for id_, one in machines.items() if one.identity is not None}
+    accounts = {id_: (str(one.provider), identity.id.lower()) for id_, (one, identity) in known.items()}
+    named = {account[0] for account in accounts.values() if account in read.accounts}
+    return {
+        id_: identity.words
+        for id_, (one, identity) in known.items()
+        if one.provider in named and accounts[id_] not in read.accounts and id_ not in read.sides
+    }
 
 
 def _ledger_totals(

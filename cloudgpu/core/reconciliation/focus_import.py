@@ -34,6 +34,8 @@ WELCOME = {
     "ListCost": (),
     "PricingQuantity": (),
     "PricingUnit": (),
+    "BillingAccountId": (),
+    "SubAccountId": (),
 }
 _NULLS = ("", "NULL", "null", "None")
 _KEY = re.compile(r"^(?:user[:_/]|label[:_/]|labels[./]|aws:)?(.*)$")
@@ -47,7 +49,7 @@ class Record:
     """One row of an export. Amounts are in `currency`; times are aware UTC; what is null there is empty here.
 
     `tags` are those of ours, under our names, whatever the provider put before them. `list_cost`, `quantity`: None
-    where they are null.
+    where they are null. `account` is what the row calls the account: the last part of it, in lower case.
     """
 
     line: int
@@ -65,6 +67,7 @@ class Record:
     list_cost: Decimal | None
     quantity: Decimal | None
     unit: str
+    account: str
 
 
 def records(lines: Iterable[tuple[int, Sequence[str]]], name: str) -> Iterator[Record]:
@@ -179,6 +182,7 @@ def _record(line: _Line) -> Record:
         list_cost=line.amount("ListCost"),
         quantity=line.amount("PricingQuantity"),
         unit=line.text("PricingUnit"),
+        account=(line.text("SubAccountId") or line.text("BillingAccountId")).lower().rpartition("/")[2],
     )
 
 

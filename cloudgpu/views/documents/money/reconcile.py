@@ -106,6 +106,8 @@ class ReconcileHead(TypedDict):
     """Rows that were compared."""
     providers: list[str]
     """Whose rows they are."""
+    accounts_left_out: list[str]
+    """Accounts that the export has no rows of, while it has those of others: what the ledger has there is left out."""
     since: Time | None
     """The begin of the period: of the first charge for use; null without one."""
     until: Time | None
