@@ -26,7 +26,7 @@ def list_machines(
 
     session = open_session(os.environ, tell=tell)
     if not refresh:  # with it, the account is among those that did not answer, and why
-        from cloudgpu.control.session.reachable import table_faults
+        from cloudgpu.control.session.base import table_faults
 
         for sentence in table_faults(session.settings):
             tell(sentence)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session.base import is_mine
+from cloudgpu.control.session.base import absences, is_mine, reachable
 from cloudgpu.control.session.last_run import LastRun, overdue, read_last_run, unguarded
-from cloudgpu.control.session.reachable import absences, reachable
 from cloudgpu.control.session.session import Session, living_machines, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso

@@ -17,8 +17,8 @@ from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
+from cloudgpu.control.session.base import names_here
 from cloudgpu.control.session.identity import AccountScope, by_account, covered, unqueried_accounts
-from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import instance_observed, is_news

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from cloudgpu.control.session.base import SessionBase, is_mine
+from cloudgpu.control.session.base import SessionBase, absence, is_another_account, is_mine, remember
 from cloudgpu.control.session.last_run import OVERDUE_AFTER
-from cloudgpu.control.session.reachable import absence, is_another_account, remember
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
     NOT_HERE,

@@ -30,9 +30,8 @@ from cloudgpu.control.session.accounts import (
     unanswered_of,
     used_accounts,
 )
-from cloudgpu.control.session.base import is_mine, utc_now
+from cloudgpu.control.session.base import absences, is_mine, reachable, utc_now
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.session.reachable import absences, reachable
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync import SyncResult, sync_all
 from cloudgpu.control.session.accounts import recent_machines
+from cloudgpu.control.session.base import remembered
 from cloudgpu.control.session.identity import by_account, identity_of
-from cloudgpu.control.session.reachable import remembered
 from cloudgpu.core.events.general_lines import ledger_doubted
 from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import scope_of_row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.control.session.reachable import remember, remembered
+from cloudgpu.control.session.base import remember, remembered
 from cloudgpu.core.model.identity import AccountIdentity
 
 
