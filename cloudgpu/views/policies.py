@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits
+from cloudgpu.core.policies.policy import NO_LIMITS, Limits
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 

@@ -9,8 +9,7 @@ import jsonschema
 import pytest
 
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.policies.file import limits_from, policy_from
-from cloudgpu.config.policies.find import load_policy, policy_names
+from cloudgpu.config.policies.find import limits_from, load_policy, policy_from, policy_names
 from cloudgpu.config.policies.schema import limits_schema, policy_schema
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.core.policies.policy import Act, Idle, thresholds

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cloudgpu.config.policies.file import load_limits
 from cloudgpu.config.policies.find import (
     Found,
     HomeTerms,
     is_from,
     lab_limits,
     limits_in,
+    load_limits,
     load_policy,
     policy_in,
     published_policy,
@@ -21,8 +21,7 @@ from cloudgpu.config.policies.find import (
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.description import BY_OPTION, FACTS, Chosen, choose
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, limit_policy, narrowest_limits
-from cloudgpu.core.policies.policy import Policy
+from cloudgpu.core.policies.policy import NO_LIMITS, Limits, Policy, limit_policy, narrowest_limits
 from cloudgpu.core.team.rights import Authorization, Published
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.errors import InvalidRequest

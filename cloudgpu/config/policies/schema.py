@@ -11,8 +11,7 @@ from typing import Any
 
 from cloudgpu.config.policies import kinds
 from cloudgpu.config.policies.kinds import Kind
-from cloudgpu.core.policies.limits import Stoppers
-from cloudgpu.core.policies.policy import Act, Unknown, Unpausable
+from cloudgpu.core.policies.policy import Act, Stoppers, Unknown, Unpausable
 
 Default = str | float | tuple[str, ...] | None
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.text import zone_of
 from cloudgpu.config.files.yaml import read_yaml
-from cloudgpu.config.policies.file import policy_from
-from cloudgpu.config.policies.find import Found
+from cloudgpu.config.policies.find import Found, policy_from
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inputs.periods import Moment, moment_of
 from cloudgpu.control.policies.resolve import limits_of, policy_named
@@ -21,7 +20,7 @@ from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
-from cloudgpu.core.policies.limits import limit_policy
+from cloudgpu.core.policies.policy import limit_policy
 from cloudgpu.core.reaper.backtest import MachineHistory, backtest, joined_runs, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso

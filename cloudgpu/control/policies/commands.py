@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import read_yaml
-from cloudgpu.config.policies.file import FILE, limits_from, policy_from
-from cloudgpu.config.policies.find import policy_paths
+from cloudgpu.config.policies.find import FILE, limits_from, policy_from, policy_paths
 from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_named, policy_of, unused_file
 from cloudgpu.core.policies.description import rules_in_force, rules_of
-from cloudgpu.core.policies.limits import Limits, limit_policy
+from cloudgpu.core.policies.policy import Limits, limit_policy
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.policies import limits_value, policy_value, rule_values, summary_value, unreadable_value

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.policies.chosen import ChosenPolicy, chosen_for, chosen_policies, found_by_terms
-from cloudgpu.config.policies.file import load_limits
 from cloudgpu.config.policies.find import (
-    LIMITS,
+    LIMITS_NAME,
     Found,
     is_from,
     lab_limits,
+    load_limits,
     load_policy,
     policy_names,
     policy_paths,
@@ -29,8 +29,17 @@ from cloudgpu.core.launch.limit_checks import check_allowed, check_typed_limits
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.policies.description import BY_OPTION, DEFAULT, Chosen, choose
-from cloudgpu.core.policies.limits import Limits, cut_lifetime, limit_policy, narrowest_limits
-from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, PolicyText, lifetime
+from cloudgpu.core.policies.policy import (
+    Lifetime,
+    Limits,
+    Origin,
+    Policy,
+    PolicyText,
+    cut_lifetime,
+    lifetime,
+    limit_policy,
+    narrowest_limits,
+)
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
@@ -71,7 +80,7 @@ def policy_named(session: Session, name: str) -> Found:
 
 def policies_known(session: Session) -> tuple[str, ...]:
     """Return the names of all policies there are, published ones too, sorted."""
-    ours = set(session.published()) - {LIMITS}
+    ours = set(session.published()) - {LIMITS_NAME}
     return tuple(sorted(ours | set(policy_names(search=policy_paths(session.home)))))
 
 

@@ -21,8 +21,7 @@ from cloudgpu.core.events.machine_lines import decision_made_for_lab
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
 from cloudgpu.core.model.machine import Ownership
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.policies.limits import PAYERS_WAIT
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import PAYERS_WAIT, Do, Rule
 from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_epoch

@@ -134,7 +134,7 @@ def _policy(session: Session) -> Check:
     """Say which policy is the usual one, and what is wrong with any: no run uses half of one."""
     from cloudgpu.control.policies.commands import check_policies
     from cloudgpu.control.policies.resolve import find_policy, lifetime_of, limits_of
-    from cloudgpu.core.policies.limits import cut_lifetime
+    from cloudgpu.core.policies.policy import cut_lifetime
     from cloudgpu.core.values.times import duration_text
 
     try:

@@ -9,7 +9,7 @@ from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
 from cloudgpu.core.model.machine import Machine, Ownable, Ownership
-from cloudgpu.core.policies.limits import Stoppers
+from cloudgpu.core.policies.policy import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, people_of
 from cloudgpu.core.team.rights import Authorization, Claim, Right, Role, claim, right_to
 from cloudgpu.errors import InvalidRequest, RoleNeeded

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import read_text
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.policies.file import limits_from, policy_from
-from cloudgpu.config.policies.find import LIMITS, check_policy_name
+from cloudgpu.config.policies.find import LIMITS_NAME, check_policy_name, limits_from, policy_from
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.events.general_lines import policy_published, policy_withdrawn
 from cloudgpu.core.team.rights import Published
@@ -87,7 +86,7 @@ def _file_of(name_or_file: str, directories: Sequence[Path]) -> Path:
 def _check(published: Published, file: Path) -> None:
     """Raise InvalidRequest, with file and line, for text that no home could read."""
     table = parse_yaml(published.text, file)
-    if published.name == LIMITS:
+    if published.name == LIMITS_NAME:
         limits_from(table)
     else:
         policy_from(table, published.name, tz=published.tz)

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.description import BY_OPTION, Chosen
-from cloudgpu.core.policies.limits import Limits, cut_lifetime
-from cloudgpu.core.policies.policy import Lifetime, Origin
+from cloudgpu.core.policies.policy import Lifetime, Limits, Origin, cut_lifetime
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 

@@ -20,7 +20,7 @@ from cloudgpu.core.events.log import (
     Event,
 )
 from cloudgpu.core.model.machine import Ownable
-from cloudgpu.core.policies.limits import Stoppers
+from cloudgpu.core.policies.policy import Stoppers
 from cloudgpu.core.team.people import ASSIGNED, People, comparable_name
 from cloudgpu.errors import RoleNeeded
 

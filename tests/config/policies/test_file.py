@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.policies.file import limits_from, load_limits
+from cloudgpu.config.policies.find import limits_from, load_limits
 from cloudgpu.config.policies.schema import LIMITS, limits_schema
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, Stoppers
+from cloudgpu.core.policies.policy import NO_LIMITS, Limits, Stoppers
 from cloudgpu.errors import InvalidRequest
 
 H = timedelta(hours=1)

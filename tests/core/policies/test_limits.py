@@ -6,8 +6,18 @@ from datetime import timedelta
 
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut_lifetime, limit_policy, narrowest_limits
-from cloudgpu.core.policies.policy import Act, Idle, Lifetime, Origin, Policy
+from cloudgpu.core.policies.policy import (
+    NO_LIMITS,
+    Act,
+    Idle,
+    Lifetime,
+    Limits,
+    Origin,
+    Policy,
+    cut_lifetime,
+    limit_policy,
+    narrowest_limits,
+)
 
 H = timedelta(hours=1)
 some = st.none() | st.integers(1, 100).map(lambda hours: hours * H)

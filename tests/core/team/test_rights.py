@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed, policy_published, policy_withdrawn
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.policies.limits import Limits, Stoppers, narrowest_limits
+from cloudgpu.core.policies.policy import Limits, Stoppers, narrowest_limits
 from cloudgpu.core.team.people import ASSIGNED, CLAIMED, SUBJECT, People, comparable_name, people_of
 from cloudgpu.core.team.rights import (
     PAYER_KINDS,
