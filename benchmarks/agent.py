@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.agent import own_source, source
+from cloudgpu.agent.program import own_source, source
 from cloudgpu.core.activity.idle import Thresholds
 
 MOST_CPU, MOST_MB = 0.01, 30.0  # of one core; resident at most

@@ -26,7 +26,7 @@ from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.slurm import node as engine
 from cloudgpu.access.ssh import authorized_keys as guests, execute as terminals
 from cloudgpu.access.ssh.connection import Completed
-from cloudgpu.agent import own_source, source
+from cloudgpu.agent.program import own_source, source
 from cloudgpu.control.access import on_start
 from cloudgpu.control.activity import agents as samples
 from cloudgpu.control.pricing import traffic

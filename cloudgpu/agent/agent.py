@@ -1,7 +1,7 @@
 """The cloudgpu agent, on the machine: samples, lease, policy. It travels as one file, Python 3.8+, nothing else.
 
-`cloudgpu.agent.source` puts the files beside this one and the rules of `cloudgpu.core.activity.idle` before it, so that
-nothing of ours has to be there. docs/agent.md says what it reads, what counts and what it never does.
+`cloudgpu.agent.program` puts the files beside this one and the rules of `cloudgpu.core.activity.idle` before it, so
+that nothing of ours has to be there. docs/agent.md says what it reads, what counts and what it never does.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import io
 import keyword
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import accumulate, chain, product
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
@@ -24,6 +25,21 @@ PARTS = (
     "agent/looking",
     "agent/agent",
 )
+
+
+@cache
+def source() -> str:
+    """Return the agent's program text as it is put on a machine: one file, without what only readers need.
+
+    Boot data has 16 kB for everything, so the text travels bare; `agent.py` beside this file is where to begin reading.
+    What it judges by is `cloudgpu.core.activity.idle`, line by line.
+    """
+    return minified(assembled(Path(__file__).parents[1]))
+
+
+def own_source() -> str:
+    """Return the text of `own.py`, which stands beside the agent on a machine that shares its computer with others."""
+    return Path(__file__).with_name("own.py").read_text(encoding="utf-8")
 
 
 def assembled(package: Path) -> ast.Module:

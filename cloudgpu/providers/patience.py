@@ -2,7 +2,6 @@
 
 The limit is on silence, not on work: each page of a long list has these seconds again, so that a slow cloud that
 answers is read to its end. A read that timed out is not sent again at once: the next caller would wait as long.
-Polling for a termination ends early, too, where no poll is answered.
 """
 
 from __future__ import annotations
@@ -12,12 +11,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import TypeVar
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, Silent
+from cloudgpu.errors import InvalidRequest, Silent
 
-T = TypeVar("T")
 VARIABLE = "CLOUDGPU_PATIENCE"
 DEFAULT_S = 7.0  # for the answer to a read, over all its attempts
 CONNECT_S = 3.0
@@ -75,69 +71,3 @@ class Patience:
         """Forget that this read timed out: it was answered."""
         with self._lock:
             self._silent.pop((action, where), None)
-
-
-SILENCE_LIMIT = timedelta(seconds=10)  # after the first poll that was not answered
-
-
-class UnansweredRounds:
-    """How long rounds of polls have each had a poll without an answer. An error is an answer."""
-
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        self._clock = clock
-        self.first_message = ""  # of the error for the first poll without an answer
-        self._silent = False  # in this round
-        self._since: datetime | None = None
-
-    def record(self, error: CloudgpuError) -> str:
-        """Record the error of a poll of this round; return its message without the full stop."""
-        message = error.message.removesuffix(".")
-        if isinstance(error, Silent):
-            self._silent, self.first_message = True, self.first_message or message
-        return message
-
-    @property
-    def is_unanswered(self) -> bool:
-        """Whether a poll of this round was not answered."""
-        return self._silent
-
-    def end_round(self) -> bool:
-        """End the round; say whether polls have gone unanswered for SILENCE_LIMIT."""
-        silent, self._silent = self._silent, False
-        now = self._clock()
-        self._since = (self._since or now) if silent else None
-        return self._since is not None and now - self._since >= SILENCE_LIMIT
-
-
-def poll_until(
-    ask: Callable[[], T | None],
-    make_error: Callable[[str], CloudgpuError],
-    within: timedelta,
-    *,
-    clock: Callable[[], datetime],
-    pause: Callable[[float], None],
-    last_message: str,
-    first_s: float = 0.2,
-    longest_s: float = 5.0,
-    raised_at_once: tuple[type[CloudgpuError], ...] = (),
-) -> T:
-    """Poll `ask` until it returns something other than None, with longer and longer pauses, and return that.
-
-    Raises what `make_error` makes of the last error's message (`last_message` where there was none) once it took longer
-    than `within`, or polls go unanswered; an error that is no ProviderUnavailable, or in `raised_at_once`, at once.
-    """
-    deadline, pause_s, silence = clock() + within, first_s, UnansweredRounds(clock)
-    while True:
-        try:
-            found = ask()
-        except raised_at_once:
-            raise
-        except ProviderUnavailable as error:
-            last_message = silence.record(error)
-        else:
-            if found is not None:
-                return found
-        if clock() >= deadline or silence.end_round():
-            raise make_error(last_message)
-        pause(pause_s)
-        pause_s = min(longest_s, pause_s * 1.5)

@@ -14,8 +14,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from cloudgpu.access.jupyter import client as jupyter
-from cloudgpu.agent import own_source, source
 from cloudgpu.agent.lease import TAGS
+from cloudgpu.agent.program import own_source, source
 
 LAB = [sys.executable, "-m", "jupyterlab"]
 NOW, MONO = 1_800_000_000.0, 5_000.0

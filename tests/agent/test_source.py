@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
-from cloudgpu.agent import own, own_source, source
-from cloudgpu.agent.program import PARTS, assembled, minified
+from cloudgpu.agent import own
+from cloudgpu.agent.program import PARTS, assembled, minified, own_source, source
 
 PACKAGE = Path(cloudgpu.__file__).parent
 ROOM = 6_250  # bytes compressed: the agent travels in the boot data, which have 16 kB for everything

@@ -221,12 +221,12 @@ def _listen(path: str) -> None:
 
 def _serve() -> None:
     """Do the jobs of one process of tests, until it ends."""
-    import cloudgpu.agent
+    import cloudgpu.agent.program
 
     for line in sys.stdin:
         job = json.loads(line)
         if "up" in job["args"]:
-            cloudgpu.agent.source()  # half a second the first time, here once
+            cloudgpu.agent.program.source()  # half a second the first time, here once
         child = os.fork()
         if child == 0:
             _run(job)

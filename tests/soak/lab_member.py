@@ -120,7 +120,7 @@ def _load() -> None:
     for module in pkgutil.walk_packages(cloudgpu.__path__, "cloudgpu."):
         if not module.name.endswith("__main__") and "azure" not in module.name and "gcp" not in module.name:
             importlib.import_module(module.name)
-    cloudgpu.agent.source()
+    cloudgpu.agent.program.source()
     gc.collect()
     gc.freeze()
 

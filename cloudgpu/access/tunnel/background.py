@@ -142,8 +142,6 @@ def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> BackgroundTunn
 
 def machine_ids(directory: Path) -> list[str]:
     """Return the ids of machines whose tunnels have files in this directory, running or not."""
-    if not directory.is_dir():
-        return []
     return sorted({path.name.partition(".")[0] for path in directory.iterdir()} - {""})
 
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib import import_module
 
-from cloudgpu.access.ssh.client_files import ClientKey, client_key as make_client_key
 from cloudgpu.access.ssh.connection import Connection, connect, retryable
 from cloudgpu.access.ssh.jump import knock
 from cloudgpu.control.inventory.sync import refresh
@@ -40,11 +39,6 @@ from cloudgpu.views.ended import ended_error
 
 READY_WITHIN = timedelta(minutes=10)
 DOOR_AFTER_S = 30.0  # most machines answer sooner; from then on it is looked whether they are open to us at all
-
-
-def client_key(session: Session) -> ClientKey:
-    """Return the key that logs in to every machine, made on first use."""
-    return make_client_key(session.home.keys)
 
 
 def wait_until_ready(session: Session, machine: Machine) -> Machine:

@@ -14,9 +14,9 @@ from cloudgpu.catalog import gpus, quotas_of, types
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, matching_gpus, same_gpu
+from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, matching_gpus
 from cloudgpu.core.model.account import Quota
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Market, same_gpu
 from cloudgpu.core.values.naming import near, unknown_word
 from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity

@@ -34,7 +34,7 @@ def clean_up(session: Session) -> None:
     # Files before rows: what a launch writes just now is then surely among the rows.
     calls = sorted(set(saved.unresolved(session.home.attempts)))
     pinned = client_files.pinned_machines(session.home.known_hosts)
-    tunnelled = background.machine_ids(session.home.tunnels)
+    tunnelled = background.machine_ids(session.home.tunnels) if session.home.tunnels.is_dir() else []
     machines = session.ledger.machines()
     alive = living_machines(machines)
     for token, lock in calls:

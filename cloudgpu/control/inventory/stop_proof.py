@@ -1,6 +1,7 @@
-"""Proves what was asked of a machine: asks, and reads its state back until it is so.
+"""Reads a machine's state: what of it is news for the ledger, and whether what was asked of the machine is proved.
 
-It believes that a machine is gone only when more than one request says so.
+What was asked is asked again, and its state read back, until it is so. That a machine is gone is believed only when
+more than one request says so.
 
 Where an end is refused, the machine is stopped instead, and what protects it is said, with the way out: a protection
 against deletion mostly lets a machine be stopped. Then at least its compute is not billed any more.
@@ -9,20 +10,30 @@ against deletion mostly lets a machine be stopped. Then at least its compute is 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Literal
 
-from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.records.changes import change_events
+from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, own_price, pin_to_the_end
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by
+from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import action_refused, requested
-from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
+from cloudgpu.core.events.observations import (
+    instance_observed,
+    instance_vanished,
+    is_news,
+    is_resized,
+    not_before,
+    too_fresh,
+)
 from cloudgpu.core.model.identity import cloud_id
-from cloudgpu.core.model.instances import Instance
+from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text, not_none
+from cloudgpu.core.model.offers import Market, Price, accelerator_to_json, price_to_json
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     CloudgpuError,
     EndRefused,
@@ -33,11 +44,10 @@ from cloudgpu.errors import (
     Silent,
     StopUnproved,
 )
-from cloudgpu.ledger.last_seen import last_seen_at
+from cloudgpu.ledger.last_seen import last_seen_at, observe_before_end
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
-from cloudgpu.providers.patience import UnansweredRounds
-from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.providers.shared.calls import UnansweredRounds, Waiting
 
 PAUSES = (2.0, 5.0)  # seconds between reads
 
@@ -238,3 +248,50 @@ def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[s
         return f"Stopping it instead failed, so it may run on and be billed: {second.message}", ""
     pin_to_the_end(session, machine)
     return "It was stopped instead; its disk still costs money.", ""
+
+
+def change_events(
+    session: Session, machine: Machine, instance: Instance, now: datetime, *, watched: bool = False
+) -> list[Draft]:
+    """Return the line of what a provider says of a known machine, none where it is as it was; and of its own price.
+
+    `watched`: it was seen to be there a moment ago. A machine whose type or market is another than before has its new
+    price in the line: one that nobody knows is missing there, and never the price of before.
+    """
+    priced = own_price(session, machine, instance, now) if machine.state == State.PENDING else []
+    if not is_news(machine, instance):
+        return priced
+    before = observe_before_end(session.ledger, machine, instance, watched=watched)
+    resized = _resized(session, machine, instance) if is_resized(machine, instance) else None
+    return [*priced, instance_observed(instance, now, machine=machine, before=before, resized=resized)]
+
+
+def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
+    """Return what the machine is now, at which prices, and when it was last seen to be as before."""
+    item, after = item_of(instance), last_seen_at(session.ledger, machine)
+    prices = _prices(session, instance, after)
+    on_demand = prices[-1] if prices else None
+    if instance.market is Market.SPOT:
+        on_demand = list_price(session, replace(item, market=Market.ON_DEMAND))
+    return {
+        "instance_type": instance.instance_type,
+        "market": str(instance.market),
+        "accelerators": [accelerator_to_json(gpu) for gpu in instance.accelerators],
+        "prices": [price_to_json(price) for price in prices],
+        "on_demand": None if on_demand is None else price_to_json(on_demand),
+        "after": after,
+    }
+
+
+def _prices(session: Session, instance: Instance, after: str | None) -> Sequence[Price]:
+    """Return what the machine costs, oldest first: on spot also what it has cost since it runs as it is now."""
+    since = instance.since or (from_iso(after) if after else None)
+    if instance.market is Market.SPOT and since is not None:
+        try:
+            found = history_of(session, instance.account, [item_of(instance)], since)[0]
+        except CloudgpuError:
+            found = ()
+        if found:
+            return found
+    price = list_price(session, item_of(instance))
+    return () if price is None else (price,)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from cloudgpu.control.inventory.stop_proof import PAUSES, read_pauses
+from cloudgpu.control.inventory.stop_proof import PAUSES, change_events, read_pauses
 from cloudgpu.control.inventory.sync import close_request
-from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.log import Draft

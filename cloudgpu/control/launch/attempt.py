@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.agent import own_source, source as agent_source
+from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
-from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import admit, append_if_admitted
 from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_while_cleaned
@@ -147,7 +146,9 @@ def _attempts(session: Session, prepared: Prepared, each: Sequence[_LaunchFacts]
 
 
 def _boot(session: Session, template: Template, at: Candidate, offer: Offer, resolved: Resolved) -> Boot:
-    host, client = _host_key(session, offer, resolved), client_key(session)
+    from cloudgpu.agent.program import own_source, source
+
+    host, client = _host_key(session, offer, resolved), client_key(session.home.keys)
     now, policy, request = session.clock(), at.policy, at.request
     until, item = now + timedelta(seconds=request.renew_s), offer.available
     spared = is_spared(of_offer(item, request.setup), policy)
@@ -159,7 +160,7 @@ def _boot(session: Session, template: Template, at: Candidate, offer: Offer, res
         template=template.name,
         parts=(*driver, *parts_at(template, request, offer)),
         jupyter=template.jupyter,
-        agent_source=agent_source(),
+        agent_source=source(),
         user="",
         client_public_keys=(client.public_line,),
         host_public_key=host.public_line,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cloudgpu import catalog
 from cloudgpu.catalog.rules import BY_REGION, PARTLY, PROVIDERS
-from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, matching_gpus, same_gpu
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, matching_gpus
 from cloudgpu.core.catalog.gpus import nearest
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.machine import OWNED_PROVIDERS

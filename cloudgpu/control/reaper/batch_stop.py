@@ -28,8 +28,7 @@ from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, Provide
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.cluster_abilities import BulkStop
-from cloudgpu.providers.patience import UnansweredRounds
-from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.providers.shared.calls import UnansweredRounds, Waiting
 from cloudgpu.underway import changing, unproved
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0

@@ -28,7 +28,7 @@ from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
-from cloudgpu.providers.patience import UnansweredRounds
+from cloudgpu.providers.shared.calls import UnansweredRounds
 from cloudgpu.underway import changing, unproved
 
 LONGEST_PAUSE_S = 5.0

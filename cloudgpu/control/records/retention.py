@@ -39,7 +39,7 @@ from cloudgpu.ledger.last_seen import last_seen_at, retained_last_seen_at
 from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
 from cloudgpu.providers.attached_costs import rate_of_resource
-from cloudgpu.providers.patience import UnansweredRounds, poll_until
+from cloudgpu.providers.shared.calls import UnansweredRounds, poll_until
 from cloudgpu.views.ended import ended_error
 
 IMAGE_TIMEOUT = timedelta(minutes=30)

@@ -24,7 +24,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Pro
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasResources, Imageable
 from cloudgpu.providers.attached_costs import rate_of_resource
-from cloudgpu.providers.patience import poll_until
+from cloudgpu.providers.shared.calls import poll_until
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:

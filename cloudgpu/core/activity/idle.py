@@ -1,6 +1,6 @@
 """What counts as use of a machine: ACTIVE, IDLE or UNKNOWN, from samples, thresholds and the time. Pure.
 
-The agent carries these very lines (`cloudgpu.agent.source`), so they are Python 3.8 and need nothing of ours.
+The agent carries these very lines (`cloudgpu.agent.program.source`), so they are Python 3.8 and need nothing of ours.
 
 A sample says what about one minute showed, as a dict: `t` its end (epoch, by the machine's clock), `s` its seconds;
 `gpu` the highest utilisation of any GPU in percent, `cpu` the mean of cores busy, `net` and `disk` mean bytes a second

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price, Trust
+from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price, Trust, same_gpu
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -371,19 +371,3 @@ def by_speed_per_dollar(
 
 def _place(offer: CatalogOffer) -> tuple[str, str, str]:
     return offer.type.provider, offer.type.name, offer.listed.region
-
-
-def same_gpu(listed: str, requested: str) -> bool:
-    """Say whether a listed GPU is the one asked for: `v100` means every V100, `a100-80gb` only that one.
-
-    Makers and series are no part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
-    """
-    words = _words(listed)
-    return all(word in words for word in _words(requested))
-
-
-def _words(name: str) -> set[str]:
-    return {word for word in name.lower().replace("_", "-").replace(" ", "-").split("-") if word not in _MAKERS}
-
-
-_MAKERS = {"nvidia", "tesla", "geforce", ""}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cloudgpu.core.catalog.catalog import same_gpu
-from cloudgpu.core.model.offers import Available, Market, Offer, Price, Requirements
+from cloudgpu.core.model.offers import Available, Market, Offer, Price, Requirements, same_gpu
 from cloudgpu.core.values.money import Money
 
 

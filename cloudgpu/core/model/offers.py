@@ -193,3 +193,19 @@ class Note(str):
 def note_kind(text: str) -> NoteKind:
     """Return what a sentence of a plan is about."""
     return text.kind if isinstance(text, Note) else NoteKind.NOTE
+
+
+def same_gpu(listed: str, requested: str) -> bool:
+    """Say whether a listed GPU is the one asked for: `v100` means every V100, `a100-80gb` only that one.
+
+    Makers and series are no part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
+    """
+    words = _words(listed)
+    return all(word in words for word in _words(requested))
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in name.lower().replace("_", "-").replace(" ", "-").split("-") if word not in _MAKERS}
+
+
+_MAKERS = {"nvidia", "tesla", "geforce", ""}

@@ -3,7 +3,7 @@
 Side by side, what did not answer is named, and a silent part keeps no other one's answer. A part that says nothing for
 too long is waited for no more: its thread is left alone, and sends nothing after that. Retries count, for the clouds
 count them. Credentials fail by a wrong clock. A wait tells what it waits for at once or after some seconds, then ever
-more seldom. The sends of a launch are counted, and spaced out.
+more seldom, and ends early where nothing answers. The sends of a launch are counted, and spaced out.
 
 A cloud refuses a call about forty machines whole when one of them cannot be stopped. Halved, one at fault costs at most
 2 x ceil(log2 n) calls more, and the others are stopped.
@@ -45,6 +45,7 @@ MAX_TIMES = (
 )
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -305,3 +306,69 @@ class SendLimits:
         if not self.unsure:
             raise error
         raise self._uncertain(error) from error
+
+
+SILENCE_LIMIT = timedelta(seconds=10)  # after the first poll that was not answered
+
+
+class UnansweredRounds:
+    """How long rounds of polls have each had a poll without an answer. An error is an answer."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self.first_message = ""  # of the error for the first poll without an answer
+        self._silent = False  # in this round
+        self._since: datetime | None = None
+
+    def record(self, error: CloudgpuError) -> str:
+        """Record the error of a poll of this round; return its message without the full stop."""
+        message = error.message.removesuffix(".")
+        if isinstance(error, Silent):
+            self._silent, self.first_message = True, self.first_message or message
+        return message
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether a poll of this round was not answered."""
+        return self._silent
+
+    def end_round(self) -> bool:
+        """End the round; say whether polls have gone unanswered for SILENCE_LIMIT."""
+        silent, self._silent = self._silent, False
+        now = self._clock()
+        self._since = (self._since or now) if silent else None
+        return self._since is not None and now - self._since >= SILENCE_LIMIT
+
+
+def poll_until(
+    ask: Callable[[], T | None],
+    make_error: Callable[[str], CloudgpuError],
+    within: timedelta,
+    *,
+    clock: Callable[[], datetime],
+    pause: Callable[[float], None],
+    last_message: str,
+    first_s: float = 0.2,
+    longest_s: float = 5.0,
+    raised_at_once: tuple[type[CloudgpuError], ...] = (),
+) -> T:
+    """Poll `ask` until it returns something other than None, with longer and longer pauses, and return that.
+
+    Raises what `make_error` makes of the last error's message (`last_message` where there was none) once it took longer
+    than `within`, or polls go unanswered; an error that is no ProviderUnavailable, or in `raised_at_once`, at once.
+    """
+    deadline, pause_s, silence = clock() + within, first_s, UnansweredRounds(clock)
+    while True:
+        try:
+            found = ask()
+        except raised_at_once:
+            raise
+        except ProviderUnavailable as error:
+            last_message = silence.record(error)
+        else:
+            if found is not None:
+                return found
+        if clock() >= deadline or silence.end_round():
+            raise make_error(last_message)
+        pause(pause_s)
+        pause_s = min(longest_s, pause_s * 1.5)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.catalog import driver_for, instance_type, public_images
-from cloudgpu.core.catalog.catalog import InstanceType, same_gpu
+from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.launch import LaunchRequest, Network
-from cloudgpu.core.model.offers import Accelerator, Available, Requirements
+from cloudgpu.core.model.offers import Accelerator, Available, Requirements, same_gpu
 from cloudgpu.core.values.network import WIDEST
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import Finding

@@ -15,12 +15,11 @@ from threading import Event, Lock
 from typing import Any, TypeVar
 
 from cloudgpu.access.ssh.target import LoginRefused
-from cloudgpu.core.catalog.catalog import same_gpu
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import Instance, Listing, Process
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
+from cloudgpu.core.model.offers import Availability, Available, Price, Requirements, same_gpu
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.errors import (
     CloudgpuError,

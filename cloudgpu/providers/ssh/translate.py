@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from cloudgpu.core.catalog.catalog import same_gpu
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_EXPIRES, Address, Instance, State
-from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Price, Requirements
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Price, Requirements, same_gpu
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import digest
 from cloudgpu.providers import electricity

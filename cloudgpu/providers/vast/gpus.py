@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudgpu.core.catalog.catalog import same_gpu
-from cloudgpu.core.model.offers import Accelerator
+from cloudgpu.core.model.offers import Accelerator, same_gpu
 
 MIB_PER_GIB = 1024
 LARGE_A100_GIB, LARGE_V100_GIB = 60, 24

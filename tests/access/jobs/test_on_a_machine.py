@@ -12,7 +12,7 @@ from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.target import Target
-from cloudgpu.agent import source
+from cloudgpu.agent.program import source
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.core.model.instances import State
 from cloudgpu.testing.helpers import new_host_key

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.catalog.catalog import same_gpu
 from cloudgpu.core.catalog.matching import fits, join, ranked, satisfies
-from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Requirements
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Requirements, same_gpu
 from cloudgpu.core.values.money import Money
 
 AS_OF = datetime(2026, 11, 20, tzinfo=UTC)

@@ -18,7 +18,7 @@ from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.agent import source
+from cloudgpu.agent.program import source
 from cloudgpu.core.model.launch import Part
 from cloudgpu.errors import WrongHostKey
 from cloudgpu.providers.machine.container_start import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.agent import source as agent_source
+from cloudgpu.agent.program import source as agent_source
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source

@@ -10,10 +10,9 @@ from fractions import Fraction
 
 import pytest
 
-from cloudgpu.core.catalog.catalog import same_gpu
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Accelerator, Requirements
+from cloudgpu.core.model.offers import Accelerator, Requirements, same_gpu
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (

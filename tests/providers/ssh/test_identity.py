@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from cloudgpu.agent import source
+from cloudgpu.agent.program import source
 from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.ssh import client

@@ -14,8 +14,8 @@ from datetime import timedelta
 import psutil
 import pytest
 
-from cloudgpu.agent import source
 from cloudgpu.agent.own import processes
+from cloudgpu.agent.program import source
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.times import from_epoch

@@ -17,7 +17,7 @@ from cloudgpu.access.ssh import client_files, execute
 from cloudgpu.access.ssh.authorized_keys import add_key, guest_key, remove_key
 from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.agent import source
+from cloudgpu.agent.program import source
 from cloudgpu.core.model.instances import Address
 from tests.access.opensshd import AT_HOME, opensshd
 from tests.access.sshserver import wait_for

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.access.jupyter.client import program
-from cloudgpu.agent import source
+from cloudgpu.agent.program import source
 from cloudgpu.core.model.launch import Part
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish

@@ -250,7 +250,7 @@ def test_the_image_of_a_templates_container_is_the_machine(vast, lab):
 
 
 def test_the_real_agent_fits_into_a_containers_environment(vast, lab):
-    from cloudgpu.agent import source
+    from cloudgpu.agent.program import source
 
     launched(lab, attempt_of(lab, agent_source=source()))
     env = vast.called("rent")[0].body["env"]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.agent import source as agent_source
+from cloudgpu.agent.program import source as agent_source
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Network, Part
 from cloudgpu.core.model.offers import Market

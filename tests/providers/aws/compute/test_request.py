@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from cloudgpu.agent import source as agent_source
+from cloudgpu.agent.program import source as agent_source
 from cloudgpu.config.templates.find import load_template, template_names
 from cloudgpu.config.templates.render import _values, rendered
 from cloudgpu.core.model.launch import Part, Volume
