@@ -46,7 +46,6 @@ ORDER = {  # of the packages of a layer: each may import those before it; docs/d
         "inputs",
         "team",
         "pricing",
-        "records",
         "network",
         "inventory",
         "activity",

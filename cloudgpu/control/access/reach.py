@@ -9,12 +9,12 @@ from importlib import import_module
 
 from cloudgpu.access.ssh.connection import Connection, connect, retryable
 from cloudgpu.access.ssh.jump import knock
+from cloudgpu.control.inventory.retention import record_resources
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network import authorized_keys as guest
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key
 from cloudgpu.control.network.reachability import closed
 from cloudgpu.control.pricing.traffic import count
-from cloudgpu.control.records.retention import record_resources
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from ipaddress import ip_address
 
+from cloudgpu.control.inventory.retention import is_silent
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
-from cloudgpu.control.records.retention import is_silent
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import machine_adopted

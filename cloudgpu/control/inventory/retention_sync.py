@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.records.retention import is_silent
+from cloudgpu.control.inventory import retention as retention_records
+from cloudgpu.control.inventory.retention import is_silent
 from cloudgpu.control.session.accounts import unanswered_of
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.inventory.adoption import adoption_events
 from cloudgpu.control.inventory.local_files import clean_up_local_files
+from cloudgpu.control.inventory.retention import is_silent, resource_events
 from cloudgpu.control.inventory.retention_sync import write_leftovers
 from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_early, refused_launch_events, request_end
 from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.pricing.shared_computer import settle_shares
-from cloudgpu.control.records.retention import is_silent, resource_events
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
 from cloudgpu.control.session.session import Session, living_machines

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from cloudgpu.control.inventory.retention import resources_in_region, resources_of
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, stop_anyway
-from cloudgpu.control.records.retention import resources_in_region, resources_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from cloudgpu.config.settings import ANY
 from cloudgpu.config.templates.find import Template
 from cloudgpu.control.inputs.launch_request import ClusterRequest, UpRequest
+from cloudgpu.control.inventory.retention import named_resources
 from cloudgpu.control.launch.containers import check_container, with_room
 from cloudgpu.control.policies.resolve import ResolvedPolicy, agreed
-from cloudgpu.control.records.retention import named_resources
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session

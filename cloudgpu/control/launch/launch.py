@@ -10,6 +10,7 @@ from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.control.access.reach import wait_until_ready, with_volume
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.clusters.engine import set_up
+from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_files
 from cloudgpu.control.inventory.settle import settle, settle_others
@@ -26,7 +27,6 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
 from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests_events
-from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session

@@ -16,7 +16,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, b
 from cloudgpu.core.catalog.gpus import nearest
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.machine import OWNED_PROVIDERS
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements, same_gpu
 from cloudgpu.core.values.naming import did_you_mean, first_few, near
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from cloudgpu.control.access.reach import wait_until_ready, with_volume
 from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_admission
+from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.launch.budget_preview import check_asking
@@ -19,7 +20,6 @@ from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import drop
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch

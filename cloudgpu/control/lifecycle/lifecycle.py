@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, Literal
 
 from cloudgpu.control.budgets.admission import admit
+from cloudgpu.control.inventory import retention as retention_records, stop_proof
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.shared import delete_shared_resources
-from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, is_stopped, note, request_until_confirmed, stop_instead
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
@@ -25,9 +25,6 @@ from cloudgpu.control.lifecycle.parking import park, return_to_parked
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
-from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.records.changes import change_events
-from cloudgpu.control.records.retention import record_resources
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.clusters.completeness import node_exists
@@ -148,11 +145,11 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
     if not is_requested:
         session.ledger.append([_request_line(session, "stop", machine, why=why)])
     try:
-        latest = request_until_confirmed(
-            session, latest, is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
+        latest = stop_proof.request_until_confirmed(
+            session, latest, stop_proof.is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
         )
     except EndRefused as refusal:
-        note(session, machine, "stop", refusal)
+        stop_proof.note(session, machine, "stop", refusal)
         refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
         raise
     pin_to_the_end(session, latest)
@@ -266,7 +263,7 @@ def _end_with_resources(
 def _ended_result(session: Session, machine: Machine, on_purpose: Sequence[ProviderResource]) -> Termination:
     clean_up_local_files(session)  # not under the lock: what is locked may still be made
     with suppress(LedgerUnavailable):  # the next sync writes it
-        record_resources(session, on_purpose)
+        retention_records.record_resources(session, on_purpose)
     return Termination(machine, tuple(on_purpose), _remains(session, machine))
 
 
@@ -282,7 +279,7 @@ def _remains(session: Session, machine: Machine) -> RemainingFiles | None:
 
 def _resolve_and_end(session: Session, machine: Machine, why: str, request: Callable[..., Draft] | None) -> Machine:
     if machine.launch_status == "open":
-        machine = settle_to_end(session, machine, deadline=session.clock() + STOP_TIMEOUT)
+        machine = settle_to_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
     if machine.terminated_at is None:
         return delete_shared_resources(session, _send_terminate(session, machine, request))
     retention_records.discard_line(session, machine, why)
@@ -339,11 +336,11 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         with changing(unfinished_end(command_name(machine))) if request else nullcontext():  # else of its whole cluster
-            machine = request_until_confirmed(
+            machine = stop_proof.request_until_confirmed(
                 session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
             )
     except EndRefused as refusal:
-        raise stop_instead(session, machine, refusal) from refusal.__cause__
+        raise stop_proof.stop_instead(session, machine, refusal) from refusal.__cause__
     pin_to_the_end(session, machine)
     return timers.drop(session, machine)
 
@@ -358,9 +355,9 @@ def _seen_before_end(session: Session, provider: Provider, machine: Machine) -> 
         found = provider.get(not_none(machine.provider_id))
     except CloudgpuError:
         return machine, False
-    if machine.billed and is_stopped(found) and found.state in (State.STOPPED, State.DEALLOCATED):
+    if machine.billed and stop_proof.is_stopped(found) and found.state in (State.STOPPED, State.DEALLOCATED):
         now = not_before(machine, session.clock())
-        machine = session.ledger.append_to(machine, change_events(session, machine, found, now))
+        machine = session.ledger.append_to(machine, stop_proof.change_events(session, machine, found, now))
     return machine, found.state is not State.TERMINATED and (found.billed or not machine.billed)
 
 
@@ -392,7 +389,7 @@ def resolve_launch(session: Session, machine: Machine) -> Machine:
     """Return a machine's row of now, once the outcome of its launch is known; raise InstanceNotFound if it is gone."""
     machine = session.ledger.machine(machine.id) or machine
     if machine.launch_status == "open":
-        machine = settle(session, machine, deadline=session.clock() + STOP_TIMEOUT)
+        machine = settle(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
     if machine.terminated_at:
         raise ended_error(machine, session.clock())
     return machine

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.stop_proof import request_until_confirmed, stop_instead
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
-from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.errors import EndRefused, InvalidRequest

@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import worst_of
+from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.settle import CLEANUP_LOCK
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
-from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.resources.named import SAVE_TIMEOUT, record_image, until_gone, until_saved
 from cloudgpu.control.resources.orphans import Survey, price_of, refresh_orphan, resources_of_kind
 from cloudgpu.control.team.authorization import authorization_of

@@ -7,9 +7,9 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from cloudgpu.control.inventory.retention import record_resources, write_removed
 from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
-from cloudgpu.control.records.retention import record_resources, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.team.authorization import check_may, ownership_of_named
 from cloudgpu.core.model.identity import Unanswered, unanswered_text

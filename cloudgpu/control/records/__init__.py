@@ -1,1 +1,0 @@
-"""Turns observations of machines, disks and images into ledger entries."""
