@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from cloudgpu.agent import own_source
+from cloudgpu.agent.program import own_source
 
 ROOT = Path(__file__).parents[2]
 USER = "cloudgpu"

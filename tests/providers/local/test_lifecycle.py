@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.agent import own_source
+from cloudgpu.agent.program import own_source
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
