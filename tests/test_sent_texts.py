@@ -44,7 +44,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "6875f02f195b6bb4463c76130e6b947e39964caa73fc5c3f15854293e3b2367e",
     "agent, as Python 3.11 writes it": "6eff217c7f05aabb18068861b8fb24956316750371f66a0819ddbe04e0cc4bee",
     "agent's own.py": "cb832f1921dca1e215b2591c2e4788e9c9f8c211d7add9348c39e0c3b6942beb",
-    "program on a host (ssh)": "5c06a6dec5ee0c3fbe68cb90d4485ecdd3bd9565aa11f2e26fb268e7cc5cef48",
+    "program on a host (ssh)": "94b4a567f204d932bb46b70273ae1d634d6046f107f4c440426465650cc4c30e",
     "program that runs JupyterLab": "ea83fce1840a916520e7a3ba5b2add7d7d4d708d64ca05f985f97b4a119fb81c",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "24ae7e88b06aac36dbd91254b259755d692466bc429556b79aa42954182b08de",

@@ -195,6 +195,11 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
     "unseen": (NoCapacity, "Which GPUs of {host} are free is not known: {problem}.", "Ask for all of them, or none."),
     "unproved": (StopUnproved, "On {host}, {problem}.", "Look there at what they wait for, then try again."),
     "mounted": (StopUnproved, "On {host}, {problem}.", "Unmount it there, then end the machine again."),
+    "filled": (
+        ProviderUnavailable,
+        "The disk of {host} is full: {problem}.",
+        "Free some space there, then try again.",
+    ),
     "system": (ProviderUnavailable, "{host} failed: {problem}.", "Try again."),
 }
 

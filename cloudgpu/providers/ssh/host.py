@@ -671,7 +671,8 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
     except Fault as fault:
         return {"fault": fault.kind, "said": str(fault)}
     except OSError as error:
-        return {"fault": "system", "said": f"{error.strerror or error} ({error.filename or HOME})"}
+        kind = "filled" if error.errno in FULL else "system"
+        return {"fault": kind, "said": f"{error.strerror or error} ({error.filename or HOME})"}
 
 
 def main(verb: str, body: dict[str, Any]) -> None:

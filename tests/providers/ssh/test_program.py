@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.providers.ssh import client
+from cloudgpu.providers.ssh.options import ssh_hosts
 from tests.providers.ssh.cards import Cards
 
 ID, ME = "1" * 32, os.getpid()
@@ -182,6 +184,20 @@ def test_a_clone_that_the_owner_worked_on_stays_whole_and_another_one_goes(there
     (shown / "as_it_was" / ".git" / "index").write_text("a look at its state")
     assert of.clear(of.machine())["files"] == ["worked/"]
     assert [path.name for path in shown.iterdir()] == ["worked"]
+
+
+def test_a_full_disk_is_named_with_what_to_do(there, of):
+    made(there, wanted="stopped", ended={"reason": "asked", "at": 7.0})
+
+    def save(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    there["save"] = save
+    said = of.answer("tag", {"id": RECORD["id"], "tags": {"cloudgpu-expires": "9"}})
+    (host,) = ssh_hosts("lab", {"hosts": [{"name": "bigbox", "host": "10.0.0.5"}]})
+    fault = client._fault(host, said["fault"], said["said"], {})
+    assert fault.message == f"The disk of bigbox is full: No space left on device ({of.HOME})."
+    assert fault.next == "Free some space there, then try again."
 
 
 # -- what runs
