@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -264,13 +264,35 @@ def _session(profile: str | None) -> tuple[Any, int]:
 
 
 def core_session(profile: str | None) -> Any:
-    """Return a session of botocore that parses of EC2's answers what is read of them, and times quickly."""
+    """Return a session of botocore that parses of EC2's answers what is read of them, and names and times quickly."""
     from botocore.session import Session
 
     core = Session(profile=profile)
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time_of)
+    core.register_component("response_parser_factory", _parsers())
     return core
+
+
+def _parsers() -> Any:
+    """Return what makes the parsers of answers: they read times, and the names of elements, as is done here."""
+    from botocore.parsers import ResponseParserFactory
+
+    class OfKnownNames(ResponseParserFactory):  # type: ignore[misc]  # botocore has no types
+        def create_parser(self, protocol_name: str) -> Any:
+            """Return a parser; botocore's own cuts the name of each element with a regex."""
+            parser = super().create_parser(protocol_name)
+            parser._node_tag = lambda node: _local_name(node.tag)  # noqa: SLF001  (of a version without it: as it was)
+            return parser
+
+    found = OfKnownNames()
+    found.set_parser_defaults(timestamp_parser=_time_of)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _local_name(tag: str) -> str:
+    """Return the name of an element without its namespace."""
+    return tag.rpartition("}")[2]
 
 
 def _time_of(value: Any) -> datetime:
