@@ -20,7 +20,7 @@ _FEW = 50  # machines of which the rows are read one by one
 _LINES = 500  # that are looked through for these
 _BATCH = 20  # rows parsed at once: what they are in between fits a processor's cache; 200 took half as long again
 _NOTHING: End = (0, "", "")
-_Order = dict[str, str]  # subjects as they are sorted, each with the time by which they are
+_Sorted = dict[str, Machine]  # by subject, oldest first
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 _ROWS = "SELECT id, row FROM machine"  # sorted here: SQLite would copy every row's text to sort it
 _LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
@@ -49,7 +49,7 @@ class MachineCache:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, Machine]] = {}
-        self._found: tuple[End, _Order] = _NOTHING, {}  # the last line then, and whose rows they were
+        self._found: tuple[End, _Sorted] = _NOTHING, {}  # the last line then, and all rows
 
     def forget(self) -> None:
         """Read everything anew: the rows were made anew from the same lines."""
@@ -76,15 +76,14 @@ class MachineCache:
     def _rows(self, connection: Connection) -> list[Machine]:
         """Return all rows as they are kept here; one query, for `cost` reads both machines and bills."""
         end = last_entry(connection)  # before the rows: what is written in between is read again the next time
-        at, subjects = self._found
-        if not end[1] or (at[1] != end[1] and not self._update_changed(connection, at, subjects)):
-            subjects = self._read(connection)
-        self._found = end, subjects
-        known = self._known
-        return [known[subject][1] for subject in subjects]
+        at, rows = self._found
+        if not end[1] or (at[1] != end[1] and not self._update_changed(connection, at, rows)):
+            rows = self._read(connection)
+        self._found = end, rows
+        return list(rows.values())
 
-    def _update_changed(self, connection: Connection, at: End, subjects: _Order) -> bool:
-        """Read the rows of what has lines behind `at`; say whether these are few, and of `subjects` in their order.
+    def _update_changed(self, connection: Connection, at: End, rows: _Sorted) -> bool:
+        """Read what has lines behind `at` anew into `rows`; say whether these are few, and stay in their places.
 
         A sync of an account writes one line, and a run reads all rows after each.
         """
@@ -99,12 +98,13 @@ class MachineCache:
             if found is None:
                 continue  # a line of no machine
             row = Machine.of(json.loads(found[0]))
-            if subjects.get(subject) != row.intended_at:
+            if subject not in rows or rows[subject].intended_at != row.intended_at:
                 return False
             self._known[subject] = hash(found[0]), row
+            rows[subject] = row
         return True
 
-    def _read(self, connection: Connection) -> _Order:
+    def _read(self, connection: Connection) -> _Sorted:
         found, known, subjects = iter(connection.execute(_ROWS)), self._known, list[str]()
         while some := list(islice(found, _BATCH)):
             subjects += [subject for subject, _ in some]
@@ -112,7 +112,7 @@ class MachineCache:
             parsed = json.loads(f"[{','.join([text for _, text in changed_texts])}]")
             for (one, text), row in zip(changed_texts, map(Machine.of, parsed), strict=True):
                 known[one] = hash(text), row
-        return {one: since for since, one in sorted((known[one][1].intended_at, one) for one in subjects)}
+        return {one: known[one][1] for _, one in sorted((known[one][1].intended_at, one) for one in subjects)}
 
 
 def present_machines(connection: Connection) -> list[Machine]:
