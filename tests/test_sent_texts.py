@@ -41,16 +41,16 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "6875f02f195b6bb4463c76130e6b947e39964caa73fc5c3f15854293e3b2367e",
-    "agent, as Python 3.11 writes it": "6eff217c7f05aabb18068861b8fb24956316750371f66a0819ddbe04e0cc4bee",
+    "agent, as what it means": "9779dc8e5ea66c991f304f62f1c05a3e2c33c2685c351e22533b9570a8cc3a3d",
+    "agent, as Python 3.11 writes it": "b91f3e6408ae6e6d1fa68e7b5e23fbcc26ac4986df1d25b7c18bd28f804a170f",
     "agent's own.py": "cb832f1921dca1e215b2591c2e4788e9c9f8c211d7add9348c39e0c3b6942beb",
     "program on a host (ssh)": "94b4a567f204d932bb46b70273ae1d634d6046f107f4c440426465650cc4c30e",
-    "program that runs JupyterLab": "ea83fce1840a916520e7a3ba5b2add7d7d4d708d64ca05f985f97b4a119fb81c",
+    "program that runs JupyterLab": "921cec821b2e2aa78f602a3c2027ce9c72cf0b4b142937f75ada20f68f2c3dd5",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that looks after a node's engine": "24ae7e88b06aac36dbd91254b259755d692466bc429556b79aa42954182b08de",
+    "program that looks after a node's engine": "07825073a6d1081f507f795fb77471fe27470bb028ddd1abcf2cce3d5867041a",
     "command that looks after a node's engine": "5f033382181fe97ffbe0315f1953f703104f83ea26c667df9fa594ad86df1cd6",
-    "program that runs jobs": "213ead5ddcb78b99df9e9ddcdf6a34fc91a3b0538227c17020c1b79b6a233c7d",
-    "program that takes a job through Slurm": "7ce3e1069d4784eb7e704bbeaa0c910ddcef0608dd553c5db8aabc6b68db766a",
+    "program that runs jobs": "39b24b7789ac4f78a10b7a1de937dfeafe10b033f5f2a241cf8792abb5af7355",
+    "program that takes a job through Slurm": "352150cec0507d9599eef52fdc1fd6433d54fcd352b41677c9ef6cc914997d89",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "20dce7a65b674bdebf2d5a8e6ad5741c03f88c3135a96159305949d916e419da",
     "program that writes to terminals": "63899ae8da0c3001de5f38301ddb7efef116cd40ec96f5d4ae4cc03c1f55c917",

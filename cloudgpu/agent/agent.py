@@ -18,9 +18,9 @@ from typing import Any
 
 from cloudgpu.agent.files import append, load, lock, monotonic, remove, save
 from cloudgpu.agent.jupyter import is_responding
-from cloudgpu.agent.lease import TAGS, decide, lease_of, mark, over
-from cloudgpu.agent.looking import MINUTE, Looker
-from cloudgpu.agent.meters import scratch, sent
+from cloudgpu.agent.lease import TAGS, decide, has_ended, lease_of, mark
+from cloudgpu.agent.looking import MINUTE, Sampler
+from cloudgpu.agent.meters import bytes_sent, scratch
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Judged, Thresholds, judge
 
 WINDOW = 600.0  # seconds that a sign of life counts at a lease's end, and where there is no policy
@@ -44,7 +44,7 @@ def channel(where: Any) -> dict[str, Any]:
         return {}
 
 
-def tell(text: str, terminals: list[str]) -> dict[str, float]:
+def write_terminals(text: str, terminals: list[str]) -> dict[str, float]:
     """Write to those terminals that we may write to and return when that was; one that does not take it is left out."""
     told = {}
     for path in terminals:
@@ -58,7 +58,7 @@ def tell(text: str, terminals: list[str]) -> dict[str, float]:
     return told
 
 
-class Agent(Looker):
+class Agent(Sampler):
     """One machine's agent. `state.json` holds what must outlive this process."""
 
     def __init__(self, home: Path, mono: float) -> None:
@@ -121,7 +121,7 @@ class Agent(Looker):
         with suppress(Exception):  # a disk that was another machine's has its count, too
             known = self.beat if self.beat.get("id") == beat["id"] else {}
             for name, counter in (("sent", "tx_bytes"), ("received", "rx_bytes")):
-                beat[name] = sent(known.get(name) or {}, self.boot, now - mono, counter)
+                beat[name] = bytes_sent(known.get(name) or {}, self.boot, now - mono, counter)
         self.beat = beat
         save(self.home / "heartbeat.json", beat)
         save(self.home / "sample", [self.boot, now, self.sample])
@@ -192,7 +192,7 @@ class Agent(Looker):
         if now >= made and state["off"] not in policy["off"]:
             state["off"] = min((off for off in policy["off"] if off > now), default=0)
         erases = scratch() if quiet and policy["scratch"] == "warn" else []
-        if not (quiet and policy["stop"] and over(state["marks"], "hold_until", mono, MINUTE)) or erases:
+        if not (quiet and policy["stop"] and has_ended(state["marks"], "hold_until", mono, MINUTE)) or erases:
             state["idle"] = 0
         elif not state["idle"]:
             state["idle"] = int(max(now, made) + policy["grace"])
@@ -207,7 +207,7 @@ class Agent(Looker):
             if near[1:] and self.state["warned"].get(rule) != near and self.settings.get("warn"):
                 self.state["warned"][rule] = near
                 how = HOW.get(rule, "unless extended")
-                told = tell(f"This machine ends in {max(1, left // MINUTE):.0f} min {how}", self.paths)
+                told = write_terminals(f"This machine ends in {max(1, left // MINUTE):.0f} min {how}", self.paths)
                 self.state["told"].update(told)
 
     def notice(self) -> None:
@@ -237,7 +237,7 @@ def status(home: Path, now: float, since: float = 0.0) -> dict[str, Any]:
 
     The last sample is of now: what was typed since the agent's last look is seen, too. It is no look at the meters.
     """
-    looker, mono, beat = Looker(home), monotonic(), load(home / "heartbeat.json")
+    looker, mono, beat = Sampler(home), monotonic(), load(home / "heartbeat.json")
     beat["heartbeat"] = epoch = beat.pop("epoch", None)
     if now - (epoch or 0) > SILENT:
         beat.update(activity=UNKNOWN, why="the agent is silent")

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 LOG_SIZE = 256 * 1024
 
 
-def read(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return a file's text, empty when it cannot be read."""
     try:
         return path.read_text().strip()
@@ -24,7 +24,7 @@ def read(path: Path) -> str:
 def load(path: Path) -> dict[str, Any]:
     """Return a file's JSON object, empty when there is none."""
     try:
-        return dict(json.loads(read(path)))
+        return dict(json.loads(read_text(path)))
     except (ValueError, TypeError):
         return {}
 

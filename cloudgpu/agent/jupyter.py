@@ -10,7 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.agent.files import load, lock, read
+from cloudgpu.agent.files import load, lock, read_text
 
 
 def is_responding(base: Path) -> bool:
@@ -27,7 +27,7 @@ def kernels(base: Path) -> Any:
         if "port" not in record:
             raise OSError("it is starting")
         link = HTTPConnection("127.0.0.1", record["port"], timeout=3)
-        token = {"Authorization": "token " + read(base / "token")}
+        token = {"Authorization": "token " + read_text(base / "token")}
         link.request("GET", "/api/kernels?no_track_activity=1", headers=token)
         return json.load(link.getresponse())
     if os.path.exists(record.get("info", "")):  # noqa: PTH110  (an orderly end removes it)

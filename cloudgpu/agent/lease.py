@@ -39,13 +39,13 @@ def mark(marks: dict[str, Any], lease: dict[str, float], now: float, mono: float
     return fresh
 
 
-def over(marks: dict[str, Any], name: str, mono: float, grace: float) -> bool:
+def has_ended(marks: dict[str, Any], name: str, mono: float, grace: float) -> bool:
     """Tell whether an end has come, by either clock; one that nobody set is over."""
     _, due, since = marks.get(name) or (0, 0, None)
     return (due is not None and mono >= due) or (since is not None and mono - since >= grace)
 
 
-def sure(marks: dict[str, Any], name: str, mono: float) -> bool:
+def has_surely_ended(marks: dict[str, Any], name: str, mono: float) -> bool:
     """Tell whether an end that somebody set has come by the clock that nobody sets."""
     return name in marks and marks[name][1] is not None and mono >= marks[name][1]
 
@@ -58,15 +58,15 @@ def decide(marks: dict[str, Any], activity: str, mono: float, grace: float, ends
     """
     if "renew_until" not in marks:
         return "keep", "no lease is known"
-    if over(marks, "renew_until", mono, grace):
+    if has_ended(marks, "renew_until", mono, grace):
         return "end", "renew-until"
-    if sure(marks, "off", mono) and marks["off"][2] is not None:
+    if has_surely_ended(marks, "off", mono) and marks["off"][2] is not None:
         return "end", "schedule"
-    ended = over(marks, "expires", mono, grace)
-    if not over(marks, "hold_until", mono, grace):
+    ended = has_ended(marks, "expires", mono, grace)
+    if not has_ended(marks, "hold_until", mono, grace):
         return "keep", "held" if ended else "leased"
     if ended:
         over_all = marks["expires"][0] >= marks["renew_until"][0]
         goes_on = "keep" if ends == "-" else "renew"
         return ("end", "lease") if activity in ends or over_all else (goes_on, activity)
-    return ("end", "idle") if sure(marks, "idle", mono) else ("keep", "leased")
+    return ("end", "idle") if has_surely_ended(marks, "idle", mono) else ("keep", "leased")

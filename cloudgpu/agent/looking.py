@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.agent.files import append, appended, load, lock, read, remove
+from cloudgpu.agent.files import append, appended, load, lock, read_text, remove
 from cloudgpu.agent.jupyter import kernels
 from cloudgpu.agent.meters import PROC, glance
 
@@ -28,14 +28,14 @@ SMI = "timeout -s KILL 20 nvidia-smi -q -d UTILIZATION".split()
 USE = r"(?i)gpu(?: +| u.*\n.*: \d\d.*(?:\n.*){4}): (\S+)"
 
 
-class Looker:
+class Sampler:
     """Takes samples in the agent's directory. `state["told"]` says to which terminals we wrote, and when that was."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.settings: dict[str, Any] = load(home / "agent.json")
         self.state = load(home / "state.json")
-        self.boot = read(PROC / "sys/kernel/random/boot_id")
+        self.boot = read_text(PROC / "sys/kernel/random/boot_id")
         self.ages: dict[str, tuple[float, float]] = {}
         self.samples: Any = None
         self.sample: dict[str, Any] = {}
@@ -54,7 +54,9 @@ class Looker:
     def ring(self, now: float, mono: float) -> list[dict[str, Any]]:
         """Return the samples of the last day, the one that was begun last, too. Those of the future are left out."""
         found = []
-        lines = [line for name in ("samples.old", "samples", "sample") for line in read(self.home / name).splitlines()]
+        lines = [
+            line for name in ("samples.old", "samples", "sample") for line in read_text(self.home / name).splitlines()
+        ]
         for line in lines:
             with suppress(Exception):  # cut short when the machine lost its power
                 boot, at, one = json.loads(line)
@@ -130,7 +132,7 @@ class Looker:
             return
         with suppress(Exception):
             if self.smi and self.smi.returncode == 0:
-                one["gpu"] = max(used or 0.0, *map(float, re.findall(USE, read(answer))))
+                one["gpu"] = max(used or 0.0, *map(float, re.findall(USE, read_text(answer))))
         remove(answer)
         self.smi = self.spawn([*SMI, *self.settings.get("smi", [])], "gpu")
 

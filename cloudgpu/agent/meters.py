@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.agent.files import read
+from cloudgpu.agent.files import read_text
 
 NET = Path("/sys/class/net")
 BLOCK = Path("/sys/class/block")
@@ -21,10 +21,10 @@ def cards(name: str) -> Any:
     """Return a counter of all network cards; bridges to containers count only where there is no card. None: nothing."""
     found = [card for card in NET.glob("*") if card.name != "lo"]
     found = [card for card in found if (card / "device").exists()] or found
-    return sum(int(read(card / "statistics" / name) or 0) for card in found) if found else None
+    return sum(int(read_text(card / "statistics" / name) or 0) for card in found) if found else None
 
 
-def sent(known: dict[str, Any], boot: str, since: float, counter: str = "tx_bytes") -> dict[str, Any]:
+def bytes_sent(known: dict[str, Any], boot: str, since: float, counter: str = "tx_bytes") -> dict[str, Any]:
     """Return the bytes sent so far, or those of another counter."""
     raw = cards(counter) or 0
     more = max(0, raw - (known["raw"] if known.get("boot") == boot else 0))
@@ -33,7 +33,7 @@ def sent(known: dict[str, Any], boot: str, since: float, counter: str = "tx_byte
 
 def cpu() -> float:
     """Return seconds of cores that were busy since the boot."""
-    times = [int(word) for word in read(PROC / "stat").split()[1:9]]
+    times = [int(word) for word in read_text(PROC / "stat").split()[1:9]]
     return (sum(times) - times[3] - times[4]) / TICK  # without idle and waiting for disks
 
 
@@ -62,14 +62,14 @@ def glance(fields: Any) -> tuple[Any, dict[str, Any], list[str], bool]:
 def erased(block: Path) -> bool:
     """Tell whether a disk, or one below it, is of the kind that a stop erases."""
     block = block.resolve()  # a partition's disk is the directory above it
-    models = [read(place / "device/model") for place in (block, block.parent)]
+    models = [read_text(place / "device/model") for place in (block, block.parent)]
     return any(ERASED in model for model in models) or any(map(erased, block.glob("slaves/*")))
 
 
 def scratch() -> list[Any]:
     """Return [path, bytes used] of the mounted disks that a stop erases and that are not empty."""
     found = []
-    for line in read(PROC / "mounts").splitlines():
+    for line in read_text(PROC / "mounts").splitlines():
         device, path = line.split()[:2]
         if device.startswith("/dev/") and erased(BLOCK / Path(device).resolve().name):
             with suppress(OSError):

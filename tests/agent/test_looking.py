@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.agent import looking, meters, own
-from cloudgpu.agent.agent import Agent, status, tell
-from cloudgpu.agent.looking import Looker
+from cloudgpu.agent.agent import Agent, status, write_terminals
+from cloudgpu.agent.looking import Sampler
 from tests.agent.driver import utilization
 from tests.agent.machine import MONO, NOW, wait_for
 
 
 def _looker(machine, **settings):
     machine.settings(**settings)
-    return Looker(machine.dir)
+    return Sampler(machine.dir)
 
 
 def _look(made, second=0.0):
@@ -89,7 +89,7 @@ def _drain(leader):
 
 def test_a_terminal_of_the_machine_is_found_and_read_afresh(machine, shell):
     leader, path = shell("cat")
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     now, mono = time.time(), MONO
     os.utime(path, (now - 500, now - 400))
     first = made.look(now, mono)[-1]
@@ -105,7 +105,7 @@ def test_a_terminal_that_prints_and_in_which_nobody_types_shows_output_alone(mac
     leader, path = shell("sh", "-c", "while :; do echo tick; sleep 0.05; done")
     now = time.time()
     os.utime(path, (now - 9000, now - 9000))
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     wait_for(lambda: (_drain(leader), path.stat().st_mtime > now - 100)[1])
     one = made.look(time.time(), MONO)[-1]
     assert one["in"] == pytest.approx(9000, abs=60)
@@ -116,14 +116,14 @@ def test_our_own_warning_in_a_terminal_is_no_output(machine, shell):
     _, path = shell("cat")
     now = time.time()
     os.utime(path, (now - 9000, now - 9000))
-    made = Looker(machine.dir)
-    made.state["told"] = tell("This machine ends in 10 min", [str(path)])
+    made = Sampler(machine.dir)
+    made.state["told"] = write_terminals("This machine ends in 10 min", [str(path)])
     assert path.stat().st_mtime > now - 100
     assert made.look(now, MONO)[-1]["out"] is None
 
 
 def test_a_terminal_that_was_opened_and_closed_is_no_fault(machine, shell):
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     made.paths = ["/dev/pts/none-such"]
     one = {}
     made.typed(one, NOW, MONO)
@@ -165,7 +165,7 @@ def process(machine):
 @pytest.mark.soak
 def test_the_work_of_its_own_processes_is_the_machines(machine, process):
     process("while True: pass")
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     _look(made)
     wait_for(lambda: own.machine([f"HOME={machine.home}"])[1]["cpu"] - made.before[1]["cpu"] > 0.2)
     assert _look(made, 1.0)["cpu"] * looking.MINUTE >= 0.2
@@ -413,21 +413,21 @@ def test_a_scratch_disk_with_files_is_named_with_its_size(computer, tmp_path):
 
 def test_samples_survive_the_agent_and_are_at_most_a_day(machine, monkeypatch):
     monkeypatch.setattr(looking, "RING", 5)
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     for minute in range(10):
         _look(made, 60 * minute)
     assert len(made.samples) == 5
-    following = Looker(machine.dir)
+    following = Sampler(machine.dir)
     assert [one["t"] for one in following.look(NOW + 570, MONO + 570)[:-1]] == [
         MONO + 60 * minute for minute in (5, 6, 7, 8, 9)
     ]
 
 
 def test_a_jump_of_the_clock_moves_no_sample(machine):
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     for minute in range(5):
         made.look(NOW + 60 * minute + (3600 if minute > 2 else 0), MONO + 60 * minute)
-    following = Looker(machine.dir)
+    following = Sampler(machine.dir)
     ages = [MONO + 300 - one["t"] for one in following.look(NOW + 3600 + 300, MONO + 300)]
     assert ages == [240, 180, 120, 60, 0]
 
@@ -435,14 +435,14 @@ def test_a_jump_of_the_clock_moves_no_sample(machine):
 def test_samples_of_an_earlier_boot_keep_their_age_and_those_of_the_future_go(machine):
     lines = [["another boot", NOW - 90, {"t": 5.0, "s": 60}], ["another boot", NOW + 90, {"t": 9.0, "s": 60}]]
     (machine.dir / "samples").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '["torn')
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     assert [one["t"] for one in made.ring(NOW, MONO)] == [MONO - 90]
 
 
 @pytest.mark.soak
 def test_the_file_of_samples_is_bounded(machine, monkeypatch):
     monkeypatch.setattr("cloudgpu.agent.files.LOG_SIZE", 2000)
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     for minute in range(60):
         _look(made, 60 * minute)
     sizes = [path.stat().st_size for path in machine.dir.glob("samples*")]

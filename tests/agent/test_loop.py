@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cloudgpu.agent import looking
-from cloudgpu.agent.agent import HOUR, Agent, tell
+from cloudgpu.agent.agent import HOUR, Agent, write_terminals
 from cloudgpu.agent.files import LOG_SIZE
 from tests.agent.machine import MONO, NOW, wait_for
 
@@ -191,7 +191,7 @@ def test_the_log_is_bounded(machine):
 def test_a_terminal_is_told_and_one_that_is_gone_is_no_fault():
     leader, follower = os.openpty()
     try:
-        tell("This machine ends in 10 min.", ["/dev/pts/none-such", os.ttyname(follower)])
+        write_terminals("This machine ends in 10 min.", ["/dev/pts/none-such", os.ttyname(follower)])
         assert os.read(leader, 200).strip() == b"[cloudgpu] This machine ends in 10 min."
     finally:
         os.close(leader)
@@ -202,7 +202,7 @@ def test_people_are_warned_an_hour_and_ten_minutes_before_and_only_once(machine,
     machine.settings(warn=True).tags(NOW + 2 * HOUR, NOW + 9 * HOUR)
     told = []
     monkeypatch.setattr(
-        "cloudgpu.agent.agent.tell", lambda text, _: told.append(text) or {}
+        "cloudgpu.agent.agent.write_terminals", lambda text, _: told.append(text) or {}
     )  # else into real terminals
     made = Agent(machine.dir, MONO)
     _pass_time(made, 0, 2 * HOUR)
@@ -212,7 +212,7 @@ def test_people_are_warned_an_hour_and_ten_minutes_before_and_only_once(machine,
 def test_where_terminals_may_be_somebody_elses_nobody_is_warned(machine, monkeypatch):
     machine.tags(NOW + HOUR, NOW + 9 * HOUR)
     told = []
-    monkeypatch.setattr("cloudgpu.agent.agent.tell", lambda text, _: told.append(text) or {})
+    monkeypatch.setattr("cloudgpu.agent.agent.write_terminals", lambda text, _: told.append(text) or {})
     _step(Agent(machine.dir, MONO), 60)
     assert told == []
 

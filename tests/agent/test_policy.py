@@ -9,7 +9,7 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 
 from cloudgpu.agent import agent as loop, looking, meters
-from cloudgpu.agent.agent import HOUR, Agent, tell
+from cloudgpu.agent.agent import HOUR, Agent, write_terminals
 from cloudgpu.agent.lease import decide, mark
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
 from cloudgpu.core.policies.policy import Idle, Policy, Unknown, for_agent
@@ -33,7 +33,7 @@ def quiet(machine, monkeypatch):
 def told(monkeypatch):
     """What is written to terminals, in place of real ones."""
     found = []
-    monkeypatch.setattr(loop, "tell", lambda text, _: found.append(text) or {})
+    monkeypatch.setattr(loop, "write_terminals", lambda text, _: found.append(text) or {})
     return found
 
 
@@ -269,7 +269,7 @@ def test_a_terminal_that_is_told_is_remembered_with_when_that_was():
     leader, follower = os.openpty()
     try:
         path = os.ttyname(follower)
-        assert tell("x", [path]) == {path: os.stat(path).st_mtime}  # noqa: PTH116
+        assert write_terminals("x", [path]) == {path: os.stat(path).st_mtime}  # noqa: PTH116
     finally:
         os.close(leader)
         os.close(follower)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from cloudgpu.agent import own
-from cloudgpu.agent.looking import Looker
+from cloudgpu.agent.looking import Sampler
 from cloudgpu.core.activity.agent_status import parse_agent_status
 from tests.agent.machine import MONO, NOW, wait_for
 
@@ -216,7 +216,7 @@ def test_a_sample_has_the_mean_power_from_the_first_whole_minute_on(machine, car
     smi("echo 250.0")
     child = card(code=WAIT)
     wait_for(lambda: own.processes([f"HOME={machine.home}"]).get(child.pid) and own._uses_gpu(child.pid))
-    made = Looker(machine.dir)
+    made = Sampler(machine.dir)
     found = looks(made, 0, 5, 10, 60, 65, 120)
     assert "power" not in found[0]
     assert found[3]["power"] is None
@@ -242,7 +242,7 @@ def test_a_minute_that_the_agents_end_cut_short_is_not_measured(machine, card, s
     smi("echo 250.0, 90")
     child = card(code=WAIT)
     wait_for(lambda: own.processes([f"HOME={machine.home}"]).get(child.pid) and own._uses_gpu(child.pid))
-    *_, whole, cut = looks(Looker(machine.dir), 0, 10, 60, 120, 150)
+    *_, whole, cut = looks(Sampler(machine.dir), 0, 10, 60, 120, 150)
     assert (whole["s"], whole["power"] is None, cut["s"]) == (60, False, 30)
     assert (cut["power"], cut["gpus"]) == (None, None)
 
@@ -262,7 +262,7 @@ def test_a_computer_that_slept_has_not_measured_meanwhile(machine, card, smi, mo
 def test_without_a_gpu_a_sample_has_no_power(machine, card, smi):
     smi("echo 250.0")
     card(home="/another", code=WAIT)
-    found = looks(Looker(machine.dir), 0, 5, 60, 120)
+    found = looks(Sampler(machine.dir), 0, 5, 60, 120)
     assert all("power" not in one for one in found)
 
 

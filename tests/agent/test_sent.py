@@ -24,16 +24,16 @@ def net(tmp_path, monkeypatch):
 
 def test_the_first_count_is_all_since_the_boot(net):
     net("eth0", 1000)
-    assert meters.sent({}, "b1", 50.5) == {"bytes": 1000, "raw": 1000, "boot": "b1", "since": 50}
+    assert meters.bytes_sent({}, "b1", 50.5) == {"bytes": 1000, "raw": 1000, "boot": "b1", "since": 50}
 
 
 def test_counts_go_on_over_restarts_and_boots(net):
     net("eth0", 1000)
-    first = meters.sent({}, "b1", 50)
+    first = meters.bytes_sent({}, "b1", 50)
     net("eth0", 1500)
-    second = meters.sent(first, "b1", 99)
+    second = meters.bytes_sent(first, "b1", 99)
     net("eth0", 200)  # the kernel counts from nothing after a boot
-    third = meters.sent(second, "b2", 99)
+    third = meters.bytes_sent(second, "b2", 99)
     assert [one["bytes"] for one in (first, second, third)] == [1000, 1500, 1700]
     assert third["since"] == 50
 
@@ -42,22 +42,22 @@ def test_loopback_and_bridges_to_containers_are_not_counted(net):
     net("eth0", 1000)
     net("lo", 7, real=False)
     net("docker0", 77, real=False)
-    assert meters.sent({}, "b1", 0)["bytes"] == 1000
+    assert meters.bytes_sent({}, "b1", 0)["bytes"] == 1000
 
 
 def test_where_no_card_is_real_every_one_but_loopback_counts(net):
     net("lo", 7, real=False)
     net("eth0", 77, real=False)
-    assert meters.sent({}, "b1", 0)["bytes"] == 77
+    assert meters.bytes_sent({}, "b1", 0)["bytes"] == 77
 
 
 def test_a_card_that_goes_takes_nothing_back(net):
     net("eth0", 1000)
-    first = meters.sent({}, "b1", 0)
+    first = meters.bytes_sent({}, "b1", 0)
     net("eth0", 400)
-    second = meters.sent(first, "b1", 0)
+    second = meters.bytes_sent(first, "b1", 0)
     net("eth0", 500)
-    assert (second["bytes"], meters.sent(second, "b1", 0)["bytes"]) == (1000, 1100)
+    assert (second["bytes"], meters.bytes_sent(second, "b1", 0)["bytes"]) == (1000, 1100)
 
 
 def test_the_heartbeat_and_the_status_have_the_count_and_another_machines_image_begins_anew(net, tmp_path):

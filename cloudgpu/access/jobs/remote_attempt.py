@@ -4,7 +4,7 @@ This file's text is sent over SSH between those of `remote_files.py` and `remote
 it). Standard library only, Python 3.8+.
 
 `~/.cloudgpu/jobs/JOB/NUMBER/` is one attempt. `keeper.lock` is locked while the keeper lives, and by a command until
-it has begun; `supervisor.lock` while a supervisor does. Whoever writes `exit.json` holds `keeper.lock`. `begun` is
+it has begun; `supervisor.lock` while a supervisor does. Whoever writes `exit.json` holds `keeper.lock`. `process` is
 made by the command's own process right before it becomes the command, and never again: an attempt begins once.
 """
 
@@ -22,18 +22,27 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from cloudgpu.access.jobs.remote_files import Fault, create, held, inside, load, size_below, sync_directory, taken
+from cloudgpu.access.jobs.remote_files import (
+    Fault,
+    create,
+    is_locked,
+    load,
+    safe_path,
+    size_below,
+    sync_directory,
+    take_lock,
+)
 
 PROC = Path("/proc")
 RESERVED = 4096  # bytes of exit.json: they are there before the disk can be full
 PROGRESS = 4096  # bytes of the command's own word that are read
-UNFINISHED = (".tmp", ".part")
+UNFINISHED_SUFFIXES = (".tmp", ".part")
 VOLUME = "/data"  # where a volume is mounted; CLOUDGPU_VOLUME names another directory
-MARK = "CLOUDGPU_ATTEMPT"  # in the environment of a command, and so of all that it starts
+VARIABLE = "CLOUDGPU_ATTEMPT"  # in the environment of a command, and so of all that it starts
 KILLED_S = 2.0  # how long processes are killed that a process that is being killed may still start
 
 
-def base() -> Path:
+def root_dir() -> Path:
     """Return the directory of ours on this machine."""
     return Path.home() / ".cloudgpu"
 
@@ -102,7 +111,7 @@ def marked(mark: bytes) -> Iterator[int]:
                     yield int(name)
 
 
-def written_by(path: Path, since: float) -> tuple[int, int]:
+def written_until(path: Path, since: float) -> tuple[int, int]:
     """Return how much of both streams had been written by then, by the file that `Attempt.index` writes."""
     found = (0, 0)
     with contextlib.suppress(OSError), path.open() as file:
@@ -121,7 +130,7 @@ class Attempt:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", job) or int(number) < 1:
             raise Fault("invalid", f"{job!r} is no job, or {number!r} no attempt")
         self.job, self.number = job, int(number)
-        self.dir = base() / "jobs" / job / str(self.number)
+        self.dir = root_dir() / "jobs" / job / str(self.number)
         self.work, self.out, self.err = self.dir / "work", self.dir / "out", self.dir / "err"
         self.keeper, self.supervisor = self.dir / "keeper.lock", self.dir / "supervisor.lock"
         self.progress, self.times = self.dir / "progress.json", self.dir / "times"
@@ -143,14 +152,14 @@ class Attempt:
     def volume(self) -> Path | None:
         """Return the job's directory on a volume, None where results do not go there."""
         own = self.spec.get("volume")
-        return volume() / "cloudgpu" / inside(str(own)) if own else None
+        return volume() / "cloudgpu" / safe_path(str(own)) if own else None
 
     @property
     def results(self) -> Path:
         """Where the command writes its results."""
         if self.volume is not None:
             return self.volume / "results"
-        return self.work / inside(str(self.spec.get("results") or "results"))
+        return self.work / safe_path(str(self.spec.get("results") or "results"))
 
     @property
     def checkpoint(self) -> Path:
@@ -158,9 +167,9 @@ class Attempt:
         if self.volume is not None:
             return self.volume / "checkpoints"
         own = self.spec.get("checkpoint")
-        return self.work / inside(str(own)) if own else self.dir / "checkpoint"
+        return self.work / safe_path(str(own)) if own else self.dir / "checkpoint"
 
-    def begun(self) -> dict[str, Any]:
+    def process(self) -> dict[str, Any]:
         """Return the process that became the command, and when; empty before that."""
         found = load(self.dir / "begun")
         return found if isinstance(found, dict) else {}
@@ -209,44 +218,44 @@ class Attempt:
             value = {"reason": reason, "mono": monotonic(), **known, "grace": grace}
             self.write("stop", value)
 
-    def lives(self, begun: dict[str, Any]) -> bool:
+    def lives(self, process: dict[str, Any]) -> bool:
         """Tell whether the command, or anything that it started in its group, runs."""
-        return begun.get("boot") == boot() and group_lives(begun["pid"], begun["start"])
+        return process.get("boot") == boot() and group_lives(process["pid"], process["start"])
 
     def outside_group(self) -> list[int]:
         """Return the processes that the command started and that have left its group: by setsid, say."""
-        return list(marked(f"{MARK}={self.mark}".encode()))
+        return list(marked(f"{VARIABLE}={self.mark}".encode()))
 
-    def signal_all(self, begun: dict[str, Any], number: int) -> None:
+    def signal_all(self, process: dict[str, Any], number: int) -> None:
         """Send a signal to the command and to all that it has started."""
-        if self.lives(begun):
-            send_signal(begun["pid"], number)
+        if self.lives(process):
+            send_signal(process["pid"], number)
         for pid in self.outside_group():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
-    def kill(self, begun: dict[str, Any]) -> None:
+    def kill(self, process: dict[str, Any]) -> None:
         """Kill the command and all that it has started, until nothing is left or something cannot be killed."""
         end = monotonic() + KILLED_S
-        self.signal_all(begun, signal.SIGKILL)
-        while (self.lives(begun) or self.outside_group()) and monotonic() < end:
+        self.signal_all(process, signal.SIGKILL)
+        while (self.lives(process) or self.outside_group()) and monotonic() < end:
             time.sleep(0.02)
-            self.signal_all(begun, signal.SIGKILL)
+            self.signal_all(process, signal.SIGKILL)
 
     # -- what a supervisor does
 
-    def enforce(self, begun: dict[str, Any]) -> None:
+    def enforce(self, process: dict[str, Any]) -> None:
         """End the command when its time is over or somebody had it ended: SIGTERM first, SIGKILL after its grace."""
         spec = self.spec
-        if spec.get("timeout") and monotonic() - begun["mono"] > spec["timeout"] and not self.stop():
+        if spec.get("timeout") and monotonic() - process["mono"] > spec["timeout"] and not self.stop():
             self.ask_to_stop("timeout", spec.get("grace", 10.0))
         stop = self.stop()
         if stop and not self.signalled:
             self.signalled = True
-            self.signal_all(begun, signal.SIGTERM)
-            self.signal_all(begun, signal.SIGCONT)
+            self.signal_all(process, signal.SIGTERM)
+            self.signal_all(process, signal.SIGCONT)
         if stop and monotonic() - stop["mono"] > stop["grace"]:
-            self.signal_all(begun, signal.SIGKILL)
+            self.signal_all(process, signal.SIGKILL)
 
     def index(self, *, now: bool = False) -> None:
         """Note how much was written by when, once a second at most: `logs --since` reads it."""
@@ -274,55 +283,57 @@ class Attempt:
 
     def phase(self) -> str:
         """Return how far it is. A claim whose start died before the command began is no attempt: it may be started."""
-        found = self.seen()
-        return self.seen() if found in ("absent", "lost") else found  # it may just have gone on to the next
+        found = self.phase_now()
+        return self.phase_now() if found in ("absent", "lost") else found  # it may just have gone on to the next
 
-    def seen(self) -> str:
+    def phase_now(self) -> str:
         """Return how far it is, as one look shows it."""
-        ended, begun = self.exit(), self.begun()
+        ended, process = self.exit(), self.process()
         if ended:
             return "lost" if ended["reason"] == "lost" else "exited"
-        kept = held(self.keeper)
-        if not begun:
+        kept = is_locked(self.keeper)
+        if not process:
             return "absent" if not kept else "setup" if (self.dir / "setup.json").exists() else "claimed"
-        if load(self.keeper) != "other" and (kept or (held(self.supervisor) and load(self.supervisor) == "parent")):
+        if load(self.keeper) != "other" and (
+            kept or (is_locked(self.supervisor) and load(self.supervisor) == "parent")
+        ):
             return "running"
-        return "orphaned" if self.lives(begun) else "lost"
+        return "orphaned" if self.lives(process) else "lost"
 
-    def look(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return all that can be seen of it."""
-        phase, begun, ended = self.phase(), self.begun(), self.exit()
+        phase, process, ended = self.phase(), self.process(), self.exit()
         setup = load(self.dir / "setup.json") or {}
         written = [path.stat().st_mtime for path in (self.out, self.err) if size_of(path)]
         kept = self.finished() if self.dir.exists() else []
         return {
             "phase": phase,
             "now": time.time(),
-            "pid": begun.get("pid"),
-            "started": self.in_slurm(begun.get("epoch")),
+            "pid": process.get("pid"),
+            "started": self.in_slurm(process.get("epoch")),
             "engine": load(self.dir / "engine.json"),
             "setup_s": setup.get("s"),
             "exit": ended or None,
             "out": size_of(self.out),
             "err": size_of(self.err),
             "last_output": max(written, default=None),
-            "progress": self.said(),
+            "progress": self.read_progress(),
             "disk_free": disk_free(self.dir),
             "results_bytes": size_below(self.results) if self.dir.exists() else 0,
             "data": load(self.dir / "data.json"),
             "checkpoints": [name for _, name in kept],
             "checkpointed": kept[0][0] / 1e9 if kept else None,
-            "notice": (base() / "notice").exists(),
+            "notice": (root_dir() / "notice").exists(),
         }
 
-    def in_slurm(self, begun: float | None) -> float | None:
+    def in_slurm(self, process: float | None) -> float | None:
         """Return when the command began: that of a job of Slurm when Slurm began it, not when it was submitted."""
         if not self.spec.get("slurm"):
-            return begun
+            return process
         tasks = (load(self.dir / "engine.json") or {}).get("tasks", ())
         return min((one["begin"] for one in tasks if one["begin"] is not None), default=None)
 
-    def said(self) -> list[float | None] | None:
+    def read_progress(self) -> list[float | None] | None:
         """Return the progress that the command wrote: done, and of how much; None for anything else."""
         found = load(self.progress, PROGRESS)
         if not isinstance(found, dict):
@@ -339,7 +350,7 @@ class Attempt:
         found = []
         with contextlib.suppress(OSError):
             for one in os.scandir(str(self.checkpoint)):
-                if not one.name.startswith(".") and not one.name.endswith(UNFINISHED):
+                if not one.name.startswith(".") and not one.name.endswith(UNFINISHED_SUFFIXES):
                     with contextlib.suppress(OSError):
                         found.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
         return sorted(found, reverse=True)[:1000]
@@ -348,15 +359,15 @@ class Attempt:
         """Return the lock of a supervisor where one is needed, -1 where not. What is lost is written down."""
         if self.exit() or not self.dir.exists():
             return -1
-        lock = taken(self.supervisor, wait=0.0)
+        lock = take_lock(self.supervisor, wait=0.0)
         if lock < 0:
             return -1
         mark(lock, "other")
-        keeper = taken(self.keeper)
+        keeper = take_lock(self.keeper)
         if keeper >= 0:
-            begun = self.begun()
-            if not begun or not self.lives(begun):
-                if begun:
+            process = self.process()
+            if not process or not self.lives(process):
+                if process:
                     self.record(None, "lost")
                 os.close(lock)
                 lock = -1

@@ -21,18 +21,18 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, volume
-from cloudgpu.access.jobs.remote_files import CHUNK, Fault, create, hashed, inside, remove, save, sync_directory
+from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, volume
+from cloudgpu.access.jobs.remote_files import CHUNK, Fault, create, hashed, remove, safe_path, save, sync_directory
 
-AT_ONCE = 8
+MAX_PARALLEL = 8
 TRIES, PAUSE_S = 5, 0.5  # of one object; the pause doubles
-QUIET_S = 60.0  # how long a bucket may send nothing
-TELL_S = 1.0
-KEPT_S = 7 * 86400.0  # how long an object that no job uses stays for the next one
+TIMEOUT_S = 60.0  # how long a bucket may send nothing
+REPORT_S = 1.0
+KEEP_FOR_S = 7 * 86400.0  # how long an object that no job uses stays for the next one
 FORBIDDEN, CHANGED, PARTIAL, BROKEN = 403, 412, 206, 500
 
 
-class Broken(Exception):
+class Failed(Exception):
     """Files that did not come. `kind` is `data` where new addresses may help, `start` where nothing does."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -40,23 +40,23 @@ class Broken(Exception):
         self.kind = kind
 
 
-class Bringing:
+class Download:
     """The files of one attempt that are not here yet, brought side by side."""
 
     def __init__(self, attempt: Attempt, request: dict[str, Any]) -> None:
         self.attempt, self.until = attempt, float(request["until"])
-        self.items = [one for one in request["files"] if not is_here(one)]
-        self.of = sum(one["size"] for one in self.items)
-        self.done, self.told, self.looked = 0, 0.0, 0.0
+        self.items = [one for one in request["files"] if not is_downloaded(one)]
+        self.total = sum(one["size"] for one in self.items)
+        self.done, self.reported, self.checked = 0, 0.0, 0.0
         self.lock = threading.Lock()
         self.fault: Exception | None = None
         self.is_stopped = False
 
     def run(self) -> None:
-        """Bring all of them. Raises Broken, OSError."""
-        self.tell(now=True)
+        """Bring all of them. Raises Failed, OSError."""
+        self.report(now=True)
         left = list(reversed(self.items))
-        workers = [threading.Thread(target=self.work, args=(left,)) for _ in range(min(AT_ONCE, len(left)))]
+        workers = [threading.Thread(target=self.work, args=(left,)) for _ in range(min(MAX_PARALLEL, len(left)))]
         for one in workers:
             one.start()
         for one in workers:
@@ -64,20 +64,20 @@ class Bringing:
         if self.fault is not None:
             raise self.fault
         if self.is_stopped:
-            raise Broken("cancelled", "it was ended before its data had come")
-        self.tell(now=True)
+            raise Failed("cancelled", "it was ended before its data had come")
+        self.report(now=True)
 
     def work(self, left: list[dict[str, Any]]) -> None:
         """Bring one file after the other until none is left, or one failed."""
         try:
-            item = next_of(left)
+            item = take_next(left)
             while item is not None and self.fault is None and not self.is_stopped:
-                self.one(item)
-                item = next_of(left)
+                self.fetch(item)
+                item = take_next(left)
         except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
             self.fault = self.fault or error
 
-    def one(self, item: dict[str, Any]) -> None:
+    def fetch(self, item: dict[str, Any]) -> None:
         """Bring one file. Another job that brings it now is waited for."""
         final = path_of(item)
         final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Bringing:
         handle = create(part)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            if not is_here(item):
+            if not is_downloaded(item):
                 with os.fdopen(os.dup(handle), "r+b", 0) as file:
                     self.fill(file, item)
                 self.name(part, final, item)
@@ -95,7 +95,7 @@ class Bringing:
             os.close(handle)
 
     def fill(self, file: Any, item: dict[str, Any]) -> None:
-        """Write what is missing of a file, part by part. Raises Broken, OSError."""
+        """Write what is missing of a file, part by part. Raises Failed, OSError."""
         have = min(os.fstat(file.fileno()).st_size, item["size"])
         self.count(have)
         at = 0
@@ -103,21 +103,21 @@ class Bringing:
             tries = 0
             while have < at + size and not self.is_stopped:
                 before = have
-                have = self.some(file, item, address, at, have)
+                have = self.fetch_part(file, item, address, at, have)
                 tries = 0 if have > before else tries + 1
                 if tries == TRIES:
-                    raise Broken("data", f"{item['label']} does not arrive: the connection to its bucket is cut")
+                    raise Failed("data", f"{item['label']} does not arrive: the connection to its bucket is cut")
                 if tries:
                     time.sleep(PAUSE_S * 2**tries)
             at += size
 
-    def some(self, file: Any, item: dict[str, Any], address: str, at: int, have: int) -> int:
+    def fetch_part(self, file: Any, item: dict[str, Any], address: str, at: int, have: int) -> int:
         """Write as much of one part as comes over one connection; return how much of the file is here then."""
         headers = {"Range": f"bytes={have - at}-"} if have > at else {}
         if item.get("etag"):
             headers["If-Match"] = f'"{item["etag"]}"'
         try:
-            with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=QUIET_S) as answer:  # noqa: S310
+            with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT_S) as answer:  # noqa: S310
                 begin = have if not headers.get("Range") or answer.status == PARTIAL else at
                 self.count(begin - have)
                 return self.write(file, answer, begin, item["size"])
@@ -146,11 +146,11 @@ class Bringing:
     def refuse(self, code: int, item: dict[str, Any]) -> None:
         """Raise Broken for an answer after which trying again has no use; an overloaded bucket is asked again."""
         if code == FORBIDDEN and time.time() >= self.until:
-            raise Broken("data", "the addresses of its data have expired")
+            raise Failed("data", "the addresses of its data have expired")
         if code == CHANGED:
-            raise Broken("start", f"{item['label']} was changed while it was fetched")
+            raise Failed("start", f"{item['label']} was changed while it was fetched")
         if code < BROKEN:
-            raise Broken("start", f"{item['label']} cannot be read: its bucket answers {code}")
+            raise Failed("start", f"{item['label']} cannot be read: its bucket answers {code}")
 
     def name(self, part: Path, final: Path, item: dict[str, Any]) -> None:
         """Give a file its name, where it is what it should be."""
@@ -159,7 +159,7 @@ class Bringing:
         digest, facts = hashed(part)
         if facts.st_size != item["size"] or (item.get("sha256") and digest != item["sha256"]):
             remove(part)
-            raise Broken("start", f"{item['label']} arrived with another content than it was listed with")
+            raise Failed("start", f"{item['label']} arrived with another content than it was listed with")
         handle = os.open(str(part), os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)
@@ -171,21 +171,21 @@ class Bringing:
         """Note so many bytes more; look, now and then, whether all this is to stop."""
         with self.lock:
             self.done += size
-            if time.monotonic() - self.looked > TELL_S:
-                self.looked = time.monotonic()
+            if time.monotonic() - self.checked > REPORT_S:
+                self.checked = time.monotonic()
                 self.is_stopped = self.is_stopped or bool(self.attempt.stop())
-        self.tell()
+        self.report()
 
-    def tell(self, *, now: bool = False) -> None:
+    def report(self, *, now: bool = False) -> None:
         """Write how far it is, once a second at most."""
         with self.lock:
-            if now or time.monotonic() - self.told > TELL_S:
-                self.told = time.monotonic()
+            if now or time.monotonic() - self.reported > REPORT_S:
+                self.reported = time.monotonic()
                 with contextlib.suppress(OSError):
-                    save(self.attempt.dir / "data.json", [self.done, self.of])
+                    save(self.attempt.dir / "data.json", [self.done, self.total])
 
 
-def next_of(left: list[dict[str, Any]]) -> dict[str, Any] | None:
+def take_next(left: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Take one file off a list that several threads work on; None where none is left."""
     try:
         return left.pop()
@@ -197,10 +197,10 @@ def path_of(item: dict[str, Any]) -> Path:
     """Return where a file is kept: `blobs` by its sha256, `data` by what its object is. Raises Fault."""
     if item["store"] not in ("blobs", "data") or len(item["name"]) != 64 or set(item["name"]) - set("0123456789abcdef"):  # noqa: PLR2004
         raise Fault("invalid", "a file of a bucket has a name that is none")
-    return base() / str(item["store"]) / str(item["name"])
+    return root_dir() / str(item["store"]) / str(item["name"])
 
 
-def is_here(item: dict[str, Any]) -> bool:
+def is_downloaded(item: dict[str, Any]) -> bool:
     """Tell whether a file is here already; one that is used stays."""
     path = path_of(item)
     try:
@@ -225,9 +225,9 @@ def place(attempt: Attempt, shown: list[dict[str, Any]]) -> None:
             if source != root:
                 link(source, root, ours=attempt.work in root.parents)
         for path, name in one.get("files", ()):
-            where = root / inside(path) if path else root
+            where = root / safe_path(path) if path else root
             where.parent.mkdir(parents=True, exist_ok=True)
-            source = base() / "data" / name
+            source = root_dir() / "data" / name
             try:
                 remove(where)
                 os.link(str(source), str(where))
@@ -245,16 +245,16 @@ def link(source: Path, where: Path, *, ours: bool) -> None:
 def forget_data(needed: set[str]) -> int:
     """Remove objects that no job here needs and that none has used for a week; return their bytes."""
     freed = 0
-    for path in (base() / "data").glob("*"):
+    for path in (root_dir() / "data").glob("*"):
         with contextlib.suppress(OSError):
             facts = path.stat()
-            if path.name not in needed and time.time() - facts.st_mtime > KEPT_S:
+            if path.name not in needed and time.time() - facts.st_mtime > KEEP_FOR_S:
                 path.unlink()
                 freed += facts.st_size
     return freed
 
 
-def bring(attempt: Attempt, request: dict[str, Any] | None) -> None:
+def download(attempt: Attempt, request: dict[str, Any] | None) -> None:
     """Bring the files of an attempt that are in buckets. Raises Broken, Fault, OSError."""
     if request and request["files"]:
-        Bringing(attempt, request).run()
+        Download(attempt, request).run()

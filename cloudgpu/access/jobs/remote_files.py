@@ -27,8 +27,8 @@ from typing import Any, BinaryIO, NamedTuple
 CHUNK = 256 * 1024
 SYNC_BYTES = 1 << 29  # so much arrives before it is synchronised and named
 RACY_NS = 2 * 10**9  # a file that changed a moment ago may change again within the same tick of its clock
-MARK = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ANSWER_PREFIX = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Fault(Exception):
@@ -48,15 +48,15 @@ class Entry(NamedTuple):
     sha256: str
 
 
-def explained(error: OSError) -> Fault:
+def fault_of(error: OSError) -> Fault:
     """Return the fault for what the system refused; a full disk has a kind of its own."""
     where = f" ({error.filename})" if error.filename else ""
-    return Fault("disk_full" if error.errno in FULL else "failed", f"{error.strerror or error}{where}")
+    return Fault("disk_full" if error.errno in DISK_FULL else "failed", f"{error.strerror or error}{where}")
 
 
 def answer(value: dict[str, Any]) -> None:
     """Write the head of an answer: one line of JSON."""
-    sys.stdout.buffer.write(MARK + json.dumps(value).encode() + b"\n")
+    sys.stdout.buffer.write(ANSWER_PREFIX + json.dumps(value).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -109,7 +109,7 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def taken(path: Path, how: int = fcntl.LOCK_EX, wait: float = 0.3) -> int:
+def take_lock(path: Path, how: int = fcntl.LOCK_EX, wait: float = 0.3) -> int:
     """Return a descriptor that holds the lock, -1 where another has it. Who only looks holds it for a moment."""
     handle, end = create(path), time.monotonic() + wait
     while True:
@@ -123,11 +123,11 @@ def taken(path: Path, how: int = fcntl.LOCK_EX, wait: float = 0.3) -> int:
         time.sleep(0.01)
 
 
-def held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Tell whether a living process holds the lock for itself."""
     if not path.exists():
         return False
-    handle = taken(path, fcntl.LOCK_SH, 0.0)
+    handle = take_lock(path, fcntl.LOCK_SH, 0.0)
     if handle >= 0:
         os.close(handle)
     return handle < 0
@@ -144,7 +144,7 @@ def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
         os.close(handle)
 
 
-def inside(path: str) -> str:
+def safe_path(path: str) -> str:
     """Return a relative path that stays below its root. Raises Fault."""
     parts = path.split("/")
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in parts) or "\0" in path:
@@ -203,7 +203,7 @@ class Blobs:
                 remove(waiting.pop()[0])
             self.name(waiting)
             if isinstance(error, OSError):
-                raise explained(error) from None
+                raise fault_of(error) from None
             raise
         self.name(waiting)
         return total
@@ -274,7 +274,7 @@ def build(blobs: Blobs, root: Path, files: list[list[Any]], links: list[list[str
     made = set()
     for one in files:
         entry = Entry(*one)
-        path = root / inside(entry.path)
+        path = root / safe_path(entry.path)
         if path.parent not in made:
             path.parent.mkdir(parents=True, exist_ok=True)
             made.add(path.parent)
@@ -285,7 +285,7 @@ def build(blobs: Blobs, root: Path, files: list[list[Any]], links: list[list[str
         shutil.copyfile(str(source), str(path))
         path.chmod(entry.mode & 0o777 | 0o600)
     for name, target in links:
-        path = root / inside(name)
+        path = root / safe_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         remove(path)
         path.symlink_to(target)
@@ -310,7 +310,7 @@ class Tree:
         """Return the manifest of these entries of the root."""
         seen: dict[str, list[Any]] = {}
         for name in sorted(names):
-            self.walk(inside(name), seen)
+            self.walk(safe_path(name), seen)
         with contextlib.suppress(OSError):  # a full disk costs hashing again
             save(self.cache, {**self.known, **seen})
         return {"files": self.files, "links": self.links, "skipped": self.skipped, "directories": self.directories}
@@ -390,7 +390,7 @@ def send(root: Path, files: list[list[Any]], stream: BinaryIO) -> None:
     for name, size in files:
         left = size
         with contextlib.suppress(OSError):
-            path = os.path.realpath(str(root / inside(name)))
+            path = os.path.realpath(str(root / safe_path(name)))
             if path.startswith(real + os.sep):
                 with open(path, "rb", 0) as file:  # noqa: PTH123
                     while left:

@@ -30,38 +30,38 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, detached, mark, size_of, written_by
+from cloudgpu.access.jobs.remote_attempt import Attempt, detached, mark, root_dir, size_of, written_until
 from cloudgpu.access.jobs.remote_download import forget_data
 from cloudgpu.access.jobs.remote_files import (
+    ANSWER_PREFIX,
     CHUNK,
-    MARK,
     Blobs,
     Fault,
     Tree,
     answer,
-    explained,
-    held,
-    inside,
+    fault_of,
+    is_locked,
     load,
     locked,
     remove,
+    safe_path,
     save,
     send,
-    taken,
+    take_lock,
 )
 from cloudgpu.access.jobs.remote_keeper import given, keep, lacks_command, no_command, pause_at_shutdown
-from cloudgpu.access.jobs.remote_upload import end_earlier, seen, settle, store
+from cloudgpu.access.jobs.remote_upload import settle, state_with_uploads, stop_earlier_uploads, store
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
 BEGIN_S = 2.0  # how long a start waits to say that the command has begun
 SWEEP_S = 2.0  # what a command left has so long to end
 HEARTBEAT_S = 10.0
-TURN = 16  # chunks of one stream before the other has its turn
+MAX_CHUNKS = 16  # chunks of one stream before the other has its turn
 FOLLOW_S, MOVED_S = 0.05, 0.01  # how long it waits for more output, and for more of what comes piece by piece
 INDEX = 1024 * 1024  # bytes of the index of times in one answer
 PHASE_S = 0.2  # how often it looks whether there will be more
-OUT_OF_STEP = 3  # the status of a process that has answered, but not read all that came with its request
+UNREAD_STATUS = 3  # the status of a process that has answered, but not read all that came with its request
 
 
 # -- start
@@ -71,19 +71,19 @@ def start(request: dict[str, Any]) -> None:
     """Begin an attempt, once; answer with what it looks like. `claimed` tells whether this call began it."""
     attempt = Attempt(request["job"], request["attempt"])
     attempt.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    keeper = taken(attempt.keeper)
-    if keeper < 0 or attempt.begun() or attempt.exit():
+    keeper = take_lock(attempt.keeper)
+    if keeper < 0 or attempt.process() or attempt.exit():
         watch(attempt)
-        return answer({"claimed": False, **seen(attempt)})
-    end_earlier(attempt)
+        return answer({"claimed": False, **state_with_uploads(attempt)})
+    stop_earlier_uploads(attempt)
     mark(keeper, "keeper")
     if lacks_command(request):  # known before anything travels
         attempt.reserve()
         save(attempt.dir / "spec.json", request["spec"])
         no_command(attempt, given(request))
         os.close(keeper)
-        return answer({"claimed": True, **seen(attempt)})
-    blobs = Blobs(base())
+        return answer({"claimed": True, **state_with_uploads(attempt)})
+    blobs = Blobs(root_dir())
     with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
         comes = {one["name"] for one in (request.get("bring") or {"files": ()})["files"]}
@@ -95,16 +95,16 @@ def start(request: dict[str, Any]) -> None:
         remove(attempt.dir / "setup.json")
         save(attempt.dir / "files.json", sorted({*dict(wanted), *comes}))
         save(attempt.dir / "spec.json", request["spec"])
-    supervisor = taken(attempt.supervisor, wait=SWEEP_S)
+    supervisor = take_lock(attempt.supervisor, wait=SWEEP_S)
     if supervisor < 0:
         raise Fault("failed", "an earlier start of this attempt has not ended yet")
     detached(lambda: first_supervisor(attempt, request, keeper, supervisor))
     os.close(keeper)
     os.close(supervisor)
     end = time.monotonic() + BEGIN_S
-    while not attempt.begun() and not attempt.exit() and held(attempt.keeper) and time.monotonic() < end:
+    while not attempt.process() and not attempt.exit() and is_locked(attempt.keeper) and time.monotonic() < end:
         time.sleep(0.005)
-    return answer({"claimed": True, **seen(attempt)})
+    return answer({"claimed": True, **state_with_uploads(attempt)})
 
 
 def first_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
@@ -142,28 +142,28 @@ def supervise(attempt: Attempt, lock: int, role: str) -> None:
     while not attempt.exit():
         with contextlib.suppress(OSError):  # a full disk, say: it may pass, and the command must be watched
             reap(statuses)
-            if keeper < 0 <= (keeper := taken(attempt.keeper, wait=0.0)):
+            if keeper < 0 <= (keeper := take_lock(attempt.keeper, wait=0.0)):
                 mark(keeper, role)
-            begun = attempt.begun()
-            if keeper >= 0 and not attempt.exit() and succeed(attempt, begun, statuses):
+            process = attempt.process()
+            if keeper >= 0 and not attempt.exit() and succeed(attempt, process, statuses):
                 break
-            if begun:
-                attempt.enforce(begun)
+            if process:
+                attempt.enforce(process)
                 attempt.index()
         time.sleep(POLL_S)
     attempt.index(now=True)
     sweep(attempt)
 
 
-def succeed(attempt: Attempt, begun: dict[str, Any], statuses: dict[int, int]) -> bool:
+def succeed(attempt: Attempt, process: dict[str, Any], statuses: dict[int, int]) -> bool:
     """Do what a killed keeper cannot do any more; return whether that was the end."""
-    if not begun:
+    if not process:
         attempt.kill_setup()
         return True
-    if begun["pid"] not in statuses and attempt.lives(begun):
+    if process["pid"] not in statuses and attempt.lives(process):
         return False
     reap(statuses)
-    status = statuses.get(begun["pid"])
+    status = statuses.get(process["pid"])
     pause_at_shutdown(status)
     attempt.record(status, "lost" if status is None else "exited")
     return True
@@ -181,14 +181,14 @@ def reap(statuses: dict[int, int]) -> None:
 
 def sweep(attempt: Attempt) -> None:
     """End what the command left, in its group and outside: it would keep a machine busy."""
-    begun, end = attempt.begun(), time.monotonic() + SWEEP_S
-    if begun and (attempt.lives(begun) or attempt.outside_group()):
-        attempt.signal_all(begun, signal.SIGTERM)
-        attempt.signal_all(begun, signal.SIGCONT)
-        while (attempt.lives(begun) or attempt.outside_group()) and time.monotonic() < end:
+    process, end = attempt.process(), time.monotonic() + SWEEP_S
+    if process and (attempt.lives(process) or attempt.outside_group()):
+        attempt.signal_all(process, signal.SIGTERM)
+        attempt.signal_all(process, signal.SIGCONT)
+        while (attempt.lives(process) or attempt.outside_group()) and time.monotonic() < end:
             reap({})
             time.sleep(0.05)
-        attempt.kill(begun)
+        attempt.kill(process)
 
 
 # -- what is asked of an attempt
@@ -198,7 +198,7 @@ def look(request: dict[str, Any]) -> None:
     """Answer with what an attempt looks like."""
     attempt = Attempt(request["job"], request["attempt"])
     watch(attempt)
-    answer(seen(attempt))
+    answer(state_with_uploads(attempt))
 
 
 def cancel(request: dict[str, Any]) -> None:
@@ -207,10 +207,10 @@ def cancel(request: dict[str, Any]) -> None:
     if attempt.dir.exists() and not attempt.exit():
         attempt.ask_to_stop(str(request["reason"]), float(request["grace"]))
     watch(attempt)
-    keeper = taken(attempt.keeper) if attempt.dir.exists() else -1
-    if keeper >= 0 and not attempt.begun():
+    keeper = take_lock(attempt.keeper) if attempt.dir.exists() else -1
+    if keeper >= 0 and not attempt.process():
         attempt.record(None, "cancelled")
-    answer(seen(attempt))
+    answer(state_with_uploads(attempt))
 
 
 def tail(request: dict[str, Any]) -> None:
@@ -219,7 +219,7 @@ def tail(request: dict[str, Any]) -> None:
     watch(attempt)
     at = [0, int(request["out"]), int(request["err"])]
     if request.get("since") is not None:
-        at[1:] = map(max, at[1:], written_by(attempt.times, float(request["since"])))
+        at[1:] = map(max, at[1:], written_until(attempt.times, float(request["since"])))
     answer({"out": at[1], "err": at[2]})
     stream, said, looked, over = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
@@ -244,7 +244,7 @@ def tail(request: dict[str, Any]) -> None:
 
 def written(request: dict[str, Any]) -> None:
     """Answer with how much of each stream had been written by then."""
-    out, err = written_by(Attempt(request["job"], request["attempt"]).times, float(request["since"]))
+    out, err = written_until(Attempt(request["job"], request["attempt"]).times, float(request["since"]))
     answer({"out": out, "err": err})
 
 
@@ -265,7 +265,7 @@ def pump(path: Path, at: list[int], number: int, stream: Any) -> int:
     if size_of(path) > before:
         with path.open("rb", 0) as file:
             file.seek(before)
-            for _ in range(TURN):
+            for _ in range(MAX_CHUNKS):
                 data = file.read(CHUNK)
                 if not data:
                     break
@@ -304,25 +304,25 @@ def fetch(request: dict[str, Any]) -> None:
     """Write files of the results or of checkpoints."""
     _, root = place_of(request)
     for name, _ in request["files"]:
-        inside(name)
+        safe_path(name)
     answer({})
     send(root, request["files"], sys.stdout.buffer)
 
 
 def missing(request: dict[str, Any]) -> None:
     """Answer with the files that are not here."""
-    answer({"missing": Blobs(base()).missing((one[0], one[1]) for one in request["files"])})
+    answer({"missing": Blobs(root_dir()).missing((one[0], one[1]) for one in request["files"])})
 
 
 def receive(request: dict[str, Any]) -> None:
     """Take files."""
-    answer({"bytes": Blobs(base()).receive(sys.stdin.buffer, [(one[0], one[1]) for one in request["files"]])})
+    answer({"bytes": Blobs(root_dir()).receive(sys.stdin.buffer, [(one[0], one[1]) for one in request["files"]])})
 
 
 def busy(_request: dict[str, Any]) -> None:
     """Answer with the attempts that live here."""
     found = []
-    for lock in (base() / "jobs").glob("*/*/keeper.lock"):
+    for lock in (root_dir() / "jobs").glob("*/*/keeper.lock"):
         with contextlib.suppress(Fault, ValueError):
             attempt = Attempt(lock.parent.parent.name, int(lock.parent.name))
             if attempt.phase() in ("claimed", "setup", "running", "orphaned"):
@@ -332,14 +332,14 @@ def busy(_request: dict[str, Any]) -> None:
 
 def clean(request: dict[str, Any]) -> None:
     """Remove a job's attempts, and the files that no other job needs."""
-    blobs, here = Blobs(base()), Attempt(request["job"], 1).dir.parent
+    blobs, here = Blobs(root_dir()), Attempt(request["job"], 1).dir.parent
     numbers = [int(path.name) for path in here.glob("[0-9]*")]
     for number in numbers:
         attempt = Attempt(request["job"], number)
         over = attempt.phase() in ("absent", "exited", "lost")
-        if not over or taken(attempt.supervisor, wait=2 * SWEEP_S) < 0:  # which still ends what the command left
+        if not over or take_lock(attempt.supervisor, wait=2 * SWEEP_S) < 0:  # which still ends what the command left
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
-        attempt.kill(attempt.begun())  # what a supervisor that was killed did not end
+        attempt.kill(attempt.process())  # what a supervisor that was killed did not end
     with locked(blobs.base / ".lock"):
         mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
         others = [path for path in here.parent.glob("*/*/files.json") if path.parent.parent != here]
@@ -372,11 +372,11 @@ VERBS = {
 
 def main(take: Callable[[int], bytes]) -> int:
     """Carry out requests until standard input ends; `take` reads so many bytes of it, and ends us at its end."""
-    os.write(1, MARK)
+    os.write(1, ANSWER_PREFIX)
     while True:
         child = in_child(take(int(take(8))))
         _, status = os.waitpid(child, 0)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, OUT_OF_STEP):
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, UNREAD_STATUS):
             os.write(1, struct.pack(">I", 0))
         if status:
             return 1
@@ -411,10 +411,10 @@ def carry_out(text: bytes) -> int:
     except Fault as fault:
         answer(fault.answer)
     except OSError as error:
-        answer(explained(error).answer)
+        answer(fault_of(error).answer)
     else:
         return 0
-    return OUT_OF_STEP if request["verb"] == "receive" else 0
+    return UNREAD_STATUS if request["verb"] == "receive" else 0
 
 
 class Frames(io.RawIOBase):

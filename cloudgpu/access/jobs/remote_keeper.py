@@ -21,9 +21,18 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cloudgpu.access.jobs.remote_attempt import MARK, Attempt, base, boot, facts, is_mounted, monotonic, send_signal
-from cloudgpu.access.jobs.remote_download import Broken, bring, place
-from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, explained, save, taken
+from cloudgpu.access.jobs.remote_attempt import (
+    VARIABLE,
+    Attempt,
+    boot,
+    facts,
+    is_mounted,
+    monotonic,
+    root_dir,
+    send_signal,
+)
+from cloudgpu.access.jobs.remote_download import Failed, download, place
+from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, fault_of, save, take_lock
 
 POLL_S = 0.1
 SHUTDOWN_S = 0.25  # at most, between two signals to all processes of a machine
@@ -45,8 +54,8 @@ def keep(attempt: Attempt, request: dict[str, Any]) -> None:
         else:
             run(attempt, sealed(attempt, request, environ))
     except OSError as error:
-        attempt.record(None, "start", str(explained(error)))
-    except Broken as error:
+        attempt.record(None, "start", str(fault_of(error)))
+    except Failed as error:
         attempt.record(None, error.kind, str(error))
     except Fault as fault:
         attempt.record(None, "start", str(fault))
@@ -56,8 +65,8 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
     """Build the attempt's tree anew; return the command's environment."""
     shutil.rmtree(str(attempt.work), ignore_errors=True)
     attempt.work.mkdir(mode=0o700)
-    blobs = Blobs(base())
-    bring(attempt, request.pop("bring", None))
+    blobs = Blobs(root_dir())
+    download(attempt, request.pop("bring", None))
     wait_for_volume(attempt)
     build(blobs, attempt.work, request["files"], request["links"])
     place(attempt, request.get("data", []))
@@ -98,11 +107,11 @@ def sealed(attempt: Attempt, request: dict[str, Any], environ: dict[str, str]) -
 
 
 def wait_for_volume(attempt: Attempt) -> None:
-    """Wait until a volume that the job needs is mounted. Raises Broken."""
+    """Wait until a volume that the job needs is mounted. Raises Failed."""
     end = time.monotonic() + MOUNT_S
     while attempt.spec.get("mounts") and not is_mounted() and not attempt.stop():
         if time.monotonic() > end:
-            raise Broken("start", "its volume is not mounted on the machine")
+            raise Failed("start", "its volume is not mounted on the machine")
         time.sleep(POLL_S)
 
 
@@ -122,11 +131,11 @@ def set_up(attempt: Attempt, environ: dict[str, str], files: list[list[Any]]) ->
     command = attempt.spec.get("setup")
     if not command:
         return None
-    place = base() / "setup"
+    place = root_dir() / "setup"
     place.mkdir(mode=0o700, exist_ok=True)
     digest = set_up_with(command, files)
     save(attempt.dir / "setup.json", {"s": None})
-    lock = turn(attempt, place / f"{digest}.lock")
+    lock = lock_setup(attempt, place / f"{digest}.lock")
     if lock < 0:
         return None  # it is to stop
     if (place / f"{digest}.done").exists():
@@ -149,7 +158,7 @@ def set_up_with(command: str, files: list[list[Any]]) -> str:
     Those are the ones it names, or whose directory it names, and the lists of packages at the top of the tree.
     """
     names = {os.path.normpath(word) for word in re.split(r"""[\s;&|()<>"'`=]+""", command) if word.strip("./")}
-    wanted = sorted((path, sha256) for path, _, _, sha256 in files if lists_packages(path) or named(path, names))
+    wanted = sorted((path, sha256) for path, _, _, sha256 in files if lists_packages(path) or is_below(path, names))
     return hashlib.sha256(json.dumps([command, wanted]).encode()).hexdigest()
 
 
@@ -158,16 +167,16 @@ def lists_packages(path: str) -> bool:
     return "/" not in path and any(fnmatch.fnmatchcase(path, one) for one in PACKAGES)
 
 
-def named(path: str, names: set[str]) -> bool:
+def is_below(path: str, names: set[str]) -> bool:
     """Tell whether a path, or a directory that it is in, is one of these names."""
     return path in names or any(path[:at] in names for at, letter in enumerate(path) if letter == "/")
 
 
-def turn(attempt: Attempt, path: Path) -> int:
+def lock_setup(attempt: Attempt, path: Path) -> int:
     """Wait for the setup's lock: two jobs do not run it at once. Return it, -1 when the attempt is to stop."""
     lock = -1
     while lock < 0 and not attempt.stop():
-        lock = taken(path, wait=POLL_S)
+        lock = take_lock(path, wait=POLL_S)
     return lock
 
 
@@ -175,7 +184,7 @@ def set_up_process(attempt: Attempt, command: str, environ: dict[str, str], lock
     """Start the setup; it holds the lock as long as it runs, whatever becomes of us."""
     with os.fdopen(create(attempt.dir / "setup.log", os.O_WRONLY | os.O_APPEND), "wb") as log:
         process = subprocess.Popen(  # noqa: S603
-            [*way_inside(), "/bin/sh", "-c", command],
+            [*container_command(), "/bin/sh", "-c", command],
             cwd=str(attempt.work),
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -203,15 +212,15 @@ def started(pid: int) -> str:
     return words[19] if words else ""
 
 
-def way_inside() -> list[str]:
+def container_command() -> list[str]:
     """Return what runs a command in this machine's container; empty where it has none."""
-    program = base() / "inside"
+    program = root_dir() / "inside"
     return [str(program)] if program.exists() else []
 
 
 def run(attempt: Attempt, environ: dict[str, str]) -> None:
     """Run the command to its end."""
-    argv = through_slurm(attempt) or [*way_inside(), *attempt.spec["argv"]]
+    argv = through_slurm(attempt) or [*container_command(), *attempt.spec["argv"]]
     found = shutil.which(argv[0], path=environ.get("PATH", os.defpath))
     if "/" in argv[0]:
         path = str(attempt.work / argv[0])  # joined with an absolute one, it is that one
@@ -222,12 +231,12 @@ def run(attempt: Attempt, environ: dict[str, str]) -> None:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        become(attempt, found, argv, {**environ, MARK: attempt.mark}, write)
+        become(attempt, found, argv, {**environ, VARIABLE: attempt.mark}, write)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         fault = pipe.read().decode("utf-8", "replace")  # empty: it runs
     _, status = os.waitpid(pid, 0)
-    if attempt.begun().get("pid") != pid:
+    if attempt.process().get("pid") != pid:
         attempt.record(None, "start", fault or "it was killed before it began")
         return
     pause_at_shutdown(status)
@@ -248,7 +257,7 @@ def through_slurm(attempt: Attempt) -> list[str]:
 def lacks_command(request: dict[str, Any]) -> bool:
     """Tell whether no file that travels, and no setup, can change that this machine does not have the command."""
     word, path = str(request["spec"]["argv"][0]), given(request).get("PATH", os.defpath)
-    elsewhere = "/" in word or request["spec"].get("slurm") or way_inside()  # there are other programs
+    elsewhere = "/" in word or request["spec"].get("slurm") or container_command()  # there are other programs
     if elsewhere or request["spec"].get("setup") or not all(os.path.isabs(one) for one in path.split(os.pathsep)):  # noqa: PTH117
         return False
     return shutil.which(word, path=path) is None
@@ -290,7 +299,7 @@ def become(attempt: Attempt, path: str, argv: list[str], environ: dict[str, str]
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(str(attempt.out), os.O_WRONLY | os.O_APPEND), 1)
         os.dup2(os.open(str(attempt.err), os.O_WRONLY | os.O_APPEND), 2)
-        begin(attempt)
+        record_begin(attempt)
         os.execve(path, argv, environ)  # noqa: S606
     except BaseException as error:  # noqa: BLE001
         os.write(fault, f"{error}".encode()[:500])
@@ -299,7 +308,7 @@ def become(attempt: Attempt, path: str, argv: list[str], environ: dict[str, str]
         os._exit(status)
 
 
-def begin(attempt: Attempt) -> None:
+def record_begin(attempt: Attempt) -> None:
     """Write that the command begins. Raises FileExistsError where it has begun before."""
     pid, fresh = os.getpid(), attempt.dir / f".begun.{os.getpid()}"
     value = {"pid": pid, "epoch": time.time(), "mono": monotonic(), "boot": boot(), "start": started(pid)}

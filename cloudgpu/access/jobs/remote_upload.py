@@ -28,21 +28,21 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, detached
-from cloudgpu.access.jobs.remote_download import next_of
-from cloudgpu.access.jobs.remote_files import CHUNK, Fault, Tree, answer, held, load, save, sync, taken
+from cloudgpu.access.jobs.remote_attempt import Attempt, detached, root_dir
+from cloudgpu.access.jobs.remote_download import take_next
+from cloudgpu.access.jobs.remote_files import CHUNK, Fault, Tree, answer, is_locked, load, save, sync, take_lock
 
 VERSION = 1
-AT_ONCE = 4
+MAX_PARALLEL = 4
 TRIES, PAUSE_S = 5, 0.5  # of one object; the pause doubles
-QUIET_S = 60.0
+SEND_TIMEOUT_S = 60.0
 NOTICED_S = 5.0
-AGAIN_S = 10.0  # after a round that failed
+RETRY_S = 10.0  # after a round that failed
 POLL_S = 0.1
 ROUNDS = 3  # of results that change, though their command is over
-KEEP = 2  # checkpoints
-BROKEN = 500
-UNFINISHED_WORK = ("lost", "moved")  # how a command ended that another attempt continues: these are no results
+MAX_CHECKPOINTS = 2  # checkpoints
+SERVER_ERROR = 500
+CONTINUED_REASONS = ("lost", "moved")  # how a command ended that another attempt continues: these are no results
 
 
 class Refused(Exception):
@@ -53,7 +53,7 @@ class Replaced(Exception):
     """Another process uploads from now on."""
 
 
-class Torn(Exception):
+class Changed(Exception):
     """A file changed while it was uploaded."""
 
 
@@ -63,7 +63,7 @@ class Upload:
     def __init__(self, attempt: Attempt, request: dict[str, Any]) -> None:
         self.attempt, self.form, self.turn = attempt, request["form"], request["turn"]
         self.every, self.part = float(request["every"]), int(request["part"])
-        self.said: dict[str, Any] = load(attempt.dir / "store.json") or {}
+        self.progress: dict[str, Any] = load(attempt.dir / "store.json") or {}
         known = load(attempt.dir / "state.json") or request.get("known") or {}
         self.last: dict[str, Any] = {"results": {"files": [], "links": []}, "checkpoints": [], **known}
         self.done: dict[str, dict[str, Any]] = {}  # results of a command that is over, by path
@@ -71,8 +71,8 @@ class Upload:
 
     def note(self, **facts: Any) -> None:
         """Write how far it is, for the next look. No address is in it."""
-        self.said.update(facts)
-        save(self.attempt.dir / "store.json", self.said)
+        self.progress.update(facts)
+        save(self.attempt.dir / "store.json", self.progress)
 
     def run(self) -> None:
         """Upload at the interval, and all of it when the command is over."""
@@ -82,7 +82,7 @@ class Upload:
             try:
                 ended = self.attempt.exit()
                 if ended or time.monotonic() >= due:
-                    self.round(ended)
+                    self.upload_round(ended)
                     due = time.monotonic() + self.pause()
                 due = min(due, time.monotonic() + self.pause())  # a notice comes between two rounds
                 if ended:
@@ -90,23 +90,23 @@ class Upload:
             except (Refused, Replaced) as end:
                 self.note(error=str(end))
                 return
-            except (OSError, Fault, Torn, http.client.HTTPException) as error:  # it may pass: a full disk, the network
+            except (OSError, Fault, Changed, http.client.HTTPException) as error:  # may pass: a full disk, the network
                 self.note(error=str(error)[:300] or type(error).__name__)
-                pause, due = AGAIN_S, time.monotonic()
+                pause, due = RETRY_S, time.monotonic()
             self.check_turn()
             time.sleep(pause)
 
     def pause(self) -> float:
         """Return the seconds to the next round: few where the provider has given notice that it takes the machine."""
-        return min(self.every, NOTICED_S) if (base() / "notice").exists() else self.every
+        return min(self.every, NOTICED_S) if (root_dir() / "notice").exists() else self.every
 
-    def round(self, ended: dict[str, Any]) -> None:
+    def upload_round(self, ended: dict[str, Any]) -> None:
         """Upload what there is now. What another attempt may begin with is not needed of one that succeeded."""
         succeeded = ended and ended["status"] == 0 and ended["reason"] == "exited"
         if not succeeded:
             self.state()
-        if ended and ended["reason"] not in UNFINISHED_WORK:
-            self.final(ended)
+        if ended and ended["reason"] not in CONTINUED_REASONS:
+            self.upload_results(ended)
         if ended:
             self.note(final=True)
 
@@ -119,8 +119,8 @@ class Upload:
 
     def state(self) -> None:
         """Upload results and complete checkpoints, then the list of them, where anything is new."""
-        self.note(count=int(self.said.get("count", 0)) + 1)  # before anything is there by this number
-        place = f"state/{self.attempt.number}-{self.said['count']:06}/"
+        self.note(count=int(self.progress.get("count", 0)) + 1)  # before anything is there by this number
+        place = f"state/{self.attempt.number}-{self.progress['count']:06}/"
         names = iter(range(10**9))
         known = {one["sha256"]: one["parts"] for one in self.files_of(self.last)}
 
@@ -130,7 +130,7 @@ class Upload:
             return entry(file, known[file["sha256"]])
 
         manifest = {"version": VERSION, "results": self.results(put), "checkpoints": self.checkpoints(put)}
-        if {**self.last, "version": VERSION} != manifest or not self.said.get("at"):
+        if {**self.last, "version": VERSION} != manifest or not self.progress.get("at"):
             self.json(f"state/{self.attempt.number}.json", manifest)
             save(self.attempt.dir / "state.json", manifest)
             self.last = manifest
@@ -145,31 +145,31 @@ class Upload:
     def results(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
         """Upload the results so far; of a file that changes meanwhile, the copy before it stays."""
         root = self.attempt.results
-        found = self.read("results", names_in(root))
+        found = self.list_files("results", names_in(root))
         before = {one["path"]: one for one in self.last["results"]["files"]}
-        files, torn = self.all(root, found["files"], put)
-        files += [before[path] for path in torn if path in before]
+        files, changed = self.upload_files(root, found["files"], put)
+        files += [before[path] for path in changed if path in before]
         return {"files": sorted(files, key=lambda one: one["path"]), "links": found["links"]}
 
     def checkpoints(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
         """Upload the newest complete checkpoints; one that changes meanwhile is left out, and the older ones stay."""
         root, listed = self.attempt.checkpoint, {one["name"]: one for one in self.last["checkpoints"]}
-        for changed_ns, name in reversed(self.attempt.finished()[:KEEP]):
-            found = self.read("checkpoint", [name])
-            files, torn = self.all(root, found["files"], put)
-            if files and not torn and self.read("checkpoint", [name]) == found:
+        for changed_ns, name in reversed(self.attempt.finished()[:MAX_CHECKPOINTS]):
+            found = self.list_files("checkpoint", [name])
+            files, changed = self.upload_files(root, found["files"], put)
+            if files and not changed and self.list_files("checkpoint", [name]) == found:
                 listed.pop(name, None)
                 files.sort(key=lambda one: one["path"])
-                held = {"attempt": self.attempt.number, "work_s": self.work_by(changed_ns)}
+                held = {"attempt": self.attempt.number, "work_s": self.work_until(changed_ns)}
                 listed[name] = {"name": name, "files": files, "links": found["links"], **held}
-        return [*listed.values()][-KEEP:]
+        return [*listed.values()][-MAX_CHECKPOINTS:]
 
-    def work_by(self, moment_ns: int) -> float | None:
+    def work_until(self, moment_ns: int) -> float | None:
         """Return how long the command of this attempt had run by then, in seconds; None before it began."""
-        begun = self.attempt.begun().get("epoch")
-        return None if begun is None else max(0.0, moment_ns / 1e9 - begun)
+        process = self.attempt.process().get("epoch")
+        return None if process is None else max(0.0, moment_ns / 1e9 - process)
 
-    def read(self, which: str, names: Iterable[str]) -> dict[str, Any]:
+    def list_files(self, which: str, names: Iterable[str]) -> dict[str, Any]:
         """Return what lies below the results or these checkpoints; what no form can name is left out."""
         root = self.attempt.checkpoint if which == "checkpoint" else self.attempt.results
         found = Tree(root, self.attempt.dir / f"hashes-{which}.json").read(names)
@@ -177,57 +177,57 @@ class Upload:
         skipped = [[one["path"], "its name is not printable"] for one in found["files"] if one not in plain]
         return {**found, "files": plain, "skipped": [*found["skipped"], *skipped]}
 
-    def all(
+    def upload_files(
         self, root: Path, files: list[dict[str, Any]], put: Callable[[Path, dict[str, Any]], dict[str, Any]]
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Upload files side by side; return those that are there, and the paths of those that changed meanwhile."""
         left = list(files)
-        there: list[dict[str, Any]] = []
-        torn: list[str] = []
+        uploaded: list[dict[str, Any]] = []
+        changed: list[str] = []
         faults: list[Exception] = []
 
-        def upload_one(file: dict[str, Any]) -> None:
+        def upload_each(file: dict[str, Any]) -> None:
             try:
-                there.append(put(root, file))
-            except (Torn, FileNotFoundError):
-                torn.append(file["path"])
+                uploaded.append(put(root, file))
+            except (Changed, FileNotFoundError):
+                changed.append(file["path"])
 
         def work() -> None:
             try:
-                file = next_of(left)
+                file = take_next(left)
                 while file is not None and not faults:
-                    upload_one(file)
-                    file = next_of(left)
+                    upload_each(file)
+                    file = take_next(left)
             except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
                 faults.append(error)
 
-        workers = [threading.Thread(target=work) for _ in range(min(AT_ONCE, len(files)))]
+        workers = [threading.Thread(target=work) for _ in range(min(MAX_PARALLEL, len(files)))]
         for one in workers:
             one.start()
         for one in workers:
             one.join()
         if faults:
             raise faults[0]
-        return there, torn
+        return uploaded, changed
 
     # -- when the command is over
 
-    def final(self, ended: dict[str, Any]) -> None:
+    def upload_results(self, ended: dict[str, Any]) -> None:
         """Upload the results under their own names, the output, and last the list of all. Raises Torn."""
-        found = self.read("results", names_in(self.attempt.results))
+        found = self.list_files("results", names_in(self.attempt.results))
         for _ in range(ROUNDS):
-            files, torn = self.all(self.attempt.results, found["files"], self.named)
-            before, found = found, self.read("results", names_in(self.attempt.results))
-            if not torn and found == before:
+            files, changed = self.upload_files(self.attempt.results, found["files"], self.upload_result)
+            before, found = found, self.list_files("results", names_in(self.attempt.results))
+            if not changed and found == before:
                 break
         else:
-            raise Torn("the results change, though their command is over")
-        begun, setup = self.attempt.begun(), load(self.attempt.dir / "setup.json") or {}
+            raise Changed("the results change, though their command is over")
+        process, setup = self.attempt.process(), load(self.attempt.dir / "setup.json") or {}
         manifest = {
             "version": VERSION,
             "attempt": self.attempt.number,
             "exit": ended,
-            "started": begun.get("epoch"),
+            "started": process.get("epoch"),
             "setup_s": setup.get("s"),
             "files": sorted(files, key=lambda one: one["path"]),
             "links": found["links"],
@@ -237,7 +237,7 @@ class Upload:
         self.json("results.json", manifest)
         self.note(at=time.time(), error="")
 
-    def named(self, root: Path, file: dict[str, Any]) -> dict[str, Any]:
+    def upload_result(self, root: Path, file: dict[str, Any]) -> dict[str, Any]:
         """Upload one result under its own name, once."""
         done = self.done.get(file["path"])
         if done is None or done["sha256"] != file["sha256"]:
@@ -247,28 +247,28 @@ class Upload:
 
     def output(self, path: Path) -> dict[str, Any]:
         """Upload one stream of the command's output."""
-        seen = hashlib.sha256()
+        hasher = hashlib.sha256()
         with path.open("rb", 0) as file:
             while True:
                 data = file.read(CHUNK)
                 if not data:
                     break
-                seen.update(data)
-        file_ = {"path": path.name, "size": path.stat().st_size, "mode": 0o600, "sha256": seen.hexdigest()}
+                hasher.update(data)
+        file_ = {"path": path.name, "size": path.stat().st_size, "mode": 0o600, "sha256": hasher.hexdigest()}
         return entry(file_, self.file(path, file_, f"output/{self.attempt.number}/{path.name}"))
 
     # -- objects
 
     def file(self, path: Path, file: dict[str, Any], key: str) -> list[list[Any]]:
         """Upload a file, a large one in parts; return the key and size of each. Raises Torn where it has changed."""
-        size, seen, parts = file["size"], hashlib.sha256(), []
+        size, hasher, parts = file["size"], hashlib.sha256(), []
         for at in range(0, max(size, 1), self.part):
             length = min(self.part, size - at)
             name = key if size <= self.part else f"{key}.part-{at // self.part:04}"
-            seen = self.put(name, length, path, at, seen)
+            hasher = self.put(name, length, path, at, hasher)
             parts.append([name, length])
-        if seen.hexdigest() != file["sha256"]:
-            raise Torn(file["path"])
+        if hasher.hexdigest() != file["sha256"]:
+            raise Changed(file["path"])
         return parts
 
     def json(self, key: str, value: dict[str, Any]) -> None:
@@ -277,28 +277,28 @@ class Upload:
         self.check_turn()
         self.post(key, len(text), lambda: iter([text]))
 
-    def put(self, key: str, size: int, path: Path, at: int, seen: Any) -> Any:
+    def put(self, key: str, size: int, path: Path, at: int, hasher: Any) -> Any:
         """Upload a part of a file; return the hash of the file up to its end."""
         self.check_turn()
         hashes: list[Any] = []
 
         def pieces() -> Iterator[bytes]:
-            hashes.append(seen.copy())
-            yield from piecewise(path, at, size, hashes[-1])
+            hashes.append(hasher.copy())
+            yield from read_part(path, at, size, hashes[-1])
 
         self.post(key, size, pieces)
         return hashes[-1]
 
     def post(self, key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> None:
-        """Make one object. Raises Refused, Torn, OSError."""
+        """Make one object. Raises Refused, Changed, OSError."""
         for again in range(TRIES):
             if again:
                 time.sleep(PAUSE_S * 2**again)
                 self.check_turn()
             try:
-                return sent(self.form, key, size, pieces)
+                return post_form(self.form, key, size, pieces)
             except urllib.error.HTTPError as error:
-                if error.code < BROKEN:
+                if error.code < SERVER_ERROR:
                     raise Refused(f"the bucket refuses {key.partition('/')[0]}: it answers {error.code}") from None
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
                 if again == TRIES - 1:
@@ -306,14 +306,16 @@ class Upload:
         raise OSError("the bucket does not take what is sent")
 
 
-def sent(form: dict[str, Any], key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> None:
+def post_form(form: dict[str, Any], key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> None:
     """Send the form with one file in it."""
-    edge = os.urandom(16).hex()
+    boundary = os.urandom(16).hex()
     fields = {**form["fields"], "key": form["prefix"] + key}
-    texts = [f'--{edge}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{fields[name]}\r\n' for name in fields]
-    texts.append(f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="file"\r\n')
+    texts = [
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{fields[name]}\r\n' for name in fields
+    ]
+    texts.append(f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="file"\r\n')
     texts.append("Content-Type: application/octet-stream\r\n\r\n")
-    head, end = "".join(texts).encode(), f"\r\n--{edge}--\r\n".encode()
+    head, end = "".join(texts).encode(), f"\r\n--{boundary}--\r\n".encode()
 
     def body() -> Iterator[bytes]:
         yield head
@@ -321,21 +323,21 @@ def sent(form: dict[str, Any], key: str, size: int, pieces: Callable[[], Iterato
         yield end
 
     length = str(len(head) + size + len(end))
-    headers = {"Content-Type": f"multipart/form-data; boundary={edge}", "Content-Length": length}
-    asked = urllib.request.Request(form["url"], data=body(), headers=headers, method="POST")  # noqa: S310
-    with urllib.request.urlopen(asked, timeout=QUIET_S) as answer:  # noqa: S310
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": length}
+    post = urllib.request.Request(form["url"], data=body(), headers=headers, method="POST")  # noqa: S310
+    with urllib.request.urlopen(post, timeout=SEND_TIMEOUT_S) as answer:  # noqa: S310
         answer.read()
 
 
-def piecewise(path: Path, at: int, size: int, seen: Any) -> Iterator[bytes]:
+def read_part(path: Path, at: int, size: int, hasher: Any) -> Iterator[bytes]:
     """Yield a part of a file, exactly so long, and hash it. Raises Torn for one that has become shorter."""
     with path.open("rb", 0) as file:
         file.seek(at)
         while size:
             data = file.read(min(CHUNK, size))
             if not data:
-                raise Torn(path.name)
-            seen.update(data)
+                raise Changed(path.name)
+            hasher.update(data)
             size -= len(data)
             yield data
 
@@ -363,7 +365,7 @@ def take_turn(attempt: Attempt) -> str:
     return turn
 
 
-def end_earlier(attempt: Attempt) -> None:
+def stop_earlier_uploads(attempt: Attempt) -> None:
     """Have the uploads of the job's earlier attempts on this machine stop."""
     for number in range(1, attempt.number):
         earlier = Attempt(attempt.job, number)
@@ -379,7 +381,7 @@ def upload(attempt: Attempt, request: dict[str, Any]) -> None:
             continue
         lock = -1
         while lock < 0:
-            lock = taken(one.dir / "store.lock", wait=POLL_S)
+            lock = take_lock(one.dir / "store.lock", wait=POLL_S)
             if load(attempt.dir / "store.turn") != request["turn"]:
                 return
         if one.number < attempt.number:
@@ -393,19 +395,19 @@ def upload(attempt: Attempt, request: dict[str, Any]) -> None:
         work.note(error=f"the upload failed: {type(error).__name__}")
 
 
-def storing(attempt: Attempt) -> dict[str, Any]:
+def upload_state(attempt: Attempt) -> dict[str, Any]:
     """Return how far the uploads are: whether anybody does them, until when, what came last, and whether all did."""
     said = load(attempt.dir / "store.json") or {}
     names = ("until", "at", "final", "error")
-    return {"alive": held(attempt.dir / "store.lock"), **{name: said.get(name) for name in names}}
+    return {"alive": is_locked(attempt.dir / "store.lock"), **{name: said.get(name) for name in names}}
 
 
 # -- what is asked of it
 
 
-def seen(attempt: Attempt) -> dict[str, Any]:
+def state_with_uploads(attempt: Attempt) -> dict[str, Any]:
     """Return all that can be seen of an attempt, and of its uploads."""
-    return {**attempt.look(), "storing": storing(attempt)}
+    return {**attempt.state(), "storing": upload_state(attempt)}
 
 
 def store(request: dict[str, Any]) -> None:
@@ -415,7 +417,7 @@ def store(request: dict[str, Any]) -> None:
         raise Fault("failed", "there is no such attempt")
     turn = take_turn(attempt)
     detached(lambda: upload(attempt, {**request, "turn": turn}))
-    answer(seen(attempt))
+    answer(state_with_uploads(attempt))
 
 
 def settle(request: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ from socket import SO_REUSEADDR, SOL_SOCKET, socket
 from typing import Any
 
 POLL_S = 0.05
-ANSWER_S = 5.0
+ANSWER_TIMEOUT_S = 5.0
 TERM_S, KILL_S = 8.0, 2.0
 LOG_SIZE = 1024 * 1024
 MISSING = ("No module named", "not found", "No such file or directory: ")
@@ -121,11 +121,11 @@ class Lab:
 
     def check_installed(self) -> None:
         """Raise Fault where it is being installed, or could not be: on a host whose Python has no JupyterLab."""
-        how_far = read(self.home / "jupyter.status")
-        if how_far == "installing" and held(self.home / "on_start.alive"):
+        how_far = read_text(self.home / "jupyter.status")
+        if how_far == "installing" and is_locked(self.home / "on_start.alive"):
             raise Fault("it is being installed there, see ~/.cloudgpu/jupyter.log", installing=True)
         if how_far in ("installing", "failed"):
-            lines = read(self.home / "jupyter.log").splitlines() or ["its installation was interrupted"]
+            lines = read_text(self.home / "jupyter.log").splitlines() or ["its installation was interrupted"]
             raise Fault(f"it could not be installed: {lines[-1].strip()[:300]}", missing=True)
 
     def stop(self, wait: float) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Lab:
 
     def is_alive(self) -> bool:
         """Tell whether the server's process lives: it inherited a lock."""
-        return held(self.base / "alive")
+        return is_locked(self.base / "alive")
 
     def send(self, number: int, wait: float) -> None:
         """Send a signal to its process group, and wait for its end."""
@@ -188,7 +188,7 @@ class Lab:
     def prepare(self) -> None:
         """Make the token once; keep it out of the log; switch the news off; forget what a dead server left."""
         self.forget()
-        if not read(self.token):
+        if not read_text(self.token):
             # 128 bits in 26 letters and digits: the whole address fits a line of 60 columns.
             save(self.token, base64.b32encode(os.urandom(16)).decode().rstrip("=").lower())
         config = self.base / "config"
@@ -229,8 +229,8 @@ class Lab:
         """Wait until it answers; return its pid and port. Raises Fault."""
         while True:
             record = self.located()
-            within = max(POLL_S, min(ANSWER_S, end - time.monotonic()))
-            status = answers(record["port"], read(self.token), within) if record["port"] else None
+            within = max(POLL_S, min(ANSWER_TIMEOUT_S, end - time.monotonic()))
+            status = answers(record["port"], read_text(self.token), within) if record["port"] else None
             if status == HTTPStatus.OK:
                 save(self.record, json.dumps(record))
                 return {"pid": record["pid"], "port": record["port"]}
@@ -256,7 +256,7 @@ class Lab:
     def died(self) -> Fault:
         """Return the fault of a server that ended while it started, in its own last words."""
         remove(self.record)
-        lines = read(self.base / "log").splitlines()
+        lines = read_text(self.base / "log").splitlines()
         line = lines[-1].strip()[:300] if lines else "it ended without a word"
         return Fault(line, missing=any(word in line for word in MISSING))
 
@@ -289,7 +289,7 @@ def free_port(requested: int) -> int:
     raise Fault("no port is free")
 
 
-def held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Tell whether somebody holds the lock on a file."""
     if not path.exists():
         return False
@@ -342,7 +342,7 @@ def save(path: Path, text: str) -> None:
     fresh.replace(path)
 
 
-def read(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return a file's text, empty when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
@@ -353,7 +353,7 @@ def read(path: Path) -> str:
 def load(path: Path) -> dict[str, Any]:
     """Return a file's JSON object, empty when there is none."""
     try:
-        found = json.loads(read(path))
+        found = json.loads(read_text(path))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -26,13 +26,13 @@ from pathlib import Path
 
 from cloudgpu.access.slurm.remote_place import OF, ROOTED, absolute, home, make_directories, publish, sweep
 from cloudgpu.access.slurm.remote_processes import (
-    MARK,
+    ENGINE_VARIABLE,
     Fault,
     daemons,
     end_all,
+    engine_processes,
     last_line,
     note,
-    ours,
     write_private,
 )
 from cloudgpu.access.slurm.remote_root import as_root, end_as_root, may_be_root
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 MORE_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
-OF_NODE = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
-KEPT = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
+NODE_VARIABLES = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
+DAEMON_VARIABLES = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
 DEVICES = ".cloudgpu/gpu-devices"  # device files, one a line, where GPUs are not /dev/nvidia0, 1, ...
 FIRST_BOOT = Path("/run/cloud-init")
 PLAN, KEY = "plan.json", "munge.key"
-GREETING = b"\x1ecloudgpu-slurm "
+ANSWER_PREFIX = b"\x1ecloudgpu-slurm "
 START_S, ASK_S = 30.0, 25.0
 SLURMS_PORTS = (6818, 6817)  # of a node, of the controller
 SIOCGIFADDR = 0x8915  # linux/sockios.h
@@ -59,7 +59,7 @@ MOST_SAID = 300  # characters of an error
 
 def main(take: Callable[[int], bytes]) -> int:
     """Answer requests until the channel ends."""
-    say(GREETING)
+    write_out(ANSWER_PREFIX)
     held: list[socket.socket] = []
     while True:
         request = json.loads(take(int(take(8))))
@@ -68,10 +68,10 @@ def main(take: Callable[[int], bytes]) -> int:
         except (Fault, OSError) as error:
             answer = {"fault": str(error)[:1000]}
         body = json.dumps(answer).encode()
-        say(struct.pack(">I", len(body)) + body + struct.pack(">I", 0))
+        write_out(struct.pack(">I", len(body)) + body + struct.pack(">I", 0))
 
 
-def say(data: bytes) -> None:
+def write_out(data: bytes) -> None:
     """Write all of it."""
     while data:
         data = data[os.write(1, data) :]
@@ -99,9 +99,9 @@ def look(_held: list[socket.socket], directory: str, people: list[str]) -> dict[
         "address": address,
         "interface": next((name for name, its in cards.items() if its == address), None),
         "interfaces": len(cards),
-        "named": named(),
+        "named": host_address(),
         "home": home(),
-        "environ": {name: os.environ[name] for name in OF_NODE if os.environ.get(name)},
+        "environ": {name: os.environ[name] for name in NODE_VARIABLES if os.environ.get(name)},
         "planned": plan.get("digest", ""),
         "ports": plan.get("ports"),
         "preparing": prepares(),
@@ -210,14 +210,14 @@ def launch(daemon: str, whole: Path, short: Path, mark: str, name: str, *, sever
     place = short if rooted else whole  # root may not read a home that another host shares
     conf, log = str(place / "slurm.conf"), str(place / (daemon + ".log"))
     words = [program, *arguments_of(daemon, place, short, name), *(["-L", log] if daemon != "munged" else [])]
-    kept = {one: os.environ[one] for one in KEPT if one in os.environ}
+    kept = {one: os.environ[one] for one in DAEMON_VARIABLES if one in os.environ}
     with os.fdopen(os.open(str(whole / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         return subprocess.Popen(  # noqa: S603  (the engine's own daemons)
             as_root(words, mark, place / "slurm.conf", path()) if rooted else words,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=dict(kept, PATH=path(), SLURM_CONF=conf, **{MARK: mark}),
+            env=dict(kept, PATH=path(), SLURM_CONF=conf, **{ENGINE_VARIABLE: mark}),
             cwd="/",
             start_new_session=True,
         )
@@ -260,7 +260,7 @@ def stop(held: list[socket.socket], directory: str, short: str, mark: str, text:
     let_go(held)
     whole = absolute(directory)
     munge = daemons(whole).get("munged")
-    found = ours(whole, Path(short), mark)
+    found = engine_processes(whole, Path(short), mark)
     if (Path(short) / ROOTED).exists():
         end_as_root(text, whole, Path(short), mark, munge)
     end_all(whole, Path(short), mark, munge)
@@ -374,7 +374,7 @@ def interfaces() -> dict[str, str]:
     return {name: address for name, address in found.items() if not address.startswith("127.")}
 
 
-def named() -> str:
+def host_address() -> str:
     """Return the IPv4 address that this host's name means here, as Slurm looks it up; nothing for none."""
     try:
         return str(socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)[0][4][0])

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MARK = "CLOUDGPU_ENGINE"
+ENGINE_VARIABLE = "CLOUDGPU_ENGINE"
 DAEMONS = ("munged", "slurmctld", "slurmd")
 GENTLE_S, KILL_S = 2.0, 5.0
 LAST_WORDS = 300
@@ -32,7 +32,7 @@ class Fault(Exception):
 
 def note(whole: Path, daemon: str, pid: int) -> None:
     """Remember a daemon's process: its number, and when it began."""
-    write_private(whole / (daemon + ".process"), f"{pid} {begun(pid)}".encode())
+    write_private(whole / (daemon + ".process"), f"{pid} {start_ticks(pid)}".encode())
 
 
 def daemons(whole: Path) -> dict[str, int]:
@@ -43,7 +43,7 @@ def daemons(whole: Path) -> dict[str, int]:
             pid, began = (int(word) for word in (whole / (name + ".process")).read_text().split())
         except (OSError, ValueError):
             continue
-        found[name] = pid if lives(pid) and begun(pid) == began else 0
+        found[name] = pid if lives(pid) and start_ticks(pid) == began else 0
     return found
 
 
@@ -69,15 +69,15 @@ def lives(pid: int) -> bool:
     return (fields(pid) or ["X"])[0] not in ("Z", "X")
 
 
-def begun(pid: int) -> int:
+def start_ticks(pid: int) -> int:
     """Return when a process began, in the kernel's ticks."""
     said = fields(pid)
     return int(said[19]) if said else 0
 
 
-def ours(whole: Path, short: Path, mark: str) -> list[int]:
+def engine_processes(whole: Path, short: Path, mark: str) -> list[int]:
     """Return the living processes of this node's engine, tasks included."""
-    wanted, roots = f"{MARK}={mark}".encode(), (f"{whole}/", f"{short}/")
+    wanted, roots = f"{ENGINE_VARIABLE}={mark}".encode(), (f"{whole}/", f"{short}/")
     parents = {}
     found = set()
     for pid in [int(one.name) for one in PROC.iterdir() if one.name.isdigit()]:
@@ -110,7 +110,7 @@ def open_files(pid: int) -> Iterator[str]:
                 yield os.readlink(str(one))
 
 
-def end(find: Callable[[], list[int]], gentle_s: float) -> None:
+def end_processes(find: Callable[[], list[int]], gentle_s: float) -> None:
     """Ask processes to end, then kill them until none is left. Raises Fault where some do not go."""
     left = find()
     for number, within in ((signal.SIGTERM, gentle_s), (signal.SIGKILL, KILL_S)):
@@ -129,8 +129,8 @@ def end(find: Callable[[], list[int]], gentle_s: float) -> None:
 
 def end_all(whole: Path, short: Path, mark: str, munge: int | None) -> None:
     """End everything that runs for this node's engine, jobs too; munge, which the others ask, comes last."""
-    end(lambda: [pid for pid in ours(whole, short, mark) if pid != munge], GENTLE_S)
-    end(lambda: ours(whole, short, mark), GENTLE_S)
+    end_processes(lambda: [pid for pid in engine_processes(whole, short, mark) if pid != munge], GENTLE_S)
+    end_processes(lambda: engine_processes(whole, short, mark), GENTLE_S)
 
 
 def last_line(daemon: str, *places: Path) -> str:

@@ -27,12 +27,12 @@ ARRIVE_S, COLLECT_S = (
     900.0,
     60.0,
 )  # how long a batch script waits for its files, and for a sign of who takes its results
-GATHERED_AT_ONCE = 8  # nodes whose results are brought
-HEAD = struct.Struct(">BI")
+MAX_PARALLEL = 8  # nodes whose results are brought
+FRAME = struct.Struct(">BI")
 OUT, ERR, RESULTS, END = 1, 2, 3, 4
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """Say something on the job's own errors."""
     sys.stderr.write(f"cloudgpu: {text}\n")
     sys.stderr.flush()
@@ -134,7 +134,7 @@ def batch() -> int:
     hosts = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout.decode().split()  # noqa: S603
     given = ("MASTER_PORT", "CLOUDGPU_HOSTFILE") if "_CLOUDGPU_PORT_OF" in os.environ else ()  # by our task prolog
     known = {name: os.environ[name] for name in given if name in os.environ}
-    os.environ.update({**common(hosts, place / f"hosts-{number}"), **known})
+    os.environ.update({**cluster_environment(hosts, place / f"hosts-{number}"), **known})
     signal.signal(signal.SIGTERM, lambda *_: None)  # who runs the command gets it, too, and ends before us
     with (place / f"slurm-{number}.out").open("ab") as out, (place / f"slurm-{number}.err").open("ab") as err:
         status = run(command_line(asked, hosts), out.fileno(), err.fileno(), given_us)
@@ -185,7 +185,7 @@ def run(argv: list[str], out: int, err: int, given: bytes) -> int:
     return 128 - status if status < 0 else status
 
 
-def common(hosts: list[str], file: Path) -> dict[str, str]:
+def cluster_environment(hosts: list[str], file: Path) -> dict[str, str]:
     """Return what every node's command finds: how many nodes, their addresses, where they meet."""
     said = subprocess.run(["scontrol", "show", "node", "-o", ",".join(hosts)], stdout=subprocess.PIPE, check=False)  # noqa: S603, S607
     rows = [dict(re.findall(r"(?:^|\s)([A-Za-z]+)=(\S*)", line)) for line in said.stdout.decode().splitlines()]
@@ -237,13 +237,13 @@ def task() -> int:
     os.chdir(str(place / "work"))
     failed = set_up(place, asked.get("setup"))
     if failed:
-        say(f"--setup ended with {failed} on {socket.gethostname()}")
+        report(f"--setup ended with {failed} on {socket.gethostname()}")
         return failed
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         os.execvp(words[0], words)  # noqa: S606
     except OSError as error:
-        say(f"{words[0]}: {error.strerror}")
+        report(f"{words[0]}: {error.strerror}")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
@@ -274,9 +274,9 @@ def gather(place: Path, hosts: list[str]) -> list[str]:
     """
     ranks, found = list(range(1, len(hosts))), []
     while ranks:
-        some, ranks = ranks[:GATHERED_AT_ONCE], ranks[GATHERED_AT_ONCE:]
+        some, ranks = ranks[:MAX_PARALLEL], ranks[MAX_PARALLEL:]
         for rank, process in [(rank, sender(place, hosts[rank], rank)) for rank in some]:
-            why = taken(place, process)
+            why = receive_results(place, process)
             if why is not None:
                 found.append(f"the results of rank {rank} on {hosts[rank]} did not come whole{why}")
     return found
@@ -290,7 +290,7 @@ def sender(place: Path, host: str, rank: int) -> Any:
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
 
 
-def taken(place: Path, process: Any) -> str | None:
+def receive_results(place: Path, process: Any) -> str | None:
     """Take what a sender writes; return what went wrong, None for nothing."""
     why = None
     try:
@@ -334,13 +334,13 @@ def collect(place: Path, number: str, names: list[str]) -> int:
                 file.seek(offsets[stream])
                 while data := file.read(1 << 16):
                     offsets[stream] += len(data)
-                    write_all(1, HEAD.pack(stream, len(data)) + data)
+                    write_all(1, FRAME.pack(stream, len(data)) + data)
         if is_over:
             break
         time.sleep(0.2)
     if not (place / "origin").exists():
         send_results(place, names)
-    write_all(1, HEAD.pack(END, 0))
+    write_all(1, FRAME.pack(END, 0))
     (place / f"slurm-{number}.collected").touch()
     return 0
 
@@ -350,7 +350,7 @@ class Framed:
 
     def write(self, data: bytes) -> int:
         """Write a piece."""
-        write_all(1, HEAD.pack(RESULTS, len(data)) + data)
+        write_all(1, FRAME.pack(RESULTS, len(data)) + data)
         return len(data)
 
 

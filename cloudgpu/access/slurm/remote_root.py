@@ -12,10 +12,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from cloudgpu.access.slurm.remote_processes import MARK, Fault
+from cloudgpu.access.slurm.remote_processes import ENGINE_VARIABLE, Fault
 
 SUDO = ("sudo", "-n")
-WITHIN_S = 30.0
+TIMEOUT_S = 30.0
 _END = """
 import shutil
 end_all(Path({whole!r}), Path({short!r}), {mark!r}, {munge!r})
@@ -34,7 +34,7 @@ def may_be_root(path: str) -> bool:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=WITHIN_S,
+            timeout=TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
@@ -44,7 +44,7 @@ def may_be_root(path: str) -> bool:
 
 def as_root(command: list[str], mark: str, conf: Path, path: str) -> list[str]:
     """Return the command that starts a daemon as root: sudo keeps no environment, so it is given there."""
-    return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), MARK + "=" + mark, *command]
+    return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), ENGINE_VARIABLE + "=" + mark, *command]
 
 
 def end_as_root(text: str, whole: Path, short: Path, mark: str, munge: int | None) -> None:
@@ -59,7 +59,7 @@ def end_as_root(text: str, whole: Path, short: Path, mark: str, munge: int | Non
             input=script.encode(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            timeout=WITHIN_S,
+            timeout=TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:

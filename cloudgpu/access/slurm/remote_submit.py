@@ -23,19 +23,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.access.slurm.remote_rank import END, ERR, HEAD, OUT, RESULTS, arrived, save, say, unpack, write_all
+from cloudgpu.access.slurm.remote_rank import END, ERR, FRAME, OUT, RESULTS, arrived, report, save, unpack, write_all
 
-OVER = (
+ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
 )  # fmt: skip
-LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED")
-PASSES = re.compile(r"timed out|unable to contact|connect|communicat|temporar|try again|transport", re.IGNORECASE)
+LOST_STATES = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED")
+RETRY_ON = re.compile(r"timed out|unable to contact|connect|communicat|temporar|try again|transport", re.IGNORECASE)
 TRIES, CALL_S, SHORTEST_S, LONGEST_S = 6, 60, 0.5, 15.0
-COLLECT_S = 60.0
+COLLECT_TIMEOUT_S = 60.0
 RANK = "remote_rank.py"  # in the attempt's directory
-OWN = re.compile(r"(CLOUDGPU_(?!ATTEMPT$|MACHINE$)|PYTHONUNBUFFERED$|PATH$|HOME$|USER$|LOGNAME$|SHELL$|LANG$|LC_)")
-OTHERS = re.compile(r"SLURM_|SBATCH_|CLOUDGPU_ATTEMPT$")
+KEEP_ENV = re.compile(r"(CLOUDGPU_(?!ATTEMPT$|MACHINE$)|PYTHONUNBUFFERED$|PATH$|HOME$|USER$|LOGNAME$|SHELL$|LANG$|LC_)")
+DROP_ENV = re.compile(r"SLURM_|SBATCH_|CLOUDGPU_ATTEMPT$")
 
 
 # -- where sbatch is
@@ -73,7 +73,7 @@ class Submission:
             return None
         for line in reversed(said.stdout.splitlines()):
             number, state, comment = [*line.strip().split("|", 2), "", ""][:3]
-            if state not in LOST:
+            if state not in LOST_STATES:
                 self.files = Path(comment) if comment.startswith("/") and Path(comment).is_dir() else self.place
                 return number
         return self.recorded()
@@ -84,7 +84,7 @@ class Submission:
         with contextlib.suppress(OSError):
             for line in Path(path).expanduser().read_text(errors="replace").splitlines() if path else ():
                 words = dict(word.partition("=")[::2] for word in line.split())
-                if words.get("Name") == self.asked["name"] and words.get("JobState") not in LOST:
+                if words.get("Name") == self.asked["name"] and words.get("JobState") not in LOST_STATES:
                     return words.get("JobId", "")
         return ""
 
@@ -102,16 +102,16 @@ class Submission:
             if not done.returncode and done.stdout.strip():
                 return done.stdout.strip().split(";")[0]
             why = done.stderr.strip() or f"sbatch ended with {done.returncode}"
-            if not PASSES.search(why):
+            if not RETRY_ON.search(why):
                 break
-        say(why)
+        report(why)
         return ""
 
     def options(self) -> list[str]:
         """Return the options of sbatch."""
         asked = self.asked
         spread = asked.get("spread")
-        names = sorted(one for one in self.environ if OWN.match(one) or one in self.spec.get("env", {}))
+        names = sorted(one for one in self.environ if KEEP_ENV.match(one) or one in self.spec.get("env", {}))
         found = ["--parsable", f"--job-name={asked['name']}", f"--comment={self.place}", "--no-requeue"]
         found += [f"--chdir={'/' if spread else self.place}", f"--export={','.join(names)}", "--input=/dev/null"]
         found += [f"--output={'/dev/null' if spread else self.place / 'slurm-%j.log'}", "--open-mode=append"]
@@ -147,13 +147,13 @@ class Submission:
                 if self.asked.get("spread") and one["JobState"] in ("RUNNING", "COMPLETING"):
                     self.serve(one)
             self.pump(known)
-            if found == [] or (known and all(one["JobState"] in OVER for one in known)):
+            if found == [] or (known and all(one["JobState"] in ENDED_STATES for one in known)):
                 break
             states = str([one["JobState"] for one in known])
             wait, last = (SHORTEST_S, states) if states != last else (min(wait * 1.1, LONGEST_S), states)
             time.sleep(wait)
         for thread in self.served.values():
-            thread.join(COLLECT_S)
+            thread.join(COLLECT_TIMEOUT_S)
         self.pump(known, final=True)
         return self.outcome(known)
 
@@ -162,7 +162,7 @@ class Submission:
         rows = []
         for one in known:
             nodes = self.hosts(one.get("NodeList", ""))
-            begin, end = (moment(one.get(name, "")) for name in ("StartTime", "EndTime"))
+            begin, end = (to_epoch(one.get(name, "")) for name in ("StartTime", "EndTime"))
             state, waits = one["JobState"], one["JobState"] == "PENDING"
             rows.append(
                 {
@@ -172,7 +172,7 @@ class Submission:
                     "reason": one.get("Reason", "").replace("_", " ") if waits else "",
                     "nodes": nodes,
                     "begin": None if waits or not nodes else begin,
-                    "end": end if state in OVER and nodes else None,
+                    "end": end if state in ENDED_STATES and nodes else None,
                 }
             )
         value = {"id": number, "name": self.asked["name"], "tasks": rows}
@@ -191,19 +191,19 @@ class Submission:
     def outcome(self, known: list[dict[str, str]]) -> tuple[str, int]:
         """Return why it ended, empty for by itself, and the status of what failed first."""
         if not known:
-            say("Slurm does not know this job any more, so nobody can say how it ended")
+            report("Slurm does not know this job any more, so nobody can say how it ended")
             return "lost", 255
-        known = sorted(known, key=lambda one: (moment(one.get("EndTime", "")) or 0, one["JobId"]))
+        known = sorted(known, key=lambda one: (to_epoch(one.get("EndTime", "")) or 0, one["JobId"]))
         worst = next((one for one in known if one["JobState"] != "COMPLETED"), known[0])
         state = worst["JobState"]
         if self.unsent:
             return "start", 1
         code, _, number = worst.get("ExitCode", "0:0").partition(":")
         if state not in ("COMPLETED", "FAILED"):
-            say(f"Slurm job {worst['JobId']} ended as {state} {worst.get('Reason', '')}".rstrip())
+            report(f"Slurm job {worst['JobId']} ended as {state} {worst.get('Reason', '')}".rstrip())
         if state in ("TIMEOUT", "DEADLINE"):
             return "timeout", 143
-        if state in LOST:
+        if state in LOST_STATES:
             return "lost", 143
         if state == "CANCELLED":
             return "cancelled", 143
@@ -284,7 +284,9 @@ class Submission:
         if process.stdout is None or process.stderr is None:
             return None
         if not self._take(one, process.stdout):
-            say(f"output and results of {one['NodeList']} did not come whole: {process.stderr.read().decode().strip()}")
+            report(
+                f"output and results of {one['NodeList']} did not come whole: {process.stderr.read().decode().strip()}"
+            )
         process.wait()
         return None
 
@@ -320,13 +322,13 @@ class Submission:
         """End an element: its nodes would wait for what does not come, and cost money."""
         self.unsent = True
         self.call("scancel", one["JobId"])
-        say(f"the {what} could not be sent to {one['NodeList']}: {why.strip()}")
+        report(f"the {what} could not be sent to {one['NodeList']}: {why.strip()}")
 
     def _take(self, one: dict[str, str], source: Any) -> bool:
         """Take what the collector writes; return whether it came to its end."""
         coming = self.place / f"coming-{one['JobId']}.tar"
         while True:
-            kind, size = HEAD.unpack(head) if len(head := source.read(HEAD.size)) == HEAD.size else (0, 0)
+            kind, size = FRAME.unpack(head) if len(head := source.read(FRAME.size)) == FRAME.size else (0, 0)
             if kind in (OUT, ERR):
                 self.show(one, kind, source.read(size))
             elif kind == RESULTS:
@@ -344,7 +346,7 @@ class Submission:
         return bool(kind == END)
 
 
-def moment(text: str) -> float | None:
+def to_epoch(text: str) -> float | None:
     """Return a time of Slurm's, which is local, as seconds since 1970; None for none."""
     try:
         return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
@@ -354,7 +356,7 @@ def moment(text: str) -> float | None:
 
 def engine_environment(options: Any) -> dict[str, str]:
     """Return the environment in which sbatch finds its cluster: ours, or what the login's shell sets."""
-    environ = {name: value for name, value in os.environ.items() if not OTHERS.match(name)}
+    environ = {name: value for name, value in os.environ.items() if not DROP_ENV.match(name)}
     conf = options.get("conf") or os.environ.get("SLURM_CONF")
     if conf:
         environ["SLURM_CONF"] = str(Path(conf) if conf.startswith("/") else Path.home() / conf)

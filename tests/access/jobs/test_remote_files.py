@@ -443,8 +443,8 @@ def test_the_program_is_python_3_8_and_needs_the_standard_library_only():
 
 def test_a_log_is_sent_in_pieces_each_stream_in_its_turn(tmp_path):
     log, stream, at = tmp_path / "out", BytesIO(), [0, 0, 0]
-    log.write_bytes(b"x" * (remote_job.CHUNK * (remote_job.TURN + 1)))
-    assert remote_job.pump(log, at, 1, stream) == remote_job.CHUNK * remote_job.TURN
+    log.write_bytes(b"x" * (remote_job.CHUNK * (remote_job.MAX_CHUNKS + 1)))
+    assert remote_job.pump(log, at, 1, stream) == remote_job.CHUNK * remote_job.MAX_CHUNKS
     number, size = struct.unpack(">BI", stream.getvalue()[:5])
     assert (number, size) == (1, remote_job.CHUNK)
     assert remote_job.pump(log, at, 1, stream) == remote_job.CHUNK

@@ -24,7 +24,7 @@ from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent.agent import WINDOW
 from cloudgpu.agent.files import monotonic
 from cloudgpu.agent.jupyter import is_responding
-from cloudgpu.agent.looking import Looker
+from cloudgpu.agent.looking import Sampler
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server
@@ -59,7 +59,7 @@ SEEN = Thresholds(after=WINDOW, share=0.0, uptime=0.0)  # by what was seen, howe
 
 def _activity(machine, later=0.0, looker=None):
     """Return what the agent sees, and why, `later` seconds after it first looked."""
-    looker = looker or Looker(machine.dir)
+    looker = looker or Sampler(machine.dir)
     looker.look(time.time(), monotonic())
     samples = looker.look(time.time() + later, monotonic() + later)
     judged = judge(samples, SEEN, monotonic() + later, 0.0)
@@ -163,7 +163,7 @@ def test_a_busy_kernel_is_seen_and_a_quiet_one_ages(box):
     cell.start()
     wait_for(lambda: _activity(machine, 9 * 3600.0)[1].startswith("busy kernel"))
     cell.join()
-    looker = Looker(machine.dir)
+    looker = Sampler(machine.dir)
     assert _activity(machine, looker=looker)[0] == "ACTIVE"
     assert _activity(machine, WINDOW + 1, looker)[0] == "IDLE"
 
@@ -183,7 +183,7 @@ def test_a_kernel_that_nobody_connects_to_ages_out(box):
     _end_kernels(machine, server.port)
     machine.ask("POST", "/api/kernels", server.port, {})
     wait_for(lambda: machine.ask("GET", "/api/kernels", server.port)[0]["execution_state"] == "starting")
-    looker = Looker(machine.dir)
+    looker = Sampler(machine.dir)
     assert _activity(machine, looker=looker)[0] == "ACTIVE"
     assert _activity(machine, WINDOW + 1, looker)[0] == "IDLE"
 
@@ -191,7 +191,7 @@ def test_a_kernel_that_nobody_connects_to_ages_out(box):
 def test_a_terminal_of_jupyter_is_one_of_the_machines(box):
     machine, _, server = box
     _end_kernels(machine, server.port)
-    looker = Looker(machine.dir)
+    looker = Sampler(machine.dir)
     name = machine.ask("POST", "/api/terminals", server.port, {})["name"]
     wait_for(lambda: looker.look(time.time(), monotonic())[-1]["in"] is not None)
     assert _activity(machine, looker=looker)[1].startswith("terminal ")

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
-from cloudgpu.access.slurm.remote_processes import ours
+from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
 from cloudgpu.core.clusters.conf import Files, mark_of
@@ -196,7 +196,7 @@ def _all_processes(gang):
     for node in range(NODES):
         files = engine_files("cg-test", node)
         whole = gang.sh(f'echo -n "$HOME/{files.directory}"', node=node)[1]
-        for pid in ours(Path(whole), Path(files.short), mark_of("cg-test", node)):
+        for pid in engine_processes(Path(whole), Path(files.short), mark_of("cg-test", node)):
             with suppress(psutil.Error):
                 found.setdefault(pid, psutil.Process(pid))
     return list(found.values())

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloudgpu.access.slurm.remote_processes import ours
+from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.clusters.engine import engine_of, queue_for, set_up, tear_down
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.clusters.conf import mark_of
@@ -141,7 +141,7 @@ def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
     for node in range(2):
         files = engine_files(CLUSTER, node)
         assert not Path(files.short).exists()
-        assert ours(Path("/nowhere"), Path(files.short), mark_of(CLUSTER, node)) == []
+        assert engine_processes(Path("/nowhere"), Path(files.short), mark_of(CLUSTER, node)) == []
 
 
 def _sleeping():
