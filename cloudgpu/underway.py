@@ -12,7 +12,7 @@ _settled: list[str] = []
 
 
 @contextmanager
-def changing(left: str) -> Iterator[None]:
+def on_abort(left: str) -> Iterator[None]:
     """Let an interruption of this block say what may be `left`: a whole sentence, with the way out.
 
     What ends in any other way is said by its own answer or error.

@@ -85,7 +85,7 @@ class Provider(Protocol):
 
     @property
     def guards(self) -> Safeguards:
-        """What can end its machines, beside passes from outside, in this account as it is set up. Asks nothing.
+        """What can end its machines, apart from runs of `reap`, in this account as it is set up. Asks nothing.
 
         A launch may have less: `Resolved.agent` says so.
         """

@@ -14,7 +14,7 @@ from decimal import Decimal
 from cloudgpu.core.model.offers import Accelerator
 from cloudgpu.core.values.times import duration_text
 
-REST_WATTS = Decimal(100)  # a desktop at work without its GPUs: T. Dettmers, "Which GPU(s) to Get for Deep Learning"
+SYSTEM_WATTS = Decimal(100)  # a desktop at work without its GPUs: T. Dettmers, "Which GPU(s) to Get for Deep Learning"
 USD_PER_KWH = Decimal("0.12")  # the same text
 BOARD_WATTS = Decimal(300)  # of a GPU that the catalogue lacks: our guess, and said to be one
 
@@ -37,7 +37,7 @@ def from_setting(watts: Decimal, gpus: Sequence[Accelerator]) -> Drawn:
 def assumed(gpus: Sequence[Accelerator]) -> Drawn:
     """Return what a machine draws by its GPUs' boards, and its part of the rest of the computer."""
     part, of = _part(gpus)
-    rest, drawn = REST_WATTS * part / of, boards(gpus)
+    rest, drawn = SYSTEM_WATTS * part / of, boards(gpus)
     words = f"{rest.normalize():f} W for the rest"
     return Drawn(rest + drawn.watts, f"{drawn.words} + {words}" if gpus else words, drawn.known)
 
@@ -57,7 +57,7 @@ def boards(gpus: Sequence[Accelerator]) -> Drawn:
 def metered(watts: Decimal, over: timedelta, gpus: Sequence[Accelerator]) -> Drawn:
     """Return what a machine draws whose GPUs drew `watts` on average, and its part of the rest of the computer."""
     part, of = _part(gpus)
-    rest = REST_WATTS * part / of
+    rest = SYSTEM_WATTS * part / of
     words = f"measured: {watts:f} W on average over {duration_text(over)} + {rest.normalize():f} W assumed for the rest"
     return Drawn(watts + rest, words)
 

@@ -101,7 +101,7 @@ def job_value(
     """Return one job; `machines` by id has those of its attempts, `cost` is what they have cost up to `now`."""
     last = job.attempts[-1] if job.attempts else None
     machine = machines.get(next(reversed(job.machines), ""))
-    expected, dearest, began = expected_end(job, now), job.spec["dearest"], first_began(job)
+    expected, planned_max, began = expected_end(job, now), job.spec["planned_max"], first_began(job)
     return {
         "id": job.id,
         "name": job.name,
@@ -118,7 +118,7 @@ def job_value(
         "progress": _progress(job),
         "spent_usd": usd(cost),
         "unpriced": list(unpriced),
-        "dearest_usd": None if dearest is None else usd(Money(dearest)),
+        "planned_max_usd": None if planned_max is None else usd(Money(planned_max)),
         "deadline": _deadline(job),
         "expected_end": None if expected is None else iso(expected[0]),
         "expected_by": None if expected is None else expected[1],

@@ -67,7 +67,7 @@ DESKTOP = """
 gpu: RTX 3090
 purchase_usd: 400
 gpu_watts: 350
-rest_watts: 100
+system_watts: 100
 idle_watts: 50
 usd_per_kwh: 0.20
 life_years: 4

@@ -121,7 +121,7 @@ class Lab(RuleBasedStateMachine):
     @rule(usd=st.sampled_from(["0.50", "3", "40"]))
     def somebody_sets_a_budget(self, usd):
         self.world.now += timedelta(seconds=1)
-        set_value(self.world.session, BudgetOptions("lab", usd, "total", action="notify,stop"), anew=True)
+        set_value(self.world.session, BudgetOptions("lab", usd, "total", action="notify,stop"), overwrite=True)
         self.budget = usd
 
     @rule(box=boxes, hours=st.integers(1, 12), releases=st.booleans())

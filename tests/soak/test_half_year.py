@@ -57,8 +57,8 @@ class HalfYear:
         self.sims = {shop.kind: Sim(shop, shop.kind, self.clock, self.chance, self.strike) for shop in SHOPS}
         self.session = self.opened()
         self.refused = 0
-        set_value(self.session, BudgetOptions("lab", str(LAB), "month"), anew=False)
-        set_value(self.session, BudgetOptions("alpha", str(ALPHA), "week", "project=alpha"), anew=False)
+        set_value(self.session, BudgetOptions("lab", str(LAB), "month"), overwrite=False)
+        set_value(self.session, BudgetOptions("alpha", str(ALPHA), "week", "project=alpha"), overwrite=False)
 
     def clock(self):
         return self.now

@@ -158,7 +158,7 @@ def comparison(curve, *, past=None, meets=None):
         "currency": None,
         "desktop": {
             "name": "rtx3090", "gpu": "RTX 3090", "gpus": 1, "purchase_usd": "2200", "quoted": None, "life_years": 4,
-            "gpu_watts": 350, "rest_watts": 100, "idle_watts": 60, "usd_per_kwh": "0.12", "pue": 1.15,
+            "gpu_watts": 350, "system_watts": 100, "idle_watts": 60, "usd_per_kwh": "0.12", "pue": 1.15,
             "maintenance_usd_per_year": "0", "resale_usd": "0", "depreciation": "none", "yearly_loss_percent": 18.5,
             "source": "a price page of a shop", "as_of": "2026-11-20", "changed": [],
         },

@@ -112,13 +112,13 @@ def test_the_speed_counts_what_ran_before_an_interruption():
 
 def test_a_job_with_all_that_can_be_said_fits_its_schema():
     came = lines.job_results_fetched("job-1", 3, 1000, "/home/ada/out", "here", at(10), whole=False, why="it was cut")
-    job = folded(*began(), progressed(3, 4, 5), ended("failed", status=7), came, keep_s=4800, dearest=10**9)
+    job = folded(*began(), progressed(3, 4, 5), ended("failed", status=7), came, keep_s=4800, planned_max=10**9)
     facts = {"provider": "fake", "account": "lab", "region": "r", "zone": "z", "instance_type": "t", "market": "spot"}
     there = machine("m-1", price=HourlyPrice(2 * 10**9, "a list", iso(START), "listed"), **facts)
     value = job_value(job, {"m-1": there}, at(10), cost=Money.usd("0.30"), unpriced=("m-1 (disk)",))
     assert not faults_under("job", value)
     assert value["machine"] | {"own": True} == value["machine"]
-    assert (value["machine"]["usd_per_hour"], value["spent_usd"], value["dearest_usd"]) == ("2", "0.3", "1")
+    assert (value["machine"]["usd_per_hour"], value["spent_usd"], value["planned_max_usd"]) == ("2", "0.3", "1")
     assert value["progress"]["percent"] == 75
     assert value["results"]["why"] == "it was cut"
     assert value["kept_until"] == iso(at(89))

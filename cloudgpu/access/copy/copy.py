@@ -14,7 +14,7 @@ from time import monotonic
 from typing import IO
 
 from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
-from cloudgpu.access.copy.manifest import Item, PathFailed, already_exists, case_twins, check_its_own, explain, lay_out
+from cloudgpu.access.copy.manifest import Item, PathFailed, already_exists, case_twins, check_twin, explain, lay_out
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
@@ -199,7 +199,7 @@ def _prepare(
         else:
             try:
                 if item.target in case_clashes:
-                    check_its_own(target, item.target)
+                    check_twin(target, item.target)
                 directories += [item] if _make_directory(target, item) else []
             except PathFailed as error:
                 failed.append(error)
@@ -310,7 +310,7 @@ class _Transfer:
             target.rename(part, final)
             return
         with self._naming:  # two of them are never looked for, and not found, at once
-            check_its_own(target, final)
+            check_twin(target, final)
             target.rename(part, final)
 
     def _copy_content(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:

@@ -13,7 +13,7 @@ from cloudgpu.access.copy.endpoints import Endpoint, Entry
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
-# What keeps one path from being written, but not those beside it; what else there is (a full disk) meets them all.
+# Errors that keep one path from being written and not the others; a full disk, say, keeps all of them.
 PATH_ERRNOS = {
     getattr(errno, name)
     for name in "EACCES EPERM ENOENT EEXIST EISDIR ENOTDIR ELOOP EINVAL EILSEQ ENAMETOOLONG ENOTEMPTY".split()
@@ -51,7 +51,7 @@ def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destinatio
 
     Raises InvalidRequest for a source that is missing or no file, a destination that cannot take it, links in a circle.
     """
-    into = _destination(target, destination, several=len(paths) > 1)
+    is_directory = _destination(target, destination, several=len(paths) > 1)
     walk = _Walk(source, [], [])
     items: list[Item] = []
     for path in paths:
@@ -61,7 +61,7 @@ def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destinatio
             raise _path_error(source, path, "does not exist", "Correct the path.")
         if not entry.directory and not entry.file:
             raise _path_error(source, path, "is neither a file nor a directory", "Only those are copied.")
-        items.extend(walk.items(Item(path, _final(target, destination, path, entry, into=into), entry)))
+        items.extend(walk.items(Item(path, _final(target, destination, path, entry, is_directory=is_directory), entry)))
     return CopyPlan(tuple(items), tuple(walk.skipped), tuple(walk.failed))
 
 
@@ -80,9 +80,9 @@ def explain(side: Endpoint, path: str, done: str) -> Iterator[None]:
         if why == "Failure":  # all that SFTP 3 can say
             why = "the machine gives no reason (perhaps its disk is full)"
         field = "SOURCE" if done == "read" else "DESTINATION"
-        alone = done == "read" or why == BAD_NAME or getattr(error, "errno", None) in PATH_ERRNOS
+        only_this = done == "read" or why == BAD_NAME or getattr(error, "errno", None) in PATH_ERRNOS
         why = "its name is not taken there (perhaps it is too long)" if why == BAD_NAME else printable(why)
-        raise (PathFailed if alone else InvalidRequest)(
+        raise (PathFailed if only_this else InvalidRequest)(
             f"{side.label(path)} cannot be {done}: {why[:1].lower()}{why[1:].rstrip('.')}.",
             field=field,
             value=side.label(path),
@@ -109,7 +109,7 @@ def case_twins(items: Sequence[Item]) -> frozenset[str]:
     return frozenset(target for one in by_name.values() if len(one) > 1 for target in one)
 
 
-def check_its_own(target: Endpoint, path: str) -> None:
+def check_twin(target: Endpoint, path: str) -> None:
     """Raise PathFailed where something stands under this name that bears another: it would be lost."""
     directory, name = posixpath.split(path)
     if target.stat(path) is None or name in (found for found, _ in target.children(directory or ".")):
@@ -136,8 +136,8 @@ def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
     return False
 
 
-def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, into: bool) -> str:
-    if not into:
+def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, is_directory: bool) -> str:
+    if not is_directory:
         with explain(target, destination, "written"):
             there = target.stat(destination)
         if there is not None and entry.directory:

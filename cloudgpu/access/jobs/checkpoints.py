@@ -74,7 +74,7 @@ def copy_checkpoint(source: Source, name: str, into: Path) -> bool:
             shutil.rmtree(fresh, ignore_errors=True)
             (fresh / "data").mkdir(parents=True, mode=0o700)
             _reuse(here, before, fresh / "data")
-        torn = source.copy("checkpoint", before.files, fresh / "data").torn
+        torn = source.copy("checkpoint", before.files, fresh / "data").changed
         make_links(fresh / "data", before)
         if torn or source.manifest("checkpoint", [name]) != before:
             return False

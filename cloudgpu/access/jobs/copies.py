@@ -55,7 +55,7 @@ class Copied(NamedTuple):
     """The bytes transferred, and the files that changed meanwhile: their local copies are still the old ones."""
 
     bytes: int
-    torn: tuple[str, ...]
+    changed: tuple[str, ...]
 
 
 @dataclass(slots=True)

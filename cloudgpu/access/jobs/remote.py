@@ -210,7 +210,7 @@ class RemoteJob:
 
     def state(self, *, timeout_s: float = TIMEOUT_S) -> RemoteState:
         """Return how far the attempt is. A supervisor that was killed is replaced."""
-        return _state(self._request("look", timeout=timeout_s))
+        return _state(self._request("status", timeout=timeout_s))
 
     def cancel(self, reason: str, *, grace_s: float = GRACE_S) -> RemoteState:
         """Have the attempt ended: SIGTERM to its process group, SIGKILL after the grace; return what it looks like.
@@ -247,7 +247,7 @@ class RemoteJob:
 
     def output_times(self, place: int) -> bytes:
         """Return what is new of the index of when output was written, from this byte of it on; empty for nothing."""
-        return str(self._request("times", timeout=TIMEOUT_S, place=place)["times"]).encode()
+        return str(self._request("times", timeout=TIMEOUT_S, offset=place)["times"]).encode()
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
@@ -271,7 +271,7 @@ class RemoteJob:
             sent += copied.bytes
             make_links(into, before)
             after = self.manifest() if copied.bytes else before  # nothing was read there since
-            whole = after == before and not after.changed and not copied.torn
+            whole = after == before and not after.changed and not copied.changed
             if whole:
                 break
             before = after

@@ -49,8 +49,8 @@ from cloudgpu.access.jobs.remote_files import (
     send,
     take_lock,
 )
-from cloudgpu.access.jobs.remote_keeper import given, keep, lacks_command, no_command, pause_at_shutdown
-from cloudgpu.access.jobs.remote_upload import settle, state_with_uploads, stop_earlier_uploads, store
+from cloudgpu.access.jobs.remote_keeper import environment_of, keep, lacks_command, no_command, pause_at_shutdown
+from cloudgpu.access.jobs.remote_upload import state_with_uploads, stop_earlier_uploads, store, sync_results
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
@@ -58,7 +58,7 @@ BEGIN_S = 2.0  # how long a start waits to say that the command has begun
 SWEEP_S = 2.0  # what a command left has so long to end
 HEARTBEAT_S = 10.0
 MAX_CHUNKS = 16  # chunks of one stream before the other has its turn
-FOLLOW_S, MOVED_S = 0.05, 0.01  # how long it waits for more output, and for more of what comes piece by piece
+FOLLOW_S, PIECE_S = 0.05, 0.01  # how long it waits for more output, and for more of what comes piece by piece
 INDEX = 1024 * 1024  # bytes of the index of times in one answer
 PHASE_S = 0.2  # how often it looks whether there will be more
 UNREAD_STATUS = 3  # the status of a process that has answered, but not read all that came with its request
@@ -80,20 +80,20 @@ def start(request: dict[str, Any]) -> None:
     if lacks_command(request):  # known before anything travels
         attempt.reserve()
         save(attempt.dir / "spec.json", request["spec"])
-        no_command(attempt, given(request))
+        no_command(attempt, environment_of(request))
         os.close(keeper)
         return answer({"claimed": True, **state_with_uploads(attempt)})
     blobs = Blobs(root_dir())
     with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
-        comes = {one["name"] for one in (request.get("bring") or {"files": ()})["files"]}
-        wanted = [(one[3], one[1]) for part in parts for one in part if one[3] not in comes]
+        fetched = {one["name"] for one in (request.get("download") or {"files": ()})["files"]}
+        wanted = [(one[3], one[1]) for part in parts for one in part if one[3] not in fetched]
         gone = blobs.missing(wanted)
         if gone:
             raise Fault("missing", f"{len(gone)} files of the job are not on the machine", hashes=gone)
         attempt.reserve()
         remove(attempt.dir / "setup.json")
-        save(attempt.dir / "files.json", sorted({*dict(wanted), *comes}))
+        save(attempt.dir / "files.json", sorted({*dict(wanted), *fetched}))
         save(attempt.dir / "spec.json", request["spec"])
     supervisor = take_lock(attempt.supervisor, wait=SWEEP_S)
     if supervisor < 0:
@@ -145,7 +145,7 @@ def supervise(attempt: Attempt, lock: int, role: str) -> None:
             if keeper < 0 <= (keeper := take_lock(attempt.keeper, wait=0.0)):
                 mark(keeper, role)
             process = attempt.process()
-            if keeper >= 0 and not attempt.exit() and succeed(attempt, process, statuses):
+            if keeper >= 0 and not attempt.exit() and take_over(attempt, process, statuses):
                 break
             if process:
                 attempt.enforce(process)
@@ -155,7 +155,7 @@ def supervise(attempt: Attempt, lock: int, role: str) -> None:
     sweep(attempt)
 
 
-def succeed(attempt: Attempt, process: dict[str, Any], statuses: dict[int, int]) -> bool:
+def take_over(attempt: Attempt, process: dict[str, Any], statuses: dict[int, int]) -> bool:
     """Do what a killed keeper cannot do any more; return whether that was the end."""
     if not process:
         attempt.kill_setup()
@@ -194,7 +194,7 @@ def sweep(attempt: Attempt) -> None:
 # -- what is asked of an attempt
 
 
-def look(request: dict[str, Any]) -> None:
+def status(request: dict[str, Any]) -> None:
     """Answer with what an attempt looks like."""
     attempt = Attempt(request["job"], request["attempt"])
     watch(attempt)
@@ -221,20 +221,20 @@ def tail(request: dict[str, Any]) -> None:
     if request.get("since") is not None:
         at[1:] = map(max, at[1:], written_until(attempt.times, float(request["since"])))
     answer({"out": at[1], "err": at[2]})
-    stream, said, looked, over = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
+    stream, last_sent, checked, over = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
-        if not over and (time.monotonic() - looked > PHASE_S or attempt.exit()):
-            over, looked = attempt.phase() in ("absent", "exited", "lost"), time.monotonic()
-        moved = sum([pump(attempt.out, at, 1, stream), pump(attempt.err, at, 2, stream)])
-        if moved:
+        if not over and (time.monotonic() - checked > PHASE_S or attempt.exit()):
+            over, checked = attempt.phase() in ("absent", "exited", "lost"), time.monotonic()
+        sent = sum([pump(attempt.out, at, 1, stream), pump(attempt.err, at, 2, stream)])
+        if sent:
             stream.flush()
-            said = time.monotonic()
-            if over or moved > CHUNK:
+            last_sent = time.monotonic()
+            if over or sent > CHUNK:
                 continue
-        if over or hung_up(MOVED_S if moved else FOLLOW_S):
+        if over or hung_up(PIECE_S if sent else FOLLOW_S):
             break
-        if time.monotonic() - said > HEARTBEAT_S:
-            said = time.monotonic()
+        if time.monotonic() - last_sent > HEARTBEAT_S:
+            last_sent = time.monotonic()
             stream.write(struct.pack(">BI", 0, 0))
             stream.flush()
     end = json.dumps({"phase": attempt.phase(), "out": at[1], "err": at[2]}).encode()
@@ -254,7 +254,7 @@ def times(request: dict[str, Any]) -> None:
     if attempt.dir.exists():
         attempt.index_rest()
     with contextlib.suppress(FileNotFoundError), attempt.times.open("rb") as file:
-        file.seek(int(request["place"]))
+        file.seek(int(request["offset"]))
         text = file.read(INDEX)
     answer({"times": text[: text.rfind(b"\n") + 1].decode()})
 
@@ -282,7 +282,7 @@ def hung_up(wait: float) -> bool:
     return bool(poll.poll(wait * 1000))
 
 
-def place_of(request: dict[str, Any]) -> tuple[Attempt, Path]:
+def attempt_and_root(request: dict[str, Any]) -> tuple[Attempt, Path]:
     """Return the attempt and the directory that is asked for."""
     attempt = Attempt(request["job"], request["attempt"])
     return attempt, attempt.checkpoint if request["which"] == "checkpoint" else attempt.results
@@ -290,7 +290,7 @@ def place_of(request: dict[str, Any]) -> tuple[Attempt, Path]:
 
 def manifest(request: dict[str, Any]) -> None:
     """Answer with the files below the results or of some checkpoints."""
-    attempt, root = place_of(request)
+    attempt, root = attempt_and_root(request)
     names = request.get("names")
     if names is None:
         try:
@@ -302,7 +302,7 @@ def manifest(request: dict[str, Any]) -> None:
 
 def fetch(request: dict[str, Any]) -> None:
     """Write files of the results or of checkpoints."""
-    _, root = place_of(request)
+    _, root = attempt_and_root(request)
     for name, _ in request["files"]:
         safe_path(name)
     answer({})
@@ -353,9 +353,9 @@ VERBS = {
     one.__name__: one
     for one in (
         start,
-        look,
+        status,
         store,
-        settle,
+        sync_results,
         cancel,
         tail,
         written,
@@ -401,7 +401,7 @@ def in_child(text: bytes) -> int:
 
 
 def carry_out(text: bytes) -> int:
-    """Carry out a request; return 0, or OUT_OF_STEP where some of its input may still come."""
+    """Carry out a request; return 0, or UNREAD_STATUS where some of its input may still come."""
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(Frames(), CHUNK))
     request = json.loads(text)
     try:

@@ -52,7 +52,7 @@ def keep(attempt: Attempt, request: dict[str, Any]) -> None:
         elif attempt.stop():
             attempt.record(None, "cancelled")
         else:
-            run(attempt, sealed(attempt, request, environ))
+            run(attempt, without_secrets(attempt, request, environ))
     except OSError as error:
         attempt.record(None, "start", str(fault_of(error)))
     except Failed as error:
@@ -66,7 +66,7 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
     shutil.rmtree(str(attempt.work), ignore_errors=True)
     attempt.work.mkdir(mode=0o700)
     blobs = Blobs(root_dir())
-    download(attempt, request.pop("bring", None))
+    download(attempt, request.pop("download", None))
     wait_for_volume(attempt)
     build(blobs, attempt.work, request["files"], request["links"])
     place(attempt, request.get("data", []))
@@ -86,22 +86,22 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
         "CLOUDGPU_PROGRESS": str(attempt.progress),
     }
     # Output that waits in a buffer would be lost with the machine.
-    return {"PYTHONUNBUFFERED": "1", **given(request), **own}
+    return {"PYTHONUNBUFFERED": "1", **environment_of(request), **own}
 
 
-def given(request: dict[str, Any]) -> dict[str, str]:
+def environment_of(request: dict[str, Any]) -> dict[str, str]:
     """Return the environment that a request gives, with that of this machine."""
     return {**os.environ, **request["spec"].get("env", {}), **request["secrets"]}
 
 
-def sealed(attempt: Attempt, request: dict[str, Any], environ: dict[str, str]) -> dict[str, str]:
+def without_secrets(attempt: Attempt, request: dict[str, Any], environ: dict[str, str]) -> dict[str, str]:
     """Return the environment of what takes a command through Slurm, which writes it down: secrets go to a file."""
     values = request["secrets"]
     if not attempt.spec.get("slurm") or not values:
         return environ
     with os.fdopen(create(attempt.dir / "secrets", os.O_WRONLY | os.O_TRUNC), "w") as file:
         json.dump(values, file)
-    others = given({**request, "secrets": {}})
+    others = environment_of({**request, "secrets": {}})
     kept = {name: others[name] for name in values if name in others}
     return {**{name: value for name, value in environ.items() if name not in values}, **kept}
 
@@ -256,7 +256,7 @@ def through_slurm(attempt: Attempt) -> list[str]:
 
 def lacks_command(request: dict[str, Any]) -> bool:
     """Tell whether no file that travels, and no setup, can change that this machine does not have the command."""
-    word, path = str(request["spec"]["argv"][0]), given(request).get("PATH", os.defpath)
+    word, path = str(request["spec"]["argv"][0]), environment_of(request).get("PATH", os.defpath)
     elsewhere = "/" in word or request["spec"].get("slurm") or container_command()  # there are other programs
     if elsewhere or request["spec"].get("setup") or not all(os.path.isabs(one) for one in path.split(os.pathsep)):  # noqa: PTH117
         return False
@@ -274,8 +274,8 @@ def no_command(attempt: Attempt, environ: dict[str, str]) -> None:
     else:
         after = ", not even after --setup" if attempt.spec.get("setup") else "; install it with --setup"
         why = f"{word}: command not found on the machine{after}"
-        complain(attempt, f"PATH={environ.get('PATH', os.defpath)}")
-    complain(attempt, why)
+        print_error(attempt, f"PATH={environ.get('PATH', os.defpath)}")
+    print_error(attempt, why)
     attempt.record((NOT_EXECUTABLE if there else NOT_FOUND) << 8, NO_COMMAND, why)
 
 
@@ -322,7 +322,7 @@ def record_begin(attempt: Attempt) -> None:
         fresh.unlink()
 
 
-def complain(attempt: Attempt, why: str) -> None:
+def print_error(attempt: Attempt, why: str) -> None:
     """Say on the command's own errors why there was none."""
     with contextlib.suppress(OSError), os.fdopen(create(attempt.err, os.O_WRONLY | os.O_APPEND), "w") as file:
         file.write(f"cloudgpu: {why}\n")

@@ -61,7 +61,7 @@ class Upload:
     """What one process uploads of one attempt."""
 
     def __init__(self, attempt: Attempt, request: dict[str, Any]) -> None:
-        self.attempt, self.form, self.turn = attempt, request["form"], request["turn"]
+        self.attempt, self.form, self.claim = attempt, request["form"], request["claim"]
         self.every, self.part = float(request["every"]), int(request["part"])
         self.progress: dict[str, Any] = load(attempt.dir / "store.json") or {}
         known = load(attempt.dir / "state.json") or request.get("known") or {}
@@ -93,7 +93,7 @@ class Upload:
             except (OSError, Fault, Changed, http.client.HTTPException) as error:  # may pass: a full disk, the network
                 self.note(error=str(error)[:300] or type(error).__name__)
                 pause, due = RETRY_S, time.monotonic()
-            self.check_turn()
+            self.check_claim()
             time.sleep(pause)
 
     def pause(self) -> float:
@@ -110,9 +110,9 @@ class Upload:
         if ended:
             self.note(final=True)
 
-    def check_turn(self) -> None:
+    def check_claim(self) -> None:
         """Raise Replaced where another process was begun after this one."""
-        if load(self.attempt.dir / "store.turn") != self.turn:
+        if load(self.attempt.dir / "store.turn") != self.claim:
             raise Replaced("another form is used")
 
     # -- while it runs
@@ -166,8 +166,8 @@ class Upload:
 
     def work_until(self, moment_ns: int) -> float | None:
         """Return how long the command of this attempt had run by then, in seconds; None before it began."""
-        process = self.attempt.process().get("epoch")
-        return None if process is None else max(0.0, moment_ns / 1e9 - process)
+        started = self.attempt.process().get("epoch")
+        return None if started is None else max(0.0, moment_ns / 1e9 - started)
 
     def list_files(self, which: str, names: Iterable[str]) -> dict[str, Any]:
         """Return what lies below the results or these checkpoints; what no form can name is left out."""
@@ -213,7 +213,7 @@ class Upload:
     # -- when the command is over
 
     def upload_results(self, ended: dict[str, Any]) -> None:
-        """Upload the results under their own names, the output, and last the list of all. Raises Torn."""
+        """Upload the results under their own names, the output, and last the list of all. Raises Changed."""
         found = self.list_files("results", names_in(self.attempt.results))
         for _ in range(ROUNDS):
             files, changed = self.upload_files(self.attempt.results, found["files"], self.upload_result)
@@ -260,7 +260,7 @@ class Upload:
     # -- objects
 
     def file(self, path: Path, file: dict[str, Any], key: str) -> list[list[Any]]:
-        """Upload a file, a large one in parts; return the key and size of each. Raises Torn where it has changed."""
+        """Upload a file, a large one in parts; return the key and size of each. Raises Changed where it has changed."""
         size, hasher, parts = file["size"], hashlib.sha256(), []
         for at in range(0, max(size, 1), self.part):
             length = min(self.part, size - at)
@@ -274,12 +274,12 @@ class Upload:
     def json(self, key: str, value: dict[str, Any]) -> None:
         """Upload a list: it names nothing that is not there."""
         text = json.dumps(value).encode()
-        self.check_turn()
+        self.check_claim()
         self.post(key, len(text), lambda: iter([text]))
 
     def put(self, key: str, size: int, path: Path, at: int, hasher: Any) -> Any:
         """Upload a part of a file; return the hash of the file up to its end."""
-        self.check_turn()
+        self.check_claim()
         hashes: list[Any] = []
 
         def pieces() -> Iterator[bytes]:
@@ -294,7 +294,7 @@ class Upload:
         for again in range(TRIES):
             if again:
                 time.sleep(PAUSE_S * 2**again)
-                self.check_turn()
+                self.check_claim()
             try:
                 return post_form(self.form, key, size, pieces)
             except urllib.error.HTTPError as error:
@@ -330,7 +330,7 @@ def post_form(form: dict[str, Any], key: str, size: int, pieces: Callable[[], It
 
 
 def read_part(path: Path, at: int, size: int, hasher: Any) -> Iterator[bytes]:
-    """Yield a part of a file, exactly so long, and hash it. Raises Torn for one that has become shorter."""
+    """Yield a part of a file, exactly so long, and hash it. Raises Changed for one that has become shorter."""
     with path.open("rb", 0) as file:
         file.seek(at)
         while size:
@@ -358,11 +358,11 @@ def names_in(root: Path) -> list[str]:
 # -- whose turn it is
 
 
-def take_turn(attempt: Attempt) -> str:
+def claim_uploads(attempt: Attempt) -> str:
     """Have whoever uploads of this attempt stop at its next object; return what tells our own process."""
-    turn = os.urandom(8).hex()
-    save(attempt.dir / "store.turn", turn)
-    return turn
+    claim = os.urandom(8).hex()
+    save(attempt.dir / "store.turn", claim)
+    return claim
 
 
 def stop_earlier_uploads(attempt: Attempt) -> None:
@@ -370,7 +370,7 @@ def stop_earlier_uploads(attempt: Attempt) -> None:
     for number in range(1, attempt.number):
         earlier = Attempt(attempt.job, number)
         if earlier.dir.exists():
-            take_turn(earlier)
+            claim_uploads(earlier)
 
 
 def upload(attempt: Attempt, request: dict[str, Any]) -> None:
@@ -382,7 +382,7 @@ def upload(attempt: Attempt, request: dict[str, Any]) -> None:
         lock = -1
         while lock < 0:
             lock = take_lock(one.dir / "store.lock", wait=POLL_S)
-            if load(attempt.dir / "store.turn") != request["turn"]:
+            if load(attempt.dir / "store.turn") != request["claim"]:
                 return
         if one.number < attempt.number:
             os.close(lock)
@@ -415,12 +415,12 @@ def store(request: dict[str, Any]) -> None:
     attempt = Attempt(request["job"], request["attempt"])
     if not attempt.dir.exists():
         raise Fault("failed", "there is no such attempt")
-    turn = take_turn(attempt)
-    detached(lambda: upload(attempt, {**request, "turn": turn}))
+    claim = claim_uploads(attempt)
+    detached(lambda: upload(attempt, {**request, "claim": claim}))
     answer(state_with_uploads(attempt))
 
 
-def settle(request: dict[str, Any]) -> None:
+def sync_results(request: dict[str, Any]) -> None:
     """Have the results on a volume reach its disk; answer with how many files and bytes they are."""
     root = Attempt(request["job"], request["attempt"]).results
     sizes = [os.lstat(os.path.join(here, name)).st_size for here, _, names in os.walk(str(root)) for name in names]  # noqa: PTH118

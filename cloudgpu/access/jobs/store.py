@@ -233,7 +233,7 @@ def _hash_behind(copy: FileIO, copied: SimpleQueue[int]) -> str:
 
 
 def _copy_chunk(source: int, target: int, path: str, max_bytes: int) -> int:
-    """Copy the next chunk, at most `limit` bytes, inside the kernel where it can: then file systems may share blocks.
+    """Copy the next chunk, at most `max_bytes` bytes, inside the kernel where it can: file systems may share blocks.
 
     Returns 0 at the end.
     """

@@ -140,7 +140,7 @@ class _Walk:
     links: list[SnapshotLink] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
-    countable: int = MAX_COUNTED
+    left_to_count: int = MAX_COUNTED
     tracked: frozenset[str] = frozenset()  # by git although its ignore files name them, and the directories above
     _to_visit: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
 
@@ -264,11 +264,11 @@ class _Walk:
     def _sum(self, directory: str) -> tuple[int, bool]:
         """Return the bytes below a directory that stays out, and whether that is only a part of them."""
         total, ahead = 0, [directory]
-        while ahead and self.countable > 0:
+        while ahead and self.left_to_count > 0:
             try:
                 with os.scandir(ahead.pop()) as entries:
                     for entry in entries:
-                        self.countable -= 1
+                        self.left_to_count -= 1
                         if entry.is_dir(follow_symlinks=False):
                             ahead.append(entry.path)
                         else:

@@ -168,7 +168,7 @@ class EngineNode:
 
     def _fault(self, why: str) -> Unreachable:
         return Unreachable(
-            f"The engine of {self.name} cannot be looked after: {why[:600].rstrip('.')}.",
+            f"The engine of {self.name} cannot be managed: {why[:600].rstrip('.')}.",
             field="engine",
             value=self.name,
             next=f"Look at ~/{self.files.directory} there: cloudgpu ssh {self.name}",

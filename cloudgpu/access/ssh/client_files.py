@@ -61,7 +61,7 @@ def client_key(directory: Path) -> ClientKey:
             if not path.exists():
                 write_whole(path, _private_pem(_generate()).encode())
     check_private(path)
-    public_line = _public_line(_read_text(path))
+    public_line = _public_line(_read_private_key(path))
     _write_public(path, public_line)
     return ClientKey(path, public_line)
 
@@ -103,7 +103,7 @@ def _public_line(key: Ed25519PrivateKey) -> str:
     return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode("ascii") + f" {KEY_COMMENT}"
 
 
-def _read_text(path: Path) -> Ed25519PrivateKey:
+def _read_private_key(path: Path) -> Ed25519PrivateKey:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key

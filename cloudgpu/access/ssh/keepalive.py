@@ -58,16 +58,16 @@ class Keepalive:
             thread.join(timeout)
 
     def _watch(self) -> None:
-        asked: float | None = None
+        pinged_at: float | None = None
         step = min(self._quiet, self._deadline) / 4
         while self._connection.is_open and not self._ended.wait(step):
             now, last_received = time.monotonic(), self._connection.transport.last_received
-            if asked is not None and last_received >= asked:
-                asked = None
-            if asked is None and now - last_received >= self._quiet:
-                asked = now
+            if pinged_at is not None and last_received >= pinged_at:
+                pinged_at = None
+            if pinged_at is None and now - last_received >= self._quiet:
+                pinged_at = now
                 self._ping_due.set()
-            if asked is not None and now - asked >= self._deadline:
+            if pinged_at is not None and now - pinged_at >= self._deadline:
                 self._give_up()
                 return
         self._ended.set()

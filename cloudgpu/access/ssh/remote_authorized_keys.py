@@ -1,6 +1,6 @@
 """Lets a public key in to the machine it runs on, or out again: lines of ~/.ssh/authorized_keys that bear our mark.
 
-This file's text is sent over SSH and run there by the agent's interpreter (`access/guests.py` does it). Standard
+This file's text is sent over SSH and run there by the agent's interpreter (by `authorized_keys.py`). Standard
 library only, Python 3.8+. Our lines stand first, so that every other line stays byte for byte as it is. The lock is
 on the home directory, as the ssh provider has it: it leaves no file behind.
 """

@@ -64,8 +64,8 @@ def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
     here. Reading stdin ends with the command. Raises the OSError with which writing `stdout` or `stderr` failed.
     The channel is closed afterwards.
     """
-    complaint: list[OSError] = []
-    errors = threading.Thread(target=_drain_errors, args=(channel, stderr, complaint), daemon=True)
+    write_errors: list[OSError] = []
+    errors = threading.Thread(target=_drain_errors, args=(channel, stderr, write_errors), daemon=True)
     errors.start()
     with _feeding(channel, stdin), _interruptible(channel):
         while data := channel.recv(CHUNK):
@@ -73,8 +73,8 @@ def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
         errors.join()
         # The status may come after the last byte: a command can close its output and go on.
         status = channel.recv_exit_status()
-    if complaint:
-        raise complaint[0]
+    if write_errors:
+        raise write_errors[0]
     return None if status < 0 else status
 
 
@@ -99,12 +99,12 @@ def _interruptible(channel: Channel) -> Iterator[None]:
         raise
 
 
-def _drain_errors(channel: Channel, stderr: IO[bytes], complaint: list[OSError]) -> None:
+def _drain_errors(channel: Channel, stderr: IO[bytes], write_errors: list[OSError]) -> None:
     try:
         while data := channel.recv_stderr(CHUNK):
             write_all(stderr, data)
     except OSError as error:
-        complaint.append(error)
+        write_errors.append(error)
         hang_up(channel)
 
 

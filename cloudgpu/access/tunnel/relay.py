@@ -61,10 +61,12 @@ class Relay:
         if self._delivered_all:
             self._end_of_data()
         with contextlib.suppress(OSError):
-            self._client.shutdown(socket.SHUT_RD)  # wakes the other direction without telling the client "all is said"
+            self._client.shutdown(
+                socket.SHUT_RD
+            )  # wakes the other direction without telling the client that all data has come
 
     def _end_of_data(self) -> None:
-        """Tell the client that all was said; it may go on sending until the channel is closed."""
+        """Tell the client that all data has come; it may go on sending until the channel is closed."""
         with contextlib.suppress(OSError):
             self._client.shutdown(socket.SHUT_WR)
         if self._sent_all.is_set():

@@ -71,7 +71,7 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     request, machine = planned.request, planned.machine
     where = [] if launch is None else [line(launch)]
     on = "" if machine is None else f" on {machine.name}"
-    costs = "" if planned.dearest is None else f", costs at most {planned.dearest.text(2)}"
+    costs = "" if planned.planned_max is None else f", costs at most {planned.planned_max.text(2)}"
     upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
     text = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
     notes = facts(
@@ -131,14 +131,14 @@ def _time_within(slurm: SlurmRecord) -> str:
 
 def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
     limit, slurm = planned.request.max_cost, planned.spec.get("slurm")
-    if limit is not None and planned.dearest is not None and planned.dearest.nanos == limit.nanos:
+    if limit is not None and planned.planned_max is not None and planned.planned_max.nanos == limit.nanos:
         return f"at most {limit.text(2)} (--max-cost){'' if slurm is None else _time_within(slurm)}"
     if launch is None:
         return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff(slurm)
     until = minute(launch.get("renew_until"))
-    if planned.dearest is None:
+    if planned.planned_max is None:
         return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"
-    return f"at most {planned.dearest.text(2)}, if it runs until {until}"
+    return f"at most {planned.planned_max.text(2)}, if it runs until {until}"
 
 
 def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, str]]:

@@ -103,7 +103,7 @@ def _money(job: JobDocument) -> str:
         asks = job["slurm"]["tariff_usd"]
         return "nothing: it is free" if asks is None else f"{dollars(asks)} by usd_per_gpu_hour, billed elsewhere"
     missing = f", without {' and '.join(job['unpriced'])}: no price is known" if job["unpriced"] else ""
-    most = "" if job["dearest_usd"] is None or job["exit"] else f" of at most {dollars(job['dearest_usd'])}"
+    most = "" if job["planned_max_usd"] is None or job["exit"] else f" of at most {dollars(job['planned_max_usd'])}"
     return f"{dollars(job['spent_usd'])}{most}{missing}"
 
 

@@ -257,8 +257,8 @@ def _where(value: Plan) -> str:
     first = place(value)
     if not value["further_offers"]:
         return first
-    further, dearest = value["further_offers"], dollars(value["highest_usd_per_hour"], 4)
-    return f"{first}; then {further} other offer{'s' * (further > 1)} at up to {dearest} an hour"
+    further, costliest = value["further_offers"], dollars(value["highest_usd_per_hour"], 4)
+    return f"{first}; then {further} other offer{'s' * (further > 1)} at up to {costliest} an hour"
 
 
 def _chosen(shares: Sequence[AccountOffers]) -> str:

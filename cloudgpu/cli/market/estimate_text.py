@@ -237,7 +237,7 @@ def _table(document: NodesDocument, rows: Sequence[NodesWorth]) -> str:
 
 def _cells(worth: NodesWorth) -> list[str]:
     gbit = worth["network_gbit_per_s"]
-    figures = (worth["speed_up"], worth["speed_up_without_overlap"], worth["cost_factor"], worth["hiding_gbit_per_s"])
+    figures = (worth["speed_up"], worth["speed_up_without_overlap"], worth["cost_factor"], worth["overlap_gbit_per_s"])
     return [
         _name(worth),
         UNKNOWN if gbit is None else f"{gbit:g}",
@@ -282,5 +282,5 @@ def _chance(document: NodesDocument, worth: NodesWorth) -> str:
             f"Any loss restarts all {document['nodes']}: how often they are taken is in no list, nor in your ledger. "
             "Give the chance of an hour: --spot-loss 5%"
         )
-    each = (loss["one_least"], loss["one_most"])
+    each = (loss["one_loss_low"], loss["one_loss_high"])
     return gang_sentence(GangLoss(document["nodes"], loss["per"], each, loss["source"]))

@@ -79,7 +79,7 @@ def command(
             tz=tz,
             allow_override=allow_override,
         )
-        _set_budget(session, options, output, anew=replace)
+        _set_budget(session, options, output, overwrite=replace)
     elif action == "ls":
         _ls(session, output)
     elif action == "rm":
@@ -117,10 +117,10 @@ def _options(name: str | None, amount: str | None, period: str | None, **words: 
     return BudgetOptions(str(name), str(amount), str(period), **words)
 
 
-def _set_budget(session: Session, options: BudgetOptions, output: Format, *, anew: bool) -> None:
+def _set_budget(session: Session, options: BudgetOptions, output: Format, *, overwrite: bool) -> None:
     from cloudgpu.control.budgets.commands import set_value
 
-    value = set_value(session, options, anew=anew)
+    value = set_value(session, options, overwrite=overwrite)
     if value["warning"]:
         tell(value["warning"])
     emit(output, value, set_text(value))

@@ -233,7 +233,7 @@ def _desktop(profile: DesktopProfile, amounts: _Amounts) -> str:
     ]
     parts = [
         f"{profile['name']}, {cards} for {price}{message}",
-        f"{power} + {profile['rest_watts']} W at work, {profile['idle_watts']} W while it waits",
+        f"{power} + {profile['system_watts']} W at work, {profile['idle_watts']} W while it waits",
         f"{amounts.price(profile['usd_per_kwh'])} per kWh",
         f"lasts {_years(profile['life_years'])}",
         *more,
@@ -346,7 +346,7 @@ def desktops_text(document: DesktopsDocument) -> str:
     rows = []
     for desktop in document["desktops"]:
         cards = desktop["gpu"] if desktop["gpus"] == 1 else f"{desktop['gpus']}x {desktop['gpu']}"
-        watts = desktop["gpus"] * desktop["gpu_watts"] + desktop["rest_watts"]
+        watts = desktop["gpus"] * desktop["gpu_watts"] + desktop["system_watts"]
         price = Money.usd(Decimal(desktop["purchase_usd"])).text(0)
         quoted = "" if desktop["quoted"] is None else _quoted_text(desktop["quoted"])
         tariff = Money.usd(Decimal(desktop["usd_per_kwh"])).text(3)[1:]

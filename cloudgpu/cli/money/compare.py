@@ -23,7 +23,7 @@ GROUPS = {
     "The desktop": (
         "--desktops", "--purchase", "--life", "--resale", "--maintenance", "--depreciation", "--yearly-loss",
     ),
-    "Its electricity": ("--tariff", "--watts", "--rest-watts", "--idle-watts", "--pue"),
+    "Its electricity": ("--tariff", "--watts", "--system-watts", "--idle-watts", "--pue"),
     "Money over time": ("--interest", "--price-drift", "--vat"),
     "Currency and days": ("--currency", "--rate", "--rate-date", "--tz"),
 }  # fmt: skip
@@ -42,7 +42,7 @@ def command(
     desktops: options.Desktops = False,
     purchase: options.Purchase = None,
     watts: options.Watts = None,
-    rest_watts: options.RestWatts = None,
+    system_watts: options.SystemWatts = None,
     idle_watts: options.IdleWatts = None,
     tariff: options.Tariff = None,
     pue: options.Pue = None,

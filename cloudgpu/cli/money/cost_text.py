@@ -127,7 +127,7 @@ def _names(groups: Sequence[CostGroup]) -> list[str]:
 
 
 def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
-    """Return the dearest groups, and the others as one; all where that would leave out but two."""
+    """Return the costliest groups, and the others as one; all where that would leave out but two."""
     if len(groups) <= MAX_GROUPS + 2:
         return groups
     rest = groups[MAX_GROUPS:]

@@ -59,8 +59,8 @@ Purchase = Annotated[
     typer.Option("--purchase", metavar="AMOUNT", help="The desktop's price: 2200, or '7500000 KRW' at a known rate."),
 ]
 Watts = Annotated[str | None, typer.Option("--watts", metavar="WATTS", help="Watts of one of its cards at work.")]
-RestWatts = Annotated[
-    str | None, typer.Option("--rest-watts", metavar="WATTS", help="Watts of the rest of it at work.")
+SystemWatts = Annotated[
+    str | None, typer.Option("--system-watts", metavar="WATTS", help="Watts of the rest of it at work.")
 ]
 IdleWatts = Annotated[
     str | None, typer.Option("--idle-watts", metavar="WATTS", help="Watts while it is idle; 0 if switched off.")

@@ -36,7 +36,7 @@ KEYS = (
     "rate_source",
     "life_years",
     "gpu_watts",
-    "rest_watts",
+    "system_watts",
     "idle_watts",
     "usd_per_kwh",
     "per_kwh",
@@ -48,7 +48,7 @@ KEYS = (
     "source",
     "as_of",
 )
-NEEDED = ("gpu", "life_years", "rest_watts", "idle_watts", "source", "as_of")
+NEEDED = ("gpu", "life_years", "system_watts", "idle_watts", "source", "as_of")
 MAX_WATTS = 100_000
 MAX_GPUS = 64
 MAX_YEARS = 100
@@ -153,7 +153,7 @@ def desktop_from(
         purchase=purchase,
         life=years(table.number("life_years", least=Decimal("0.1"), most=MAX_YEARS)),
         gpu_power=_gpu_power(table, watts),
-        rest_power=_power(table, "rest_watts"),
+        system_power=_power(table, "system_watts"),
         idle_power=_idle(table, watts),
         tariff=tariff_in(table, currency),
         source=text_in(table, "source"),
@@ -184,7 +184,7 @@ def _power(table: Table, key: str) -> Power:
 def _idle(table: Table, watts: Watts | None) -> Power:
     idle = _power(table, "idle_watts")
     number = table.whole("gpus", least=1, most=MAX_GPUS) or 1
-    if idle > _gpu_power(table, watts).times(number) + _power(table, "rest_watts"):
+    if idle > _gpu_power(table, watts).times(number) + _power(table, "system_watts"):
         raise table.fault(
             "idle_watts", "is more than it takes at work", next="Write what all of it takes while it waits."
         )

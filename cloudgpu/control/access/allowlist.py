@@ -14,7 +14,7 @@ from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.machine import Machine, is_behind, not_none
 from cloudgpu.core.values.network import ANYWHERE, parse_cidr
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
                     not_none(machine.provider_id)
                 )  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
-                with changing(f"Who may reach {machine.name} may have changed already. Run the same command again."):
+                with on_abort(f"Who may reach {machine.name} may have changed already. Run the same command again."):
                     moves.machines.append(_moved(machine, keeper, _label(session, machine), cidr, before, known))
         except CallerUnknown:
             raise

@@ -18,7 +18,7 @@ from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
 from cloudgpu.core.model.machine import Machine, is_behind, not_none
 from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.target import Target
@@ -56,7 +56,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
     with explain_terminated(session, machine):
         before = keeper.allowed(not_none(machine.provider_id)) if keeper and kept else {}
     network = _network(session, machine, from_, before) if kept else None
-    with changing(_half_done(machine)):
+    with on_abort(_half_done(machine)):
         with reached(session, machine) as connection:
             changed = add_key(connection, key)
             target = connection.target
@@ -83,7 +83,7 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
     The address first: it goes even where the machine cannot be reached. Raises Unreachable, RoleNeeded.
     """
     check_may(session, machine, "share")
-    with changing(_half_done(machine)):
+    with on_abort(_half_done(machine)):
         with explain_terminated(session, machine):
             closed = _closed(session, machine, key)
         with reached(session, machine) as connection:

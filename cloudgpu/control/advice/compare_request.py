@@ -51,7 +51,7 @@ class CompareOptions(PeriodOptions, total=False):
     years: Number | None
     purchase: Number | None  # the desktop's figures in place of its file's
     watts: Number | None
-    rest_watts: Number | None
+    system_watts: Number | None
     idle_watts: Number | None
     tariff: Number | None  # dollars a kilowatt-hour
     pue: Number | None

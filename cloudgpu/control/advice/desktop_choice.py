@@ -30,7 +30,7 @@ FIGURES = (
     "depreciation",
     "purchase",
     "watts",
-    "rest_watts",
+    "system_watts",
     "idle_watts",
     "tariff",
     "pue",
@@ -95,7 +95,7 @@ def requested_desktop(
 
 def is_chosen(session: Session, given: Mapping[str, Any]) -> bool:
     """Say whether the user chose the desktop: named it, has another in the settings, or gave it a price or watts."""
-    typed = any(given.get(name) is not None for name in ("desktop", "purchase", "watts", "rest_watts"))
+    typed = any(given.get(name) is not None for name in ("desktop", "purchase", "watts", "system_watts"))
     return typed or session.settings.desktop != DEFAULT_DESKTOP
 
 
@@ -113,7 +113,7 @@ def command_text(verb: str, given: Mapping[str, Any]) -> str:
 def rates_for(session: Session, currency: Currency | None, verb: str, given: Mapping[str, Any]) -> RateLookup:
     """Return how a verb finds the rate of an amount's currency; a refusal has the line and the command to type."""
 
-    def known(code: str) -> Currency:
+    def find_rate(code: str) -> Currency:
         upper = check_code(code, "--currency")
         if upper == "USD" or upper in session.settings.currencies or (currency and currency.code == upper):
             return rate_known(session, currency, code)
@@ -130,7 +130,7 @@ def rates_for(session: Session, currency: Currency | None, verb: str, given: Map
             ),
         )
 
-    return known
+    return find_rate
 
 
 def rate_known(session: Session, currency: Currency | None, code: str) -> Currency:
@@ -164,9 +164,9 @@ def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
         name = "resale" if "resale" in typed else "purchase"
         says = f"A resale of {desktop.resale.text()} is more than the purchase of {desktop.purchase.text()}."
         raise _option_error(name, typed, says, "Write what it is sold for after its life: --resale 300")
-    at_work = desktop.gpu_power.times(desktop.gpus) + desktop.rest_power
+    at_work = desktop.gpu_power.times(desktop.gpus) + desktop.system_power
     if desktop.idle_power > at_work:
-        name = next(one for one in ("idle_watts", "watts", "rest_watts") if one in typed)
+        name = next(one for one in ("idle_watts", "watts", "system_watts") if one in typed)
         says = f"It would take {desktop.idle_power.watts} W while it waits, and {at_work.watts} W at work."
         raise _option_error(name, typed, says, "Write what all of it takes while it waits: --idle-watts 60")
     if desktop.depreciation is Depreciation.DECLINING and not desktop.yearly_loss:
@@ -191,7 +191,7 @@ def _option(name: str) -> str:
 
 _READERS: dict[str, tuple[str, Callable[[object, str, RateLookup], object]]] = {
     "watts": ("gpu_power", _watts),
-    "rest_watts": ("rest_power", _watts),
+    "system_watts": ("system_power", _watts),
     "idle_watts": ("idle_power", _watts),
     "tariff": ("tariff", lambda value, option, rates: Tariff(parse_money(value, option, most=100, rates=rates))),
     "maintenance": ("maintenance", lambda value, option, rates: parse_money(value, option, rates=rates)),

@@ -366,7 +366,7 @@ def _worth(query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork 
         "speed_up": None,
         "speed_up_without_overlap": None,
         "cost_factor": None,
-        "hiding_gbit_per_s": None,
+        "overlap_gbit_per_s": None,
         "verdict": None,
         "says": f"Not known: the catalogue has no tensor peak of a {gpu}.",
         "spot_loss": None,
@@ -386,20 +386,20 @@ def _worth(query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork 
         "speed_up": worth.speed_up,
         "speed_up_without_overlap": worth.without_overlap,
         "cost_factor": worth.cost_factor,
-        "hiding_gbit_per_s": worth.hiding_gbit,
+        "overlap_gbit_per_s": worth.overlap_gbit,
         "verdict": str(worth.verdict),
         "says": worth_sentence(worth, f" with {kind or gpu} and {gbit:g} Gbit/s"),
     }
 
 
 def _loss_chance(loss: GangLoss) -> GangChance:
-    (one_least, one_most), (any_least, any_most) = loss.each, loss.chance
+    (one_loss_low, one_loss_high), (any_loss_low, any_loss_high) = loss.each, loss.chance
     return {
         "per": loss.per,
-        "one_least": one_least,
-        "one_most": one_most,
-        "any_least": any_least,
-        "any_most": any_most,
+        "one_loss_low": one_loss_low,
+        "one_loss_high": one_loss_high,
+        "any_loss_low": any_loss_low,
+        "any_loss_high": any_loss_high,
         "source": loss.source,
     }
 

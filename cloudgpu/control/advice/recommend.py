@@ -15,7 +15,7 @@ from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, 
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop_build import Build, PowerSupply, desktop_break_even, possible_builds, power_supply
-from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
+from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, rule_memory
 from cloudgpu.core.advice.recommend import Machine, WorkNeeds, excluded_gpus, exclusion, fitting_machines
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Figures, Rules
@@ -122,11 +122,11 @@ def _memory(rules: Rules, request: RecommendRequest) -> Memory:
         return memory_given(request.gib, rules.figures)
     if model is not None:
         return memory_of(model.parameters, model.method, model.precision, rules.figures)
-    return memory_ruled(request.kind.memory_gib or Fraction(0), request.kind.source)
+    return rule_memory(request.kind.memory_gib or Fraction(0), request.kind.source)
 
 
 def _supply(builds: list[Build], base: Desktop, figures: Figures) -> PowerSupply | None:
-    return power_supply(builds[0].cards, builds[0].desktop.gpu_power, base.rest_power, figures) if builds else None
+    return power_supply(builds[0].cards, builds[0].desktop.gpu_power, base.system_power, figures) if builds else None
 
 
 def _cards_without_price(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> Iterable[str]:

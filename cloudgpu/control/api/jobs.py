@@ -241,5 +241,5 @@ def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
         ],
         "traffic": None if planned.traffic is None else traffic_value(planned.traffic),
         "notice": None if planned.fit is None else notice_value(planned.fit),
-        "dearest_usd": None if planned.dearest is None else usd(planned.dearest),
+        "planned_max_usd": None if planned.planned_max is None else usd(planned.planned_max),
     }

@@ -56,7 +56,7 @@ class Money(Capability):
         from cloudgpu.core.values.typed import check_keywords
 
         check_keywords("set_budget", asked, BudgetChoices.__annotations__)
-        return set_value(self._session, BudgetOptions(name, str(amount), period, **asked), anew=replace)
+        return set_value(self._session, BudgetOptions(name, str(amount), period, **asked), overwrite=replace)
 
     def budgets(self) -> BudgetsDocument:
         """Return every budget, of the ledger and of files, with its status. Asks no cloud."""

@@ -155,11 +155,11 @@ def _check_known(session: Session, scope: Scope) -> None:
             )
 
 
-def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> BudgetSetDocument:
+def set_value(session: Session, options: BudgetOptions, *, overwrite: bool) -> BudgetSetDocument:
     """Set a budget and return it, how it stands, and the one that it replaced."""
     payers_only(session, "Setting a budget")
     budget = budget_of_options(session, options)
-    before = set_budget(session, budget, anew=anew)
+    before = set_budget(session, budget, overwrite=overwrite)
     (state,) = budget_states(session, [budget])
     return {
         "budget": status_value(state, CHECK_INTERVAL),
@@ -196,7 +196,7 @@ def _stops_of_budget(session: Session, state: BudgetState) -> list[Stop]:
 
 
 def _terminates(session: Session, budget: Budget) -> list[str]:
-    """Return the machines of this budget that it would terminate once it is passed, since nothing gentler exists."""
+    """Return the machines of this budget that it would terminate once it is exceeded, since nothing gentler exists."""
     if Action.STOP not in budget.actions:
         return []
     covered = (machine for machine in living_machines(session.ledger.machines()) if budget.scope.covers(machine))
@@ -218,7 +218,7 @@ def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
 def check_budgets(session: Session, name: str | None, *, every: timedelta = CHECK_INTERVAL) -> BudgetCheckDocument:
     """Sync accounts that are out of date, evaluate the budgets (or one), send alerts, and return the result.
 
-    `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
+    `every` is how often this is done: a budget that stops can be exceeded by what is burnt in between. `stops` is what
     such a budget would do now; nothing is stopped here. Of all budgets this is a run, at whose end the dead-man's
     address is called: with a failure, where it was not finished or a receiver has not taken what it was to have.
     """
@@ -241,22 +241,22 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJud
 
     found = the_budgets(session, name)
     sync_before_admission(session, {}, lambda budget: budget in found)
-    now, judged = session.clock(), budget_states(session, found)
-    news = list(budget_findings(session, judged))
+    now, states = session.clock(), budget_states(session, found)
+    news = list(budget_findings(session, states))
     delivery = deliver(session, news).value() if name is None else None
     if name is not None:
         note(session, news, judged=())
-    doing = budget_stops(judged, session.ledger.machines(), {}, now)
+    doing = budget_stops(states, session.ledger.machines(), {}, now)
     return {
-        "budgets": [status_value(one, every) for one in judged],
+        "budgets": [status_value(one, every) for one in states],
         "stops": [stop_value(one) for one in doing],
         "alerts": delivery,
-        "exhausted": [one.budget.name for one in judged if one.is_exceeded],
+        "exhausted": [one.budget.name for one in states if one.is_exceeded],
     }
 
 
 def has_exceeded_budget(document: BudgetsDocument | BudgetJudgement) -> bool:
-    """Say whether a budget that refuses, or stops, is passed."""
+    """Say whether a budget that refuses, or stops, is exceeded."""
     return any(one["exhausted"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
 
 

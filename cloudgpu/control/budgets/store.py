@@ -87,10 +87,10 @@ def _load_files(places: Sequence[Path]) -> tuple[Budget, ...]:
     return load_budgets(places)
 
 
-def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budget | None:
+def set_budget(session: Session, budget: Budget, *, overwrite: bool = False) -> Budget | None:
     """Write a budget into the ledger; return the one that it replaces, None for none such.
 
-    Raises InvalidRequest for a name that is taken, unless `anew` and it is one of the ledger's; RoleNeeded.
+    Raises InvalidRequest for a name that is taken, unless `overwrite` and it is one of the ledger's; RoleNeeded.
     """
     payers_only(session, "Setting a budget")
     _check_no_file(session, budget.name)
@@ -98,7 +98,7 @@ def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budge
 
     def decision(view: View) -> Sequence[Draft]:
         found = ledger_budgets(session).get(budget.name)
-        if found is not None and not anew:
+        if found is not None and not overwrite:
             raise InvalidRequest(
                 f"A budget called {budget.name} is there already: {found.limit.text()}, {found.span.text}, "
                 f"{found.scope.text}.",

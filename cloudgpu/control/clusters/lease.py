@@ -19,7 +19,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     if extension.moves_renew_until:
         session.check_launchable()
         sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
-    with lock_machine(session, machines[0]), changing(single.partly_set(command_name(machines[0]))):
+    with lock_machine(session, machines[0]), on_abort(single.partly_set(command_name(machines[0]))):
         looks = run_on_machines(session, reload_machines(session, machines), _extendable)
         latest = [one for one in looks if not isinstance(one, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]

@@ -20,7 +20,7 @@ from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
-from cloudgpu.underway import changing, unfinished_end
+from cloudgpu.underway import on_abort, unfinished_end
 
 _NO_WAY_BACK = "clusters cannot be restored from images"
 
@@ -128,7 +128,7 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
             def end(own: Session, machine: Machine) -> Termination:
                 return end_locked(own, machine, why=why, is_requested=machine.id in requested)
 
-            with changing(unfinished_end(command_name(machines[0]))):
+            with on_abort(unfinished_end(command_name(machines[0]))):
                 act = with_or_without_ledger(end, lambda one: f"{one.machine.name} was ended and nothing of it is left")
                 ended = workers_first(session, machines, act)
         clean_up_local_files(session)

@@ -24,7 +24,7 @@ from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, billed_text, command_name, stop_command
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 _WHY = "another node of its cluster did not start"
 
@@ -59,7 +59,7 @@ def start_all(
     name = command_name(machines[0])
     check_start(session, machines, override)
     check_start_all(machines)
-    with changing(may_start_text(machines[0], name)):
+    with on_abort(may_start_text(machines[0], name)):
         with lock_machine(session, machines[0]):
             nodes = _living_nodes(session, machines)
             stopped = [machine for machine in nodes if machine.state not in UP_STATES]

@@ -45,7 +45,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.base import Provider, TokenRule
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 CLEANUP_LOCK = "shared-things"  # whoever removes it holds this lock, and reads then which launches are written down
 _CLEANED_PAUSE_S = 0.2
@@ -148,7 +148,7 @@ def send(
     session.ledger.check_lock(lock_name(attempt.request.key))  # another client may have settled it for dead
     name = attempt.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
-    with changing(left):
+    with on_abort(left):
         return _send(session, provider, attempt, deadline, closed_by)
 
 

@@ -53,7 +53,7 @@ MAX_COMPARED = 200  # jobs of the past: how fast they were copied, how large the
 class PlannedRun:
     """A job before it is begun. `prepared` is the launch of its machine, None where `machine` is there.
 
-    `dearest` is the most that it may cost, None where nothing ends it by time or cost. `data` is what it fetches from
+    `planned_max` is the most that it may cost, None if nothing ends it by time or cost. `data` is what it fetches from
     buckets; `results_traffic` says what its results cost on their way to one, empty for nothing. `deadline` is there
     for a job that has one; `prepared` is the most expensive launch that it may need then.
     """
@@ -63,7 +63,7 @@ class PlannedRun:
     snapshot: Snapshot
     prepared: Prepared | None
     machine: Machine | None
-    dearest: Money | None
+    planned_max: Money | None
     data: tuple[BucketData, ...] = ()
     results_traffic: str = ""
     fit: SpotNoticeFit | None = None  # what fits the notice of a spot machine
@@ -115,7 +115,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     location = _location(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], location)
     traffic = _results_traffic(session, spec, location)
-    fit, most = _notice_fit(session, request, prepared), _money(spec["dearest"])
+    fit, most = _notice_fit(session, request, prepared), _money(spec["planned_max"])
     nodes = 1 if prepared is None else prepared.plan.nodes
     received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
     costs = job_traffic(*_prices_there(prepared, machine, request), received, _last_results(session, request))
@@ -273,7 +273,7 @@ def _spec(
         "results_wait_s": request.results_wait // seconds,
         "owner": session.settings.owner if prepared is None else prepared.plan.request.owner,
         "project": "" if prepared is None else prepared.plan.request.project,
-        "dearest": _dearest(request, prepared),
+        "planned_max": _planned_max(request, prepared),
     }
 
 
@@ -286,7 +286,7 @@ def _as_text(launch: UpOptions) -> dict[str, str | bool]:
     }
 
 
-def _dearest(request: RunRequest, prepared: Prepared | None) -> int | None:
+def _planned_max(request: RunRequest, prepared: Prepared | None) -> int | None:
     """Return the most that the job may cost, in nano-dollars: to renew-until, which --max-cost bounds."""
     if prepared is None:
         return None if request.max_cost is None else request.max_cost.nanos

@@ -117,7 +117,7 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     """
     fetch_output(remote, directory_of(session, job))
     if lists.bucket_of(job.spec["results_to"]) is None:
-        settled = remote.call("settle")
+        settled = remote.call("sync_results")
         return _line(session, job, int(settled["files"]), int(settled["bytes"]), whole=True)
     seen = remote.state()
     keep_storing(session, job, remote, seen)

@@ -39,7 +39,7 @@ from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guards_record
 from cloudgpu.providers.attached_costs import extras_of
 from cloudgpu.providers.cluster_abilities import LaunchesTogether
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -250,7 +250,7 @@ def _send_together(
     cluster = first.request.cluster
     name = cluster.name if cluster else first.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
-    with changing(left):
+    with on_abort(left):
         try:
             instances = provider.launch_together(attempts, deadline=deadline)
         except closed_by as error:

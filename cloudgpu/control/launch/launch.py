@@ -48,7 +48,7 @@ from cloudgpu.errors import (
     Unreachable,
 )
 from cloudgpu.providers.abilities import Resolved, Taggable, needs_run
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 from cloudgpu.views.plans import plan_value
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def launch(
         if found and all(one.state in UP_STATES for one in nodes):
             session.ledger.append(withdraw_requests_events(session, nodes))
         left = launched_text(machine)
-        with changing(left):
+        with on_abort(left):
             nodes = [timers.guard(session, one, "launch") for one in nodes]
-    with changing(left):
+    with on_abort(left):
         if not found or any(one.state in ("running", "pending") for one in nodes):
             nodes = _wait_for_all(session, nodes, was_there=found, wait=wait)
         clean_up_local_files(session)

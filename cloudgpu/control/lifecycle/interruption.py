@@ -11,7 +11,7 @@ from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import CanRehearseInterruption
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,7 +37,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
         )
     machine = refresh_or_raise(session, machine)
     left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
-    with changing(left), explain_terminated(session, machine):
+    with on_abort(left), explain_terminated(session, machine):
         at = provider.interrupt(not_none(machine.provider_id))
     now = session.clock()
     session.ledger.append([interruption_simulated(machine.id, at, now)])

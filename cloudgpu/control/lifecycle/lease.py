@@ -43,7 +43,7 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.abilities import SetsTimer, Taggable
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 
 def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | None:
@@ -181,7 +181,7 @@ def set_lease(
     no budget counts. A machine that surely did not take it keeps the lease that it had, and the ledger says so; where
     nobody knows, the next sync does.
     """
-    with changing(partly_set(machine.name)):
+    with on_abort(partly_set(machine.name)):
         admit_lease(session, [machine], lease, why, override, credit)
         return put_lease(session, machine, lease, why)
 
@@ -288,7 +288,7 @@ def set_hold_locked(session: Session, machine: Machine, until: datetime | None) 
     """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the updated machine."""
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     machine = latest_of(session, session.ledger.machine(machine.id) or machine)
-    with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
+    with on_abort(f"The hold of {machine.name} may be set or not. Run the same command again."):
         _set_tags(session, machine, hold_tags(until))
         now, who = _after_all_known(session, machine), by(session, machine, "hold")
         line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)

@@ -46,7 +46,7 @@ from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, RemainingFiles, WritesAtHome
 from cloudgpu.providers.base import Provider
-from cloudgpu.underway import changing, unfinished_end, unproved
+from cloudgpu.underway import on_abort, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
 
 # Where a person ends a machine without cloudgpu. REGION, ZONE and ID are the machine's.
@@ -87,7 +87,7 @@ def _stopped_text(machine: Machine) -> str:
 
 def _stop_alone(session: Session, machine: Machine, *, why: str, check: _Check) -> Machine:
     check_may(session, machine, "stop")
-    with lock_machine(session, machine), changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
+    with lock_machine(session, machine), on_abort(unproved("stop", machine.name)), denied(session, machine, "stop"):
         machine = session.ledger.machine(machine.id) or machine
         if check is not None:
             check(machine)
@@ -107,7 +107,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
 
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
-    with changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
+    with on_abort(unproved("stop", machine.name)), denied(session, machine, "stop"):
         machine = _stop(session, resolve_launch(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
@@ -245,7 +245,7 @@ def _request_line(
 def _end_with_resources(
     session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool = False, is_judged: bool = False
 ) -> tuple[Machine, Sequence[ProviderResource]]:
-    with changing(unproved("end", machine.name)), denied(session, machine, "down"):
+    with on_abort(unproved("end", machine.name)), denied(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
             request = None if is_requested else partial(_request_line, why=why, failed=failed, is_judged=is_judged)
@@ -335,7 +335,7 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
         session.ledger.append([request(session, "terminate", machine)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
-        with changing(unfinished_end(command_name(machine))) if request else nullcontext():  # else of its whole cluster
+        with on_abort(unfinished_end(command_name(machine))) if request else nullcontext():  # else of its whole cluster
             machine = stop_proof.request_until_confirmed(
                 session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
             )

@@ -15,7 +15,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.abilities import Imageable
-from cloudgpu.underway import changing, unproved
+from cloudgpu.underway import on_abort, unproved
 
 
 def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -> Machine:
@@ -34,12 +34,12 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     if not machine.parked or machine.terminated_at is None:
         machine = retention_records.park_line(session, machine, why, session.clock())
     if machine.terminated_at is None:
-        with changing(unproved("end", machine.name)):
+        with on_abort(unproved("end", machine.name)):
             machine = _end_keeping_disk(session, machine)
         session.report(f"{machine.name}: it has ended and is not billed for compute any more")
     if not finish:
         return machine
-    with changing(f"The disk of {machine.name} is kept, and is still being made an image. The next sync continues."):
+    with on_abort(f"The disk of {machine.name} is kept, and is still being made an image. The next sync continues."):
         return retention_records.finish_parking(session, machine)
 
 

@@ -40,7 +40,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacit
 from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.abilities import Taggable
 from cloudgpu.providers.base import Provider
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 from cloudgpu.views.ended import ended_error
 
 UP_STATES = ("running", "pending")
@@ -83,7 +83,7 @@ def start(
     only scheduled runs of the reaper would end it and none is heard, InvalidRequest, unless `no_guard`.
     """
     check_start(session, [machine], override)
-    with lock_machine(session, machine), changing(may_start_text(machine, machine.name)):
+    with lock_machine(session, machine), on_abort(may_start_text(machine, machine.name)):
         latest = refresh_to_start(session, machine)
         if latest.state in UP_STATES:  # one that cannot be stopped, too: its comeback was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")

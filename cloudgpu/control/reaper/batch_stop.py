@@ -29,7 +29,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.providers.shared.calls import UnansweredRounds, Waiting
-from cloudgpu.underway import changing, unproved
+from cloudgpu.underway import on_abort, unproved
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 _NOT_YET = (State.UNKNOWN, State.PENDING)
@@ -70,7 +70,7 @@ def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
     items = [one for one in items if one not in unstarted]
     with ExitStack() as stack:
         for one in items:
-            stack.enter_context(changing(unproved("stop", one.machine.name)))
+            stack.enter_context(on_abort(unproved("stop", one.machine.name)))
         session.ledger.append(
             [_stop_request(one, now, by(session, one.machine, "stop", authorization=authorization)) for one in items]
         )

@@ -29,7 +29,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Led
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import UnansweredRounds
-from cloudgpu.underway import changing, unproved
+from cloudgpu.underway import on_abort, unproved
 
 LONGEST_PAUSE_S = 5.0
 
@@ -83,7 +83,7 @@ def _stop(session: Session, instance: Instance, why: str) -> str:
     if not _is_overdue(provider.get(instance.id), session.clock()):
         return ""
     session.check_lock(LOCK)
-    with changing(unproved("stop", name_of(instance))):
+    with on_abort(unproved("stop", name_of(instance))):
         session.ledger.append([_line(instance, why, session.clock(), by(session, _ownership(instance), "stop"))])
         return _wait_until_stopped(session, provider, instance.id, _stop_call(provider, instance.id, instance.market))
 

@@ -29,7 +29,7 @@ from cloudgpu.core.resources.orphan import Cleanup, Orphan, has_hold, image_name
 from cloudgpu.core.values.naming import lock_name, tag_value
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Imageable, SetsTimer
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 from cloudgpu.views.machines import queried_accounts_value
 from cloudgpu.views.orphans import orphan_value, orphans_value
 
@@ -96,7 +96,7 @@ def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False
     going, others = _split_by_owner(session, [one for one in orphans if one.do is not Cleanup.STAY])
     ended: dict[str, CleanupResult] = {}
     left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
-    with session.lock(ORPHANS_LOCK, wait=False), changing(left):
+    with session.lock(ORPHANS_LOCK, wait=False), on_abort(left):
         outcomes = [CleanupResult(one, gone=False) for one in others]
         for one in sorted(going, key=_removal_order):
             if one.do is Cleanup.END and one.machine is not None:

@@ -25,7 +25,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasResources, Imageable
 from cloudgpu.providers.attached_costs import rate_of_resource
 from cloudgpu.providers.shared.calls import poll_until
-from cloudgpu.underway import changing
+from cloudgpu.underway import on_abort
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -131,7 +131,7 @@ def remove(session: Session, resource: ProviderResource) -> None:
     check_may(session, ownership_of_named(resource), "remove")
     if resource.attached_to is not None:
         raise _used(session, resource)
-    with changing(
+    with on_abort(
         f"The {resource.kind} {resource.name} may still be there and cost. Run the same command again to remove it."
     ):
         _remove(session, resource)
@@ -223,7 +223,7 @@ def save(session: Session, machine: Machine, name: str | None, *, restart: bool 
     name = name or f"{machine.name[:31]}-{session.clock():%Y%m%d}"
     _check_name(name)
     _check_free(session, provider.resources(machine.region), machine, name)
-    with changing(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
+    with on_abort(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
         return _saved(session, provider, machine, name, restart=restart)
 
 

@@ -85,7 +85,7 @@ def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = No
 def costlier_again(
     desktop: Desktop, rate: SpendRate, duration: timedelta, start: Start | None = None
 ) -> CostlierInterval | None:
-    """Return from when to when, after the break-even at `found`, the desktop has cost more once again.
+    """Return from when to when, `duration` being when they broke even, the desktop has cost more once again.
 
     Replacing the desktop at the end of its life can make it the more expensive option again. Only the next replacement
     is checked; without a `start`, later ones matter less. None if it stays cheaper, or if that time is beyond

@@ -138,7 +138,7 @@ USED_SOURCE = (
 class Desktop:
     """A desktop that could be bought. Powers are taken from the wall.
 
-    `gpu` is a name of the catalogue, `gpus` how many cards; `gpu_power` is that of one card at work, `rest_power` of
+    `gpu` is a name of the catalogue, `gpus` how many cards; `gpu_power` is that of one card at work, `system_power` of
     everything else while they work, `idle_power` of all of it while it waits (0: it is switched off then). `pue` is
     what a kilowatt-hour of the machine takes with cooling (power usage effectiveness, 1: none). `maintenance` is paid a
     year. After `life` it is sold for `resale` and bought anew. `yearly_loss` is what part of its worth it loses a year
@@ -153,7 +153,7 @@ class Desktop:
     purchase: Money
     life: timedelta
     gpu_power: Power
-    rest_power: Power
+    system_power: Power
     idle_power: Power
     tariff: Tariff
     source: str
@@ -171,7 +171,7 @@ class Desktop:
     @property
     def busy_power(self) -> Power:
         """What it takes while all its cards work, with its cooling."""
-        return (self.gpu_power.times(self.gpus) + self.rest_power).times(self.pue)
+        return (self.gpu_power.times(self.gpus) + self.system_power).times(self.pue)
 
     @property
     def waiting_power(self) -> Power:
@@ -302,7 +302,7 @@ def multiply_desktop(desktop: Desktop, number: int) -> Desktop:
         purchase=desktop.purchase.scaled(times),
         resale=desktop.resale.scaled(times),
         maintenance=desktop.maintenance.scaled(times),
-        rest_power=desktop.rest_power.times(number),
+        system_power=desktop.system_power.times(number),
         idle_power=desktop.idle_power.times(number),
         quoted=None,
     )

@@ -66,8 +66,8 @@ def average_use(hours: WeeklyHours, length: int) -> PricedTime:
     """Return so many microseconds of use that goes on for ever: a day, a month or a year of it, on average."""
     if hours.share == 1:
         return PricedTime(((length, Fraction(1)),), Fraction(length))
-    often = Fraction(length, DAY) * hours.days / WEEK
-    return PricedTime(((_micros(hours.a_day), often),), Fraction(length))
+    times = Fraction(length, DAY) * hours.days / WEEK
+    return PricedTime(((_micros(hours.a_day), times),), Fraction(length))
 
 
 def piece_of_work(hours: WeeklyHours, work: Fraction) -> PricedTime:
@@ -79,10 +79,10 @@ def piece_of_work(hours: WeeklyHours, work: Fraction) -> PricedTime:
     whole, day = _micros(work), _micros(hours.a_day)
     if hours.share == 1 or whole <= day:
         return PricedTime(((whole, Fraction(1)),), Fraction(whole))
-    often, rest = divmod(whole, day)
+    times, rest = divmod(whole, day)
     last = ((rest, Fraction(1)),) if rest else ()
-    nights = often if rest else often - 1
-    return PricedTime(((day, Fraction(often)), *last), whole + nights * (DAY * WEEK / hours.days - day))
+    nights = times if rest else times - 1
+    return PricedTime(((day, Fraction(times)), *last), whole + nights * (DAY * WEEK / hours.days - day))
 
 
 def _micros(hours: Fraction) -> int:
@@ -167,7 +167,7 @@ def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -
         return None
     rule = rule_of(buy.offer.type.provider, str(buy.offer.listed.market), rate.resource)
     running = _billed_us(rule, span)
-    whole = Fraction(rule.longest(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
+    whole = Fraction(rule.max_billed_us(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
     disk_time = max(whole, span.disk_us)
     time = {PaidPer.KEPT: disk_time, PaidPer.RUNNING: running, PaidPer.IDLE: max(Fraction(0), disk_time - running)}[
         attached.when
@@ -176,7 +176,7 @@ def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -
 
 
 def _billed_us(rule: Rule, span: PricedTime) -> Fraction:
-    return sum((often * rule.longest(run, interrupted=False) for run, often in span.runs), Fraction(0))
+    return sum((times * rule.max_billed_us(run, interrupted=False) for run, times in span.runs), Fraction(0))
 
 
 def _times(number: int, nanos: Fraction) -> Money:

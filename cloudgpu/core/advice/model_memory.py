@@ -103,7 +103,7 @@ def memory_given(gib: Fraction, figures: Figures) -> Memory:
     return Memory((Part("memory", gib, None, None),), min(gib, figures.framework_gib.value))
 
 
-def memory_ruled(gib: Fraction, source: Source) -> Memory:
+def rule_memory(gib: Fraction, source: Source) -> Memory:
     """Return what a rule of thumb asks of every GPU, however many there are."""
     return Memory((Part("memory", gib, None, source),), gib)
 

@@ -55,7 +55,7 @@ _EXAMPLES = {
     "--maintenance": "50",
     "--resale": "500",
     "--watts": "350",
-    "--rest-watts": "100",
+    "--system-watts": "100",
     "--idle-watts": "60",
     "--pue": "1.2",
     "--life": "4",

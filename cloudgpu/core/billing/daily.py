@@ -128,9 +128,9 @@ def timeline_of(usage: Usage, now: int) -> CostTimeline:
     begin = _parse_us(usage.begin)
     rule = rule_of(usage.provider, market, resource, usage.licence)
     run = max(0, (now if usage.end is None else _parse_us(usage.end)) - begin)
-    length = rule.length(run, interrupted=False)
+    length = rule.billed_us(run, interrupted=False)
     doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
-    if doubtful and rule.longest(run, interrupted=False) != length:
+    if doubtful and rule.max_billed_us(run, interrupted=False) != length:
         return cost_timeline(usage, now)
     if market == "spot" and resource == "instance" and _parse_us(segments[0].at) > begin + CLOCKS_DIFFER:
         return cost_timeline(usage, now)

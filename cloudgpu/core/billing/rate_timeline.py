@@ -37,7 +37,7 @@ def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
     rule = rule_of(usage.provider, usage.market, usage.resource, usage.licence)
     begin, nanos = parse_us(usage.begin), usage.quantity * usage.segments[0].nanos
     run = (now if usage.end is None else parse_us(usage.end)) - begin
-    return begin, begin + rule.longest(max(0, run), interrupted=False), nanos, usage.per, rule
+    return begin, begin + rule.max_billed_us(max(0, run), interrupted=False), nanos, usage.per, rule
 
 
 def one_price(usage: Usage) -> bool:

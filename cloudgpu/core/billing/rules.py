@@ -58,17 +58,17 @@ class Rule:
     from_running: bool = False
     maybe_starting: bool = False
 
-    def length(self, run_us: int, *, interrupted: bool) -> int:
+    def billed_us(self, run_us: int, *, interrupted: bool) -> int:
         """Return how long a run of this length is billed for; `interrupted`: the provider ended it."""
         granule = self.granularity_us
         if interrupted and self.drops_part_if_interrupted:
             return max(0, run_us) // granule * granule
         return max(self.minimum_us, _round_up(run_us, granule))
 
-    def longest(self, run_us: int, *, interrupted: bool) -> int:
+    def max_billed_us(self, run_us: int, *, interrupted: bool) -> int:
         """Return how long it is billed for by the more expensive reading of what sources say; never below `length`."""
         coarse = _round_up(run_us, max(self.granularity_us, self.maybe_granularity_us))
-        least = self.length(run_us, interrupted=interrupted)
+        least = self.billed_us(run_us, interrupted=interrupted)
         doubtful = self.maybe_granularity_us or self.maybe_minimum_us
         return max(least, self.maybe_minimum_us, coarse) if doubtful else least
 
@@ -347,9 +347,9 @@ def span_of(usage: Usage, rule: Rule, now: int) -> BilledSpan:
     interrupted = usage.reason == "interrupted" and usage.end is not None
     if usage.continues is not None:
         return _continued(usage, rule, (begin, stop, last))
-    end = begin + rule.length(stop - begin, interrupted=interrupted)
-    certain_end = min(end, sure + rule.length(stop - sure, interrupted=interrupted))
-    latest = max(end, earliest + rule.longest(last - earliest, interrupted=interrupted))
+    end = begin + rule.billed_us(stop - begin, interrupted=interrupted)
+    certain_end = min(end, sure + rule.billed_us(stop - sure, interrupted=interrupted))
+    latest = max(end, earliest + rule.max_billed_us(last - earliest, interrupted=interrupted))
     return BilledSpan(
         earliest, begin, min(sure, end), certain_end, end, latest, stop - begin, stop - sure, last - earliest
     )
@@ -362,9 +362,9 @@ def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> BilledS
     """
     begin, stop, last = known
     origin = parse_us(usage.continues or usage.begin)
-    paid = origin + rule.length(begin - origin, interrupted=False)
-    end = max(paid, origin + rule.length(stop - origin, interrupted=False))
-    latest = max(end, origin + rule.longest(last - origin, interrupted=False))
+    paid = origin + rule.billed_us(begin - origin, interrupted=False)
+    end = max(paid, origin + rule.billed_us(stop - origin, interrupted=False))
+    latest = max(end, origin + rule.max_billed_us(last - origin, interrupted=False))
     return BilledSpan(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
 
 

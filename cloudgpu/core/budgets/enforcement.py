@@ -1,6 +1,6 @@
 """Decides which machines an exceeded budget stops, and what would fit if a budget refuses.
 
-A passed budget ends or warns machines: it is decided which, how, in which order, and nothing is done here. What would
+An exceeded budget ends or warns machines: it is decided which, how and in which order; nothing is done here. What would
 fit is how long the same machine may live, or what an hour may cost.
 """
 
@@ -26,9 +26,9 @@ MINUTE = timedelta(minutes=1)
 
 
 def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -> datetime | None:
-    """Return the latest renew-until, in whole minutes from now, that every refusing budget carries; None: none.
+    """Return the latest renew-until, in whole minutes from now, that every refusing budget admits; None: none.
 
-    It lies after `least` (now, where None) and not after what is wanted. What is carried up to a time is carried up
+    It is after `least` (now, where None) and not after what is wanted. What is admitted up to a time is admitted up
     to every earlier one, so it is found by halving.
     """
     wished = from_iso(not_none(request.wanted.renew_until))
@@ -49,7 +49,7 @@ def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -
 
 
 def highest_admitted_price(request: AdmissionRequest) -> Money | None:
-    """Return the highest price an hour at which every refusing budget carries it for as long as is wanted; None: none.
+    """Return the highest price an hour at which every refusing budget admits it for as long as is wanted; None: none.
 
     To a ten-thousandth of a dollar, as prices are shown.
     """
@@ -72,7 +72,7 @@ WARNINGS = 2  # that a held machine gets before its budget stops it
 
 
 class BudgetAction(StrEnum):
-    """What a passed budget does with a machine."""
+    """What an exceeded budget does with a machine."""
 
     WARN = "warn"
     STOP = "stop"
@@ -82,7 +82,7 @@ class BudgetAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What is to be done with a machine over a budget that is passed, and why."""
+    """What is to be done with a machine over a budget that is exceeded, and why."""
 
     machine: str
     name: str
@@ -94,13 +94,13 @@ class Stop:
 def budget_stops(
     budget_states: Sequence[BudgetState], machines: Iterable[Machine], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
-    """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
+    """Return what budgets that are exceeded, and stop, do with machines: the newest first, each machine once.
 
     A machine that cannot be stopped is parked, and terminated where it cannot be parked either. A held one is warned
     first, and stopped only after it was warned `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose
     launch is not settled is left to whoever settles it. What stops decide carries nothing out.
     """
-    passed = [state for state in budget_states if Action.STOP in state.budget.actions and state.is_exceeded]
+    exceeded = [state for state in budget_states if Action.STOP in state.budget.actions and state.is_exceeded]
     living = [
         machine
         for machine in machines
@@ -111,7 +111,7 @@ def budget_stops(
     for machine in sorted(
         running, key=lambda machine: (machine.launched_at or machine.intended_at, machine.id), reverse=True
     ):
-        over = [one for one in passed if one.budget.scope.covers(machine)]
+        over = [one for one in exceeded if one.budget.scope.covers(machine)]
         if over:
             stops.append(_stop(machine, over[0], warned.get(machine.id, 0), now))
     return stops
@@ -138,7 +138,7 @@ def stops_of(
     warned: Mapping[str, int],
     now: datetime,
 ) -> list[Stop]:
-    """Return what passed budgets do with machines, as `budget_stops`.
+    """Return what exceeded budgets do with machines, as `budget_stops`.
 
     For a member, a budget in a file of their home stops their own machines alone.
     """

@@ -255,7 +255,7 @@ def _billed_parts(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     lengths = [(begin, *one) for one in upper_bounds]
     if usage.continues:
         origin = parse_us(usage.continues or "")
-        first = origin + rule.length(begin - origin, interrupted=False)
+        first = origin + rule.billed_us(begin - origin, interrupted=False)
         lengths = [(origin, *one) for one in upper_bounds]
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))

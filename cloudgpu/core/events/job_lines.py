@@ -75,7 +75,7 @@ class JobSpec(TypedDict):
     Times are seconds. `launch` holds the options of `up` as text; `machine` is the id of a machine that was there
     (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
     `results_to` is the bucket or volume that results and checkpoints go to (null: the computer that watches).
-    `dearest` is the most that the job may cost by its plan, null where that has no end. `gang` is how many machines
+    `planned_max` is the most that the job may cost by its plan, null where that has no end. `gang` is how many machines
     each attempt launches as one cluster; `slurm` says then what is asked of its Slurm, and has no cluster yet.
     """
 
@@ -105,7 +105,7 @@ class JobSpec(TypedDict):
     results_wait_s: int
     owner: str
     project: str
-    dearest: Nanos | None
+    planned_max: Nanos | None
     deadline: NotRequired[DeadlineRecord | None]
     slurm: NotRequired[SlurmRecord]
     gang: NotRequired[int]

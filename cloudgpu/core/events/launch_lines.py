@@ -29,9 +29,7 @@ from cloudgpu.core.model.instances import (
 )
 from cloudgpu.core.model.launch import Attempt, setup_to_json
 from cloudgpu.core.model.offers import Price, Trust, accelerator_to_json, price_to_json
-from cloudgpu.core.model.records import (
-    GuardsRecord,
-)
+from cloudgpu.core.model.records import GuardsRecord
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.times import iso
 
@@ -55,7 +53,7 @@ def launch_intended(
     the account to which the machine will belong, whatever it is called here; `guards` is what can end it.
     """
     request, item = attempt.request, attempt.offer.available
-    dearest = request.want.max_price
+    max_price = request.want.max_price
     body: bodies.LaunchIntended = {
         "attempt": attempt.number,
         "seq": int(attempt.tags[TAG_SEQ]),
@@ -73,7 +71,7 @@ def launch_intended(
         "accelerators": [accelerator_to_json(gpu) for gpu in item.accelerators],
         "price": price_to_json(attempt.offer.price),
         "on_demand": None if on_demand is None else price_to_json(on_demand),
-        "max_price": None if dearest is None else dearest.nanos,
+        "max_price": None if max_price is None else max_price.nanos,
         "owner": request.owner,
         "project": request.project,
         "policy": request.policy,

@@ -21,7 +21,7 @@ _NOTHING: JobSpec = {  # what is known of a job that was not asked for by `run`
     "argv": [], "workdir": "", "snapshot": "", "files": 0, "bytes": 0, "machine": None, "launch": {}, "setup": None,
     "environment": {}, "env_file": None, "secrets": [], "data": [], "ports": [], "results": "results",
     "results_to": None, "checkpoint": None, "every_s": 600, "timeout_s": None, "max_cost": None, "stall_s": None,
-    "retries": 0, "restarts": 0, "keep_s": 0, "results_wait_s": 0, "owner": "", "project": "", "dearest": None,
+    "retries": 0, "restarts": 0, "keep_s": 0, "results_wait_s": 0, "owner": "", "project": "", "planned_max": None,
 }  # fmt: skip
 
 

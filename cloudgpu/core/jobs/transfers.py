@@ -61,4 +61,4 @@ class Transfers:
         until = 0.0 if self.until is None else self.until.timestamp()
         data: list[dict[str, object]] = [{"target": target, "source": source} for target, source in links]
         data += [{"target": one.target, "files": one.files} for one in self.shown]
-        return {"bring": {"files": list(files.values()), "until": until} if files else None, "data": data}
+        return {"download": {"files": list(files.values()), "until": until} if files else None, "data": data}

@@ -183,7 +183,7 @@ def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
 
 
 def _row(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
-    dearest = max(machines, key=lambda row: spent_until_now(row, now).nanos)
+    costliest = max(machines, key=lambda row: spent_until_now(row, now).nanos)
     leases = [machine.expires for machine in machines]
     return first._replace(
         expires=None if None in leases else max(not_none(lease) for lease in leases),
@@ -192,8 +192,8 @@ def _row(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
         stoppable=_least(machine.stoppable for machine in machines),
         parkable=_least(machine.parkable for machine in machines),
         warnings=_warnings(machines),
-        usage_totals=dearest.usage_totals,
-        open_usage=dearest.open_usage,
+        usage_totals=costliest.usage_totals,
+        open_usage=costliest.open_usage,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a database does for the ledger that stands in it: opened, locked, committed, its guards looked after."""
+"""What a database does for the ledger that stands in it: opened, locked, committed, its guards kept in order."""
 
 from __future__ import annotations
 

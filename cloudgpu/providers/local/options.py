@@ -11,7 +11,7 @@ from typing import Any
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.electricity import REST_WATTS, USD_PER_KWH
+from cloudgpu.providers.electricity import SYSTEM_WATTS, USD_PER_KWH
 
 NOTICE = timedelta(minutes=2)
 START_TIMEOUT = timedelta(seconds=20)
@@ -43,7 +43,7 @@ def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
         if key not in _KEYS + _IGNORED:
             raise _unknown(account, str(key))
     return LocalOptions(
-        watts=_figure(account, options, "watts", REST_WATTS),
+        watts=_figure(account, options, "watts", SYSTEM_WATTS),
         usd_per_kwh=_figure(account, options, "usd_per_kwh", USD_PER_KWH),
         notice=_span(account, options, "interruption_notice", NOTICE),
         start_timeout=_span(account, options, "machine_start_timeout", START_TIMEOUT),

@@ -189,7 +189,7 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfi
         "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.value()},
         "life_years": number(Fraction(desktop.life / YEAR)),
         "gpu_watts": number(desktop.gpu_power.watts),
-        "rest_watts": number(desktop.rest_power.watts),
+        "system_watts": number(desktop.system_power.watts),
         "idle_watts": number(desktop.idle_power.watts),
         "usd_per_kwh": usd(desktop.tariff.per_kwh),
         "pue": number(desktop.pue),

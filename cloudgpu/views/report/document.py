@@ -152,7 +152,7 @@ def _job(key: str, tally: CostTotals, amount: Money, job: Job | None) -> ReportJ
 
 
 def machines_value(summaries: Iterable[MachineSummary], resources: Iterable[CostTotals]) -> MachinesOfReport:
-    """Return the machines, the dearest first and `MAX_MACHINES` at most, with sums of the others and of kept things.
+    """Return the machines, the costliest first and `MAX_MACHINES` at most, with sums of the others and of kept things.
 
     With these sums they add up to the total.
     """

@@ -75,7 +75,7 @@ def _comparison_lines(document: ReportDocument, amounts: Amounts, clock: Clock) 
         ["the desktop", *(amounts(owned[case]["total_usd"]) for case in cases)],
         ["of it electricity", *(amounts(owned[case]["electricity_usd"]) for case in cases)],
         ["desktop hours at work", *(number_text(owned[case]["hours"]) for case in cases)],
-        ["break-even", *(_meeting(document, case, clock) for case in cases)],
+        ["break-even", *(_break_even_date(document, case, clock) for case in cases)],
     ]
     yield _table(["", "best for the cloud", "expected", "best for the desktop"], rows, right=3)
     desktop = comparison["desktop"]
@@ -85,7 +85,7 @@ def _comparison_lines(document: ReportDocument, amounts: Amounts, clock: Clock) 
     )
 
 
-def _meeting(document: ReportDocument, case: CaseName, clock: Clock) -> str:
+def _break_even_date(document: ReportDocument, case: CaseName, clock: Clock) -> str:
     """Return the day on which both have cost the same, to come or over, as the page has it."""
     comparison = document["comparison"]
     since, to_come = (

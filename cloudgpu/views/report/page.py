@@ -25,13 +25,7 @@ from cloudgpu.views.report.svg import day_text
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.compare import BreakEven, ComparedDay, CompareDocument
     from cloudgpu.views.documents.money.cost import BudgetForecast
-    from cloudgpu.views.documents.money.report import (
-        IdleResource,
-        ProjectSum,
-        ReportDay,
-        ReportDocument,
-        ReportMachine,
-    )
+    from cloudgpu.views.documents.money.report import IdleResource, ProjectSum, ReportDay, ReportDocument, ReportMachine
 
 NAMED = 8  # projects with a colour of their own; more are one layer
 MAX_BARS = 120  # days with a bar each
@@ -61,7 +55,7 @@ class Chart:
 
 
 def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> Chart:
-    """Return what each period cost, by project: the eight dearest and the others together; all days in the table."""
+    """Return what each period cost, by project: the eight costliest and the others together; all days in the table."""
     days = document["days"]
     names, others = _layers(document)
     step, periods = _periods([(clock.date(day["day"]), day["projects"]) for day in days], document["step"])
@@ -92,7 +86,7 @@ def _periods(
 
 
 def _layers(document: ReportDocument) -> tuple[list[str], list[str]]:
-    """Return the projects with a layer of their own, the dearest first, and the others."""
+    """Return the projects with a layer of their own, the costliest first, and the others."""
     names = [project["name"] for project in document["projects"]]
     known = set(names)
     names += sorted({name for day in document["days"] for name in day["projects"]} - known)
@@ -135,7 +129,7 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Cha
     ]
     if not points:
         return Chart("")
-    meeting = _meeting(compare["break_even"], clock)
+    meeting = _break_even_date(compare["break_even"], clock)
     last = days[-1]
     message = (
         f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
@@ -153,7 +147,7 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Cha
     return Chart(svg, legend, "day", ["At the end of", "Cloud", "Desktop"], rows)
 
 
-def _meeting(break_even: BreakEven, clock: Clock) -> BreakEvenDay | None:
+def _break_even_date(break_even: BreakEven, clock: Clock) -> BreakEvenDay | None:
     """Return the day on which they will meet, or the one at whose end they last met, as `compare` says it."""
     since, to_come = (cases["expected"] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
     if to_come is not None:
@@ -173,7 +167,7 @@ def _month_ends(days: Sequence[ComparedDay]) -> list[ComparedDay]:
 
 
 def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
-    """Return a bar for each of the dearest machines that were billed."""
+    """Return a bar for each of the costliest machines that were billed."""
     machines = [machine for machine in document["machines"] if machine["billed_s"]][:DRAWN]
     bars = [_bar(one, amounts) for one in machines]
     message = f"One bar for each of {len(bars)} machines, the most expensive first, as long as its billed time."

@@ -67,7 +67,7 @@ def test_what_cannot_be_is_refused_with_its_option(compare, words, field, out):
 
 def test_a_file_of_ones_own_is_read_from_where_it_stands(compare, tmp_path):
     own = tmp_path / "mine.yaml"
-    lines = {"gpu": "RTX 4090", "purchase_usd": 3000, "rest_watts": 120, "idle_watts": 70, "usd_per_kwh": 0.3}
+    lines = {"gpu": "RTX 4090", "purchase_usd": 3000, "system_watts": 120, "idle_watts": 70, "usd_per_kwh": 0.3}
     lines |= {"life_years": 5, "source": "a receipt", "as_of": '"2026-05-01"'}
     own.write_text("\n".join(f"{key}: {value}" for key, value in lines.items()))
     done = compare("--price", "2.14", "--utilization", "15%", "--desktop", str(own), "-o", "json")

@@ -23,7 +23,7 @@ LINES = {
     "gpu": "RTX 3090",
     "purchase_usd": "2200",
     "gpu_watts": "350",
-    "rest_watts": "100",
+    "system_watts": "100",
     "idle_watts": "60",
     "usd_per_kwh": "0.12",
     "life_years": "4",
@@ -58,7 +58,7 @@ def test_the_shipped_desktop_is_the_published_example():
     """T. Dettmers, "Which GPU(s) to Get for Deep Learning": $2,200, 350 W and 100 W, $0.12 per kWh."""
     shipped = load_desktop("rtx3090")
     assert (shipped.purchase, shipped.tariff, shipped.gpus) == (Money.usd(2200), Tariff(Money.usd("0.12")), 1)
-    assert (shipped.gpu_power, shipped.rest_power, shipped.idle_power) == (Power.of(350), Power.of(100), Power.of(0))
+    assert (shipped.gpu_power, shipped.system_power, shipped.idle_power) == (Power.of(350), Power.of(100), Power.of(0))
     assert (shipped.resale, shipped.maintenance, shipped.pue) == (ZERO, ZERO, 1)
     assert "published example" in shipped.source
 

@@ -30,7 +30,7 @@ from tests.examples import some
 PLAIN = """gpu: V100-16GB
 purchase_usd: 1000
 gpu_watts: 900
-rest_watts: 100
+system_watts: 100
 idle_watts: 0
 usd_per_kwh: 0.1
 life_years: 4

@@ -116,7 +116,7 @@ def test_lora_says_how_many_are_trained():
 def test_a_typed_chance_is_that_of_an_hour():
     loss = worth(**P4D, spot=True, spot_loss="5%")["spot_loss"]
     assert (loss["per"], loss["source"]) == ("hour", "--spot-loss")
-    assert (round(loss["any_least"], 4), loss["any_least"]) == (0.1855, loss["any_most"])
+    assert (round(loss["any_loss_low"], 4), loss["any_loss_low"]) == (0.1855, loss["any_loss_high"])
     text = shown(**P4D, spot=True, spot_loss="5%")
     assert "the chance is 18.5% in each hour, with 5.0% for one machine (--spot-loss)" in text
 
@@ -126,14 +126,14 @@ def test_what_the_ledger_saw_counts_before_a_list():
     (found,) = answered(seen, **P4D, spot=True)["nodes"]["worth"]
     loss = found["spot_loss"]
     assert loss["source"] == "your ledger: 1 taken in 40 hours"
-    assert loss["one_least"] == pytest.approx(0.0247, abs=1e-4)
+    assert loss["one_loss_low"] == pytest.approx(0.0247, abs=1e-4)
 
 
 def test_the_advisors_month_stays_a_month_and_a_range():
     asked = {"nodes": 4, "params": "7B", "type": "g5.xlarge", "region": "us-east-1", "spot": True}
     (found,) = answered([spot(30, name="g5.xlarge")], **asked)["nodes"]["worth"]
     loss = found["spot_loss"]
-    assert (loss["per"], loss["one_least"] < loss["one_most"]) == ("month", True)
+    assert (loss["per"], loss["one_loss_low"] < loss["one_loss_high"]) == ("month", True)
     assert "Spot Advisor" in loss["source"]
 
 

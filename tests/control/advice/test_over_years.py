@@ -221,7 +221,7 @@ def test_recommend_and_compare_have_one_figure_for_the_same_desktop(gpu, name, c
     one = gpu.advice.recommend(memory=14, card_price=prices)["desktops"][0]
     assert (one["gpu"], one["desktop_usd"]) == (card, shipped["purchase_usd"])
     assert (one["idle_watts"], one["usd_per_kwh"]) == (shipped["idle_watts"], shipped["usd_per_kwh"])
-    assert (one["watts"], one["life_years"]) == (shipped["gpu_watts"] + shipped["rest_watts"], shipped["life_years"])
+    assert (one["watts"], one["life_years"]) == (shipped["gpu_watts"] + shipped["system_watts"], shipped["life_years"])
     assert one["idle_watts"] == 60
 
 

@@ -74,10 +74,10 @@ def test_the_spot_price_takes_722_days_and_not_the_20_months_of_the_text(gpu):
 
 def test_five_years_of_a_4090_take_about_100_dollars_a_year_by_the_card_alone(gpu):
     """The same source: 15% use at $0.175 per kWh, about $100 a year; the arithmetic gives $103.48."""
-    card = {"desktop": "rtx4090", "rest_watts": 0, "idle_watts": 0, "tariff": "0.175", "life": 5, "years": 5}
+    card = {"desktop": "rtx4090", "system_watts": 0, "idle_watts": 0, "tariff": "0.175", "life": 5, "years": 5}
     document = gpu.advice.compare(price=1, utilization=0.15, **card)
     assert only(document)["electricity_usd_per_year"] == "103.4775"
-    assert document["desktop"]["changed"] == ["--rest-watts", "--idle-watts", "--tariff", "--life"]
+    assert document["desktop"]["changed"] == ["--system-watts", "--idle-watts", "--tariff", "--life"]
     (last,) = [one for one in only(document)["curve"] if one["days"] == 1825]
     assert (last["purchase_usd"], last["electricity_usd"]) == ("2276", "517.3875")
 
@@ -211,7 +211,7 @@ def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
 
 @pytest.mark.soak
 def test_a_desktop_of_ones_own_is_named_by_file_and_by_name(gpu, own_home, tmp_path):
-    text = "gpu: RTX 4090\npurchase_usd: 3000\nrest_watts: 120\nidle_watts: 70\nusd_per_kwh: 0.3\nlife_years: 5\n"
+    text = "gpu: RTX 4090\npurchase_usd: 3000\nsystem_watts: 120\nidle_watts: 70\nusd_per_kwh: 0.3\nlife_years: 5\n"
     own = tmp_path / "mine.yaml"
     own.write_text(text + "source: a receipt\nas_of: '2026-05-01'\n")
     (own_home / "desktops").mkdir()
@@ -225,7 +225,7 @@ def test_a_desktop_of_ones_own_is_named_by_file_and_by_name(gpu, own_home, tmp_p
 def test_a_desktop_in_won_without_a_rate_takes_the_one_that_was_given(gpu, own_home, tmp_path):
     own = tmp_path / "won.yaml"
     own.write_text(
-        "gpu: RTX 4090\npurchase: 4200000\ncurrency: KRW\nper_kwh: 140\nrest_watts: 120\nidle_watts: 70\n"
+        "gpu: RTX 4090\npurchase: 4200000\ncurrency: KRW\nper_kwh: 140\nsystem_watts: 120\nidle_watts: 70\n"
         "life_years: 5\nsource: a receipt\nas_of: '2026-05-01'\n"
     )
     assert "no rate of it is known" in refused(gpu, **PUBLISHED, desktop=own).message
@@ -252,7 +252,7 @@ def won():
 
 
 def test_a_card_that_the_catalogue_does_not_know_has_no_speed(gpu, tmp_path):
-    lines = "gpu: Voodoo 9\ngpu_watts: 90\npurchase_usd: 300\nrest_watts: 90\nidle_watts: 0\nusd_per_kwh: 0.3\n"
+    lines = "gpu: Voodoo 9\ngpu_watts: 90\npurchase_usd: 300\nsystem_watts: 90\nidle_watts: 0\nusd_per_kwh: 0.3\n"
     own = tmp_path / "old.yaml"
     own.write_text(f"{lines}life_years: 5\nsource: a receipt\nas_of: '2026-05-01'\n")
     assert gpu.advice.compare(**PUBLISHED, desktop=own)["with_known_speeds"] is None
@@ -271,7 +271,7 @@ NUMBERS = {
     "years": "5",
     "purchase": "2200",
     "watts": "350",
-    "rest_watts": "100",
+    "system_watts": "100",
     "idle_watts": "60",
     "tariff": "0.12",
     "pue": "1.2",

@@ -162,7 +162,7 @@ def test_a_pass_over_the_budgets_calls_it_at_its_end(make_lab, web):
 
 def test_what_is_told_of_one_budget_is_no_pass(make_lab, web):
     lab = deadman(make_lab, f"http://{web.place}/uuid")
-    set_value(lab.session, BudgetOptions("lab", "300", "month"), anew=False)
+    set_value(lab.session, BudgetOptions("lab", "300", "month"), overwrite=False)
     assert check_budgets(lab.session, "lab")["deadman"] is None
     assert paths(web) == []
 

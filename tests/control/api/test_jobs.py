@@ -166,7 +166,7 @@ def test_a_plan_says_what_would_happen_and_begins_nothing(desk):
     planned = desk.gpu.jobs.plan(["cat", "rows.csv"], workdir=desk.work, on="desk", name="planned", max_cost=3)
     plan = planned["plan"]
     assert (planned["existing"], plan["name"], plan["machine"], plan["launch"]) == (None, "planned", "desk", None)
-    assert (plan["files"], plan["bytes"], plan["secrets"], plan["dearest_usd"]) == (1, 4, [".env"], "3")
+    assert (plan["files"], plan["bytes"], plan["secrets"], plan["planned_max_usd"]) == (1, 4, [".env"], "3")
     assert plan["results"] == str(desk.work / "results" / "planned")
     assert desk.gpu.jobs.list(ended=True) == before
 
@@ -207,7 +207,7 @@ def test_a_time_that_is_none_is_refused(cloud):
 def test_a_launch_is_planned_and_the_living_job_of_that_name_is_named_instead(cloud):
     options = {**WISH, "name": "owl", "timeout": "1h"}
     plan = cloud.jobs.plan(["true"], **options)["plan"]
-    assert (plan["machine"], plan["launch"]["provider"], float(plan["dearest_usd"]) > 0) == (None, "fake", True)
+    assert (plan["machine"], plan["launch"]["provider"], float(plan["planned_max_usd"]) > 0) == (None, "fake", True)
     job = cloud.jobs.submit(["true"], **options)
     assert cloud.jobs.plan(["true"], **options) == {"plan": None, "existing": job}
     assert refused(lambda: cloud.jobs.plan(["false"], **options)).field == "NAME"

@@ -30,7 +30,7 @@ HOUR = timedelta(hours=1)
 
 def budget(lab, amount, name="lab", **words):
     words.setdefault("period", "total")
-    set_budget(lab.session, budget_of_options(lab.session, BudgetOptions(name, str(amount), **words)), anew=True)
+    set_budget(lab.session, budget_of_options(lab.session, BudgetOptions(name, str(amount), **words)), overwrite=True)
 
 
 def up(lab, *, session=None, **asked):

@@ -49,7 +49,7 @@ def asked(name="lab", amount="300", period="month", **words):
 
 def put(lab, *args, **words):
     anew = words.pop("anew", False)
-    return set_value(lab.session, asked(*args, **words), anew=anew)
+    return set_value(lab.session, asked(*args, **words), overwrite=anew)
 
 
 def up(lab, **words):

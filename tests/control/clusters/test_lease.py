@@ -52,7 +52,7 @@ def test_a_budget_that_carries_three_nodes_extends_none(lab, gang):
     end, renew = from_iso(gang[0].expires), from_iso(gang[0].renew_until)
     lives = Decimal((renew - from_iso(gang[0].launched_at)).total_seconds()) / 3600
     most = f"{4 * hourly * lives + hourly * 24 * 7 / 2:.4f}"
-    set_budget(lab.session, budget_of_options(lab.session, BudgetOptions("lab", most, "total")), anew=True)
+    set_budget(lab.session, budget_of_options(lab.session, BudgetOptions("lab", most, "total")), overwrite=True)
     plan = plan_extension_of_all(lab.session, gang, renew - end + day)
     assert plan.moves_renew_until
     before = leases(lab)

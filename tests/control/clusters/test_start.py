@@ -12,14 +12,7 @@ from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.clusters.power import stop_all
 from cloudgpu.control.clusters.start import check_not_moved, start_all
 from cloudgpu.control.lifecycle.start import new_lease
-from cloudgpu.errors import (
-    BudgetRefused,
-    EndRefused,
-    InvalidRequest,
-    NoCapacity,
-    ProviderUnavailable,
-    StopUnproved,
-)
+from cloudgpu.errors import BudgetRefused, EndRefused, InvalidRequest, NoCapacity, ProviderUnavailable, StopUnproved
 
 FULL = NoCapacity("the zone is full.")
 
@@ -111,7 +104,7 @@ def test_a_node_that_ran_before_runs_on_and_is_named(lab, stopped):
 def test_a_budget_for_three_nodes_starts_none(lab, stopped):
     hourly = Decimal(stopped[0].price.nanos_per_hour) / 10**9
     most = f"{hourly * 2 * 7 / 2 + Decimal('0.05'):.4f}"  # for two hours; a start counts a little beside
-    set_budget(lab.session, budget_of_options(lab.session, BudgetOptions("lab", most, "total")), anew=True)
+    set_budget(lab.session, budget_of_options(lab.session, BudgetOptions("lab", most, "total")), overwrite=True)
     lease = new_lease(lab.session, stopped[0], timedelta(hours=2), timedelta(hours=2))
     with pytest.raises(BudgetRefused) as refused:
         start_all(lab.session, stopped, lease, wait=False)

@@ -279,7 +279,7 @@ def test_a_launch_that_another_account_could_not_see_stays_open(two):
 def test_a_reservation_holds_whoever_looks(two):
     nanos = two.up(two.ada, lease=DAY, renew_until=DAY).price.nanos_per_hour
     limit = str(nanos * 36 / 10**9)  # a day and a half of one
-    set_budget(two.ada, budget_of_options(two.ada, BudgetOptions("lab", limit, "month")), anew=True)
+    set_budget(two.ada, budget_of_options(two.ada, BudgetOptions("lab", limit, "month")), overwrite=True)
     two.later()
     with pytest.raises(BudgetRefused):
         two.up(two.bob, "owl", lease=DAY, renew_until=DAY)

@@ -291,7 +291,7 @@ def test_a_move_whose_watchers_are_killed_at_every_step_is_one_move(world):
 def test_the_plan_reserves_what_the_job_may_take_on_demand(world):
     job = world.due(deadline="10h")
     hours = 10 + 1 + 2  # to the deadline, for a job that is late, for its results
-    assert job.spec["dearest"] >= 3 * hours * 1e9 * 0.99
+    assert job.spec["planned_max"] >= 3 * hours * 1e9 * 0.99
     world.carry(job)
     machine = world.machine(job)
     assert (machine.market, machine.max_price) == ("spot", 3 * 10**9)

@@ -153,7 +153,7 @@ def test_a_gang_whose_guard_fell_silent_in_its_launch_ends_whole_before_the_job_
 def test_the_plan_has_the_price_of_all_nodes_and_what_a_loss_means(lab):
     one, three = planned(lab, nodes=1, spot=True), planned(lab, spot=True)
     assert (one.spec.get("gang"), three.spec["gang"], three.spec["slurm"]["nodes"]) == (None, 3, 3)
-    assert three.dearest == Money(3 * one.dearest.nanos)
+    assert three.planned_max == Money(3 * one.planned_max.nanos)
     assert any("Any loss restarts all 3" in remark for remark in three.prepared.plan.remarks)
     with pytest.raises(InvalidRequest, match="less than the first hour of 3 machines"):
         planned(lab, max_cost=str(three.prepared.plan.highest_price.dollars))

@@ -55,7 +55,9 @@ DEEDS = {
     "hold": on_it(lambda session, row: set_hold(session, row, session.clock() + timedelta(hours=2))),
     "hour": lambda session: session.pause(3_600),
     "day": lambda session: session.pause(86_400),
-    "over": lambda session: set_value(session, BudgetOptions("lab", "1", "total", action="notify,stop"), anew=False),
+    "over": lambda session: set_value(
+        session, BudgetOptions("lab", "1", "total", action="notify,stop"), overwrite=False
+    ),
     "start": on_it(lambda session, row: start(session, row, new_lease(session, row, None))),
 }
 BEFORE = {  # what was done by then

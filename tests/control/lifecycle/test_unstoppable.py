@@ -83,7 +83,7 @@ def test_a_budget_that_stops_terminates_where_nothing_gentler_exists(lacking):
     lab.up(policy="own", name="fox")
     lab.later(minutes=30)
     asked = BudgetOptions("lab", "0.01", "month", action="stop")
-    assert set_value(lab.session, asked, anew=False)["terminates"] == ["fox"]
+    assert set_value(lab.session, asked, overwrite=False)["terminates"] == ["fox"]
     (said,) = check_budgets(lab.session, None)["stops"]
     assert (said["do"], said["why"][-48:]) == ("terminate", "; it can be neither stopped nor kept as an image")
     assert ends(passed(lab, minutes=1)) == [("terminate", "budget")]

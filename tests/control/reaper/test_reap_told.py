@@ -82,7 +82,7 @@ def test_a_person_at_a_terminal_of_the_machine_is_told_when_it_ends(fleet, agent
 
 
 def budget(fleet):
-    set_value(fleet.session, BudgetOptions("lab", "1", "total", "all", action="notify,stop"), anew=False)
+    set_value(fleet.session, BudgetOptions("lab", "1", "total", "all", action="notify,stop"), overwrite=False)
 
 
 def test_a_budget_that_is_passed_stops_a_machine_in_use(fleet, agents):

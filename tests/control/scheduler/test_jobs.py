@@ -68,7 +68,7 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
     lab.later(hours=2)
     urged = []
     assert judge_budgets(lab.session, lambda: urged.append(1)) == ""
-    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), anew=False)
+    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), overwrite=False)
     said = judge_budgets(lab.session, lambda: urged.append(1))
     assert said == "the budget tiny is exceeded: the reaper runs at once"
     assert urged == [1]
@@ -78,7 +78,7 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
 def test_a_budget_that_only_tells_calls_no_pass(lab):
     lab.up()
     lab.later(hours=2)
-    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), anew=False)
+    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), overwrite=False)
     assert judge_budgets(lab.session, lambda: pytest.fail("it was urged")) == ""
 
 
@@ -86,7 +86,7 @@ def test_an_alert_that_nobody_took_is_tried_again_and_said(make_lab):
     lab = make_lab('[alerts]\nto = ["json://127.0.0.1:9/"]\n')
     lab.up()
     lab.later(hours=2)
-    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), anew=False)
+    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), overwrite=False)
     assert send_alerts(lab.session) == ""
     judge_budgets(lab.session, lambda: None)
     for _ in range(2):

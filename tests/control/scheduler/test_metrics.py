@@ -51,7 +51,7 @@ def test_idle_time_is_there_only_where_a_sign_of_life_is_known(lab):
 
 
 def test_a_budget_says_what_is_spent_and_its_limit(lab):
-    set_value(lab.session, BudgetOptions("lab", "1000", "month"), anew=False)
+    set_value(lab.session, BudgetOptions("lab", "1000", "month"), overwrite=False)
     lab.up(name="one")
     lab.later(hours=2)
     found = read(lab)

@@ -85,7 +85,7 @@ def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
 
 
 def month(lab, usd):
-    set_value(lab.session, BudgetOptions("lab", usd, "month"), anew=False)
+    set_value(lab.session, BudgetOptions("lab", usd, "month"), overwrite=False)
 
 
 def test_a_budget_reserves_to_the_end_of_its_period_what_nothing_ends(make_lab):

@@ -77,7 +77,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     ada, bo, pia = team.values()
     for ask in (
         lambda: stop(bo.session, bo.machine("adas"), why="asked"),
-        lambda: set_value(bo.session, BudgetOptions("lab", "100", "month"), anew=False),
+        lambda: set_value(bo.session, BudgetOptions("lab", "100", "month"), overwrite=False),
         lambda: publish(bo.session, str(bo.write("limits", "lease: 1h\n")), ()),
         lambda: assign_owner(bo.session, "ada@lab.org", bo.user),
         lambda: bo.prepare(name="more", owner="ada@lab.org"),
@@ -87,7 +87,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
         assert caught.value.exit_code == 6
         assert pia.user in caught.value.next
     (bo.home / "policies" / "limits.yaml").unlink()
-    set_value(pia.session, BudgetOptions("lab", "100", "month"), anew=False)
+    set_value(pia.session, BudgetOptions("lab", "100", "month"), overwrite=False)
     publish(pia.session, str(pia.write("limits", "lease: 6h\nstop: members\n")), ())
     (place,) = limits_of(ada.session).places
     assert place.startswith(f"the ledger, published by {pia.user} at ")
@@ -102,7 +102,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
 def test_the_database_refuses_a_member_who_goes_around_cloudgpus_rules(team):
     """A member's own program, with the ledger's own code: what only payers write is refused, and no claim is forged."""
     ada, bo, pia = team.values()
-    set_value(pia.session, BudgetOptions("lab", "100", "month"), anew=False)
+    set_value(pia.session, BudgetOptions("lab", "100", "month"), overwrite=False)
     (line,) = [one for one in bo.session.ledger.events("budgets") if one.kind == "budget_set"]
     now, after = bo.clock(), bo.session.ledger.head()[0]
     budget = budget_from({**line.body, "nanos": 10**15}, zone_of)

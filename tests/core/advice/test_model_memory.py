@@ -15,7 +15,7 @@ from cloudgpu.core.advice.model_memory import (
     Precision,
     memory_given,
     memory_of,
-    memory_ruled,
+    rule_memory,
     weight_bytes,
 )
 
@@ -107,7 +107,7 @@ def test_what_is_split_is_all_there_once(size, way, gpus):
 
 def test_a_rule_of_thumb_holds_for_every_gpu_and_typed_memory_is_split():
     source = shipped_rules().kinds["kaggle"].source
-    ruled, typed = memory_ruled(Fraction(24), source), memory_given(Fraction(24), FIGURES)
+    ruled, typed = rule_memory(Fraction(24), source), memory_given(Fraction(24), FIGURES)
     assert (ruled.on(4), ruled.needed(Fraction(16), 64), ruled.needed(Fraction(24), 1)) == (24, None, 1)
     assert (typed.on(4), typed.needed(Fraction(16), 64)) == (Fraction("7.125"), 2)  # 1.5 + 22.5 / 4
     assert memory_given(Fraction(1), FIGURES).needed(Fraction(1), 1) == 1

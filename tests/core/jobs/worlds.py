@@ -50,7 +50,7 @@ def spec(**more):
         "results_wait_s": 7200,
         "owner": "ada",
         "project": "",
-        "dearest": None,
+        "planned_max": None,
     }
     return {**usual, **more}
 

@@ -16,7 +16,7 @@ def spec(**facts: Any) -> JobSpec:
     usual |= {"files": 3, "bytes": 1000, "machine": None, "launch": {"gpu": "t4"}, "setup": None, "environment": {}}
     usual |= {"env_file": None, "secrets": [], "data": [], "ports": [], "results": "results", "checkpoint": None}
     usual |= {"every_s": 600, "timeout_s": None, "max_cost": None, "stall_s": None, "retries": 0, "restarts": 3}
-    usual |= {"keep_s": 0, "results_wait_s": 7200, "owner": "ada", "project": "thesis", "dearest": None}
+    usual |= {"keep_s": 0, "results_wait_s": 7200, "owner": "ada", "project": "thesis", "planned_max": None}
     return JobSpec(**(usual | facts))  # type: ignore[typeddict-item]
 
 

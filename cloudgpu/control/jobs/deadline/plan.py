@@ -68,7 +68,7 @@ def plan_deadline(
 ) -> tuple[PlannedDeadline, Prepared, UpOptions]:
     """Return the plan of a deadline, the most expensive launch it may need, and the options that all launches share.
 
-    The dearest is on demand, from now until the results of a job that ends at its deadline are here: budgets reserve
+    The costliest is on demand, from now until the results of a job that ends at its deadline are here: budgets reserve
     that. Raises InvalidRequest for a deadline that cannot be kept, and as `up` does for a launch on either market.
     """
     now = session.clock()

@@ -184,8 +184,8 @@ def _hour_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine],
     now, ids = session.clock(), {one.id for one in nodes}
     machines = [one for one in session.ledger.read(lambda view: view.billable_machines()) if one.id in ids]
     hours = [burn_rate(open_usages([one], now), now) for one in machines]
-    dearest = sorted((money(one.total).nanos for one in hours), reverse=True)
-    found = Money(sum(dearest[: record["nodes"]]))
+    costliest = sorted((money(one.total).nanos for one in hours), reverse=True)
+    found = Money(sum(costliest[: record["nodes"]]))
     if any(one.without_price for one in hours) or not found.nanos:
         why = f"and {machine.cluster.name if machine.cluster else machine.name} has none"
         raise _no_price(why, "Leave it out, or limit the time: --timeout 2h")

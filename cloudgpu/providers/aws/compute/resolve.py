@@ -129,8 +129,8 @@ def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Dat
 
 def _may_rise(item: Available) -> str:
     """Say what a spot machine may come to cost: EC2 caps it at the on-demand price where no maximum is named."""
-    dearest = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
-    most = f"{dearest.per_hour.text(4)} an hour (listed {dearest.as_of:%Y-%m-%d})" if dearest else "not known here"
+    listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
+    most = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
     return (
         f"the spot price can rise up to the on-demand price, {most}; above it EC2 takes the machine. --max-price sets "
         "a lower limit"

@@ -110,7 +110,7 @@ def listed(azure: Azure) -> Listing:
     """Return every machine with a cloudgpu-id tag in the subscription, by two listings: tags, and power.
 
     Azure does not say that the listing of power bears tags, so that both are asked, side by side. Addresses are not
-    asked for. A machine with our tag that is not where it was made is named: it cannot be looked after there. One call
+    asked for. A machine with our tag that is not where it was made is named: it cannot be managed there. One call
     more for each spot machine that is deallocated: the log tells whether Azure took it.
     """
     found, silent = both(azure)

@@ -187,8 +187,8 @@ def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Foun
 def _about_spot(request: LaunchRequest, item: Available) -> Iterator[str]:
     yield "Azure takes a spot machine with 30 seconds' notice: it is deallocated then, and its disk stays"
     if request.want.max_price is None:
-        dearest = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
-        most = f"{dearest.per_hour.text(4)} an hour (listed {dearest.as_of:%Y-%m-%d})" if dearest else "not known here"
+        listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
+        most = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
         yield (
             f"the spot price can rise up to the on-demand price, {most}, and Azure does not take the machine for its "
             "price. --max-price sets a limit"

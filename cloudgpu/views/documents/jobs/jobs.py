@@ -184,7 +184,7 @@ class JobDocument(TypedDict):
     """Its row of `cost --by job`: what its machines have cost; of one that was there, while it was alone on it."""
     unpriced: list[str]
     """What of its machines has no known price, and is not in `spent_usd`."""
-    dearest_usd: Usd | None
+    planned_max_usd: Usd | None
     """The most that it may cost by its plan; null where that has no end."""
     deadline: JobDeadline | None
     """When it has to be done; null for a job without a deadline."""
@@ -316,10 +316,10 @@ class JobPlan(TypedDict):
     data: list[JobData]
     """What is fetched from buckets."""
     traffic: PlannedTraffic | None
-    """What the bytes cost that travel, in addition to `dearest_usd`; null where its place charges for none."""
+    """What the bytes cost that travel, in addition to `planned_max_usd`; null where its place charges for none."""
     notice: NoticeFit | None
     """What fits the notice of a spot machine; null for another one, and where the notice is not known."""
-    dearest_usd: Usd | None
+    planned_max_usd: Usd | None
     """The most that it may cost; null where that has no end, or its machine is there."""
 
 

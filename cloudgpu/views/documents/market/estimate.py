@@ -2,15 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import (
-    DecimalText,
-    ExchangeRate,
-    ListedOffer,
-    Market,
-    SpeedBounds,
-    Time,
-    Usd,
-)
+from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, ListedOffer, Market, SpeedBounds, Time, Usd
 
 
 class GangChance(TypedDict):
@@ -18,13 +10,13 @@ class GangChance(TypedDict):
 
     per: str
     """`hour` or `month`: the time that the chances are for."""
-    one_least: float
+    one_loss_low: float
     """The chance that one machine is taken, at least."""
-    one_most: float
+    one_loss_high: float
     """At most."""
-    any_least: float
+    any_loss_low: float
     """The chance that any of them is taken, at least."""
-    any_most: float
+    any_loss_high: float
     """At most."""
     source: str
     """Where the chance of one machine is from."""
@@ -61,7 +53,7 @@ class NodesWorth(TypedDict):
     """How many times one machine they are, without it."""
     cost_factor: float | None
     """How many times as much as on one machine each result costs."""
-    hiding_gbit_per_s: float | None
+    overlap_gbit_per_s: float | None
     """The network from which on computing hides all sending."""
     verdict: str | None
     """`slower` (than one machine), `poor` (below 0.8 times their number), `good`; null: not known."""

@@ -36,7 +36,7 @@ class DesktopProfile(TypedDict):
     """After so long it is sold and replaced."""
     gpu_watts: float
     """What one of its cards takes at work."""
-    rest_watts: float
+    system_watts: float
     """What the rest of it takes then."""
     idle_watts: float
     """What all of it takes while it waits."""
