@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.reconcile_result import ReconcileResult
 from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 _BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
 MAX_PAUSE_S = 5.0
@@ -40,7 +40,8 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
             if carried.is_over:
                 return carried.job
             if carried.why and carried.why != last_reason:
-                session.report(f"{job.name}: {carried.why}")
+                fault = carried.error if isinstance(carried.error, InvalidRequest) else None  # others pass by waiting
+                session.report(f"{job.name}: {carried.why}{f' {fault.next}' if fault and fault.next else ''}")
             last_reason = carried.why
             printed.wait(min(carried.wait.total_seconds(), MAX_PAUSE_S))
 

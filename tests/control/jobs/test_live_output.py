@@ -13,10 +13,11 @@ from io import BytesIO
 import psutil
 import pytest
 
-from cloudgpu.control.jobs import follow as following
+from cloudgpu.control.jobs import follow as following, reconcile
 from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.follow import follow
 from cloudgpu.core.jobs.job import State
+from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import wait_for
 from tests.control.jobs.test_local_life import desk  # noqa: F401  (a fixture)
 
@@ -48,6 +49,22 @@ class Timed(BytesIO):
 
 def python(desk, text, *words):  # noqa: F811
     return desk.begun(sys.executable, "-c", text, *words, on="desk")
+
+
+def test_what_only_its_user_can_mend_is_said_with_the_way_out(desk, monkeypatch):  # noqa: F811
+    """A full disk, say: the job begins as soon as that is mended."""
+    begin, faults = reconcile.start, [InvalidRequest("The disk of desk is full.", field="--disk", next="Free space.")]
+
+    def start(*args):
+        if faults:
+            raise faults.pop()
+        return begin(*args)
+
+    monkeypatch.setattr(reconcile, "start", start)
+    monkeypatch.setattr(following, "MAX_PAUSE_S", 0.01)
+    job = follow(desk.session, python(desk, "print()"), desk.environ, stdout=BytesIO(), stderr=BytesIO())
+    assert job.state is State.SUCCEEDED
+    assert f"{job.name}: The disk of desk is full. Free space." in desk.said
 
 
 def test_a_line_is_shown_within_a_tenth_of_a_second(desk):  # noqa: F811
