@@ -1,17 +1,29 @@
-"""A run of the reaper as the plain value that `-o json` prints and the library returns."""
+"""A run of the reaper as the plain value that `-o json` prints, and why a machine counts as in use, idle or unknown."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.values.times import iso
-from cloudgpu.views.activity import decision_value, why_value
+from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.policies.guards import reason_of
+from cloudgpu.core.policies.schedule import next_off
+from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView, activity_evidence, up_since
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
-    from cloudgpu.core.reaper.decisions import Decision, MachineView
+    from cloudgpu.core.activity.idle import Judged, Signal
+    from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.reaper.result import EndedItem, GivenWarning, NotEnded, ReaperRun
-    from cloudgpu.views.documents.automation.activity import WhyDocument
+    from cloudgpu.views.documents.automation.activity import (
+        ActivityPolicy,
+        ActivitySignal,
+        GivenWarning as RuleWarning,
+        ReapVerdict,
+        RuleEnds,
+        WhyDocument,
+    )
     from cloudgpu.views.documents.automation.reap import (
         DoneEnd,
         GivenNotice,
@@ -103,3 +115,139 @@ def _warning_value(warning: GivenWarning) -> GivenNotice:
 
 def _unfinished_value(not_ended: NotEnded) -> UnfinishedEnd:
     return {"machine": not_ended.machine, "name": not_ended.name, "do": str(not_ended.do), "why": not_ended.why}
+
+
+NAMES = {"busy kernel": "kernels", "running job": "jobs"}  # the signals whose values are names, and their units
+_UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", **NAMES}
+_AGENT_REASONS = {  # why an agent ends its machine
+    "idle": "idle time ended it",
+    "lease": "its lease was over and nobody used it",
+    "renew-until": "its renew-until had come",
+    "schedule": "its schedule ended it",
+}
+AGES = "seconds"  # the unit of every other signal: how long ago it showed life
+
+
+def why_value(
+    view: MachineView,
+    decision: Decision,
+    now: datetime,
+    *,
+    at: datetime | None,
+    how: str,
+    judged: Judged | None = None,
+    over: str | None = None,
+) -> WhyDocument:
+    """Return what is known of one machine's use, signal by signal, and what follows from it.
+
+    `at` is when it was so (None: nothing is known), and `how` that came to be known: `live` now, from the `samples`
+    kept here, or `none`. `judged` has the signals where those are too old to decide by; `over` is why one that does
+    not run was asked to stop. Times are UTC text, spans seconds.
+    """
+    machine = view.machine
+    evidence = (
+        activity_evidence(view, now)
+        if runs_on(machine)
+        else Evidence(UNKNOWN, _stopped_text(machine, over), asked=False)
+    )
+    return {
+        "machine": machine.id,
+        "name": machine.name,
+        "activity": evidence.activity,
+        "why": evidence.why,
+        "quiet_s": None if evidence.quiet is None else round(evidence.quiet.total_seconds()),
+        "source": {
+            "how": how,
+            "at": None if at is None else iso(at),
+            "error": view.judged_fault,
+            "signals_at": None if at is None else iso(at),
+        },
+        "signals": signal_values(judged or view.judged),
+        "last_active_at": None if view.last_active is None else iso(view.last_active),
+        "up_since": iso(up_since(machine)),
+        "scratch": [{"path": path, "bytes": size} for path, size in view.scratch],
+        "policy": _policy(view),
+        "decision": decision_value(decision),
+        "warnings": _warnings(machine),
+        "ends": _rule_ends(view, now, evidence.activity, evidence.quiet),
+    }
+
+
+def _stopped_text(machine: Machine, over: str | None) -> str:
+    """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
+    reason = reason_of(machine)
+    why = over if reason in (None, "asked") else _AGENT_REASONS.get(reason, reason)
+    return f"it is {machine.state}" + (f": {why}" if why else "")
+
+
+def signal_values(judged: Judged | None) -> list[ActivitySignal]:
+    """Return each signal that was checked; none where nothing is known."""
+    return [] if judged is None else [_signal(signal) for signal in judged.signals]
+
+
+def _signal(signal: Signal) -> ActivitySignal:
+    names = signal.value if isinstance(signal.value, list) else []
+    return {
+        "what": signal.what,
+        "unit": _UNITS.get(signal.what, AGES),
+        "value": len(names) if signal.what in NAMES else signal.value,
+        "names": list(names),
+        "limit": signal.limit,
+        "ago_s": None if signal.ago < 0 else round(signal.ago),
+        "active": signal.counts,
+    }
+
+
+def decision_value(decision: Decision) -> ReapVerdict:
+    """Return a decision: what is done, by which rule, why, and when it would be ended if nothing changes."""
+    return {
+        "do": str(decision.do),
+        "rule": str(decision.rule),
+        "why": decision.why,
+        "at": None if decision.at is None else iso(decision.at),
+        "after": None if decision.after is None else iso(decision.after),
+        "urgent": decision.urgent,
+    }
+
+
+def _policy(view: MachineView) -> ActivityPolicy:
+    policy = view.policy
+    if policy is None:
+        return {"name": view.machine.policy, "why": view.why_policy, "idle": None}
+    idle = policy.idle
+    after_s, grace_s = idle.after.total_seconds(), idle.grace.total_seconds()
+    return {
+        "name": policy.name,
+        "why": view.why_policy,
+        "idle": {"do": str(idle.do), "after_s": after_s, "grace_s": grace_s},
+    }
+
+
+def _warnings(machine: Machine) -> list[RuleWarning]:
+    warnings = machine.warnings
+    return [{"rule": rule, "at": one.at, "due": one.due, "count": one.times} for rule, one in warnings.items()]
+
+
+def _rule_ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
+    """Return when each rule by itself would end the machine, as things are; null where it would not."""
+    machine, policy = view.machine, view.policy
+    off = None if policy is None else next_off(policy.schedules, now)
+    return {
+        "idle": _idle_end(view, now, activity, quiet),
+        "lease": machine.expires,
+        "renew_until": machine.renew_until,
+        "schedule": None if off is None else iso(off),
+        "held_until": machine.hold_until if machine.hold_until and from_iso(machine.hold_until) > now else None,
+    }
+
+
+def _idle_end(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> str | None:
+    """Return the earliest moment at which idle time could end it, were it used no more from now on."""
+    policy = view.policy
+    if policy is None or policy.idle.do != "stop" or activity == UNKNOWN:
+        return None
+    limits = policy.idle
+    idle_at = now if activity == "IDLE" else now - (quiet or timedelta(0)) + limits.after
+    idle = view.machine.warnings.get("idle")
+    warned_at = from_iso(idle.at) if idle and idle.due else max(idle_at, now)
+    return iso(max(warned_at + limits.grace, now))

@@ -17,8 +17,8 @@ from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import MachineView
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.activity import why_value
 from cloudgpu.views.advice.backtest import Test, backtest_value
+from cloudgpu.views.reaper import why_value
 from tests.core.lives import HOUR_NANOS, START, intent, running, settled, stopped
 
 TEN = timedelta(minutes=10)

@@ -20,7 +20,7 @@ from cloudgpu.core.activity.report import Report
 from cloudgpu.core.clusters.engine import split, tells_queue, with_queue
 from cloudgpu.core.events.observations import has_moved_on, instance_observed_by_itself, not_before
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.reaper.evidence import CLOCK_SLACK
+from cloudgpu.core.reaper.decisions import CLOCK_SLACK
 from cloudgpu.core.reaper.seen import Word
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable

@@ -54,7 +54,7 @@ from cloudgpu.core.jobs.alerts import job_findings
 from cloudgpu.core.jobs.job import Job, jobs_of
 from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.team.people import People
+from cloudgpu.core.team.rights import People
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.last_seen import last_seen_at

@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, note, with_remed
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import not_started
 from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.reaper.recheck import Judge, lock_each, split_still_to_end
+from cloudgpu.control.reaper.observe import Judge, lock_each, split_still_to_end
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, by
@@ -22,7 +22,7 @@ from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.reaper.evidence import did_not_start
+from cloudgpu.core.reaper.decisions import did_not_start
 from cloudgpu.core.reaper.result import EndItem, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool

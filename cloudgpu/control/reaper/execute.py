@@ -18,8 +18,7 @@ from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_together, stop_together
-from cloudgpu.control.reaper.observe import RETRY_AFTER_S
-from cloudgpu.control.reaper.recheck import LOCK, Judge, lock_each, recheck, split_still_to_end
+from cloudgpu.control.reaper.observe import LOCK, RETRY_AFTER_S, Judge, lock_each, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.completeness import node_of

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.activity.agents import ask_activity, probe
-from cloudgpu.control.reaper.recheck import cluster_nodes
+from cloudgpu.control.reaper.observe import cluster_nodes
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
@@ -19,13 +19,12 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView
-from cloudgpu.core.reaper.evidence import evidence_text, up_since, warned_by_budget
+from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView, evidence_text, up_since, warned_by_budget
 from cloudgpu.core.reaper.seen import Word, with_silence, with_word
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore
-from cloudgpu.views.activity import why_value
+from cloudgpu.views.reaper import why_value
 
 if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy

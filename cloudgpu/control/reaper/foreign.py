@@ -12,7 +12,7 @@ from datetime import datetime
 
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, get_repeatedly, is_stopped, with_remedy
 from cloudgpu.control.policies.resolve import limits_of
-from cloudgpu.control.reaper.recheck import LOCK
+from cloudgpu.control.reaper.observe import LOCK
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, by
 from cloudgpu.core.events.bodies import RequestedBy

@@ -14,7 +14,7 @@ from datetime import datetime
 from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
-from cloudgpu.control.reaper.recheck import lock_each
+from cloudgpu.control.reaper.observe import lock_each
 from cloudgpu.control.session.session import Session, present
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import TOPIC as CREDIT, credit_finding

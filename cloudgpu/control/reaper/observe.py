@@ -1,14 +1,15 @@
 """Gathers a run's inputs: each machine's record and policy, and the agent's answer if it could be idle.
 
-A run looks at all accounts and writes what is news; a rehearsal looks and writes nothing.
+A run looks at all accounts and writes what is news; a rehearsal looks and writes nothing. What is to be ended is looked
+at again, under its lock: what its provider says now, and its samples of now.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,11 @@ from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
+from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.base import names_here
 from cloudgpu.control.session.identity import AccountScope, by_account, covered, unqueried_accounts
-from cloudgpu.control.session.session import living_machines
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import instance_observed, is_news
 from cloudgpu.core.events.projection import project_event
@@ -29,14 +31,15 @@ from cloudgpu.core.model.machine import Machine, command_name, has_retained_reso
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_cluster_activity
-from cloudgpu.core.reaper.decisions import MachineView
-from cloudgpu.core.reaper.seen import to_ask, with_report, with_silence, with_word
+from cloudgpu.core.reaper.decisions import Decision, MachineView
+from cloudgpu.core.reaper.result import EndItem, NotEnded, Outcome, busy, lock_of, split_ends
+from cloudgpu.core.reaper.seen import to_ask, with_report, with_row, with_silence, with_word
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 
 if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
-    from cloudgpu.control.session.session import Session
 
 RETRY_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
 
@@ -252,3 +255,103 @@ def gather(session: Session, machines: Sequence[Machine]) -> int:
         if machine.state == State.RUNNING and machine.terminated_at is None and machine.address
     ]
     return sum(one.machine_now is not None for one in probe(session, running).values())
+
+
+LOCK = "reaper"
+Judge = Callable[[Sequence[MachineView], Sequence[Machine]], list[Decision]]  # by all rows of the clusters among them
+
+
+def cluster_nodes(session: Session, views: Sequence[MachineView], *, at_work: bool = True) -> list[Machine]:
+    """Return the ledger's rows of all nodes of the clusters of these machines, those that have ended, too.
+
+    Without `at_work`, not of a cluster on which a command works: that its launch is not whole yet is no news then.
+    """
+    wanted = {one.machine.cluster.id for one in views if one.machine.cluster is not None}
+    if not wanted:
+        return []
+    machines = [
+        machine for machine in session.ledger.machines() if machine.cluster is not None and machine.cluster.id in wanted
+    ]
+    if at_work:
+        return machines
+    locks = {lock_of(machine) for machine in machines}
+    busy = {name for name in locks if session.is_locked(name)}
+    return [machine for machine in machines if lock_of(machine) not in busy]
+
+
+@contextmanager
+def lock_each(session: Session, items: Sequence[EndItem]) -> Iterator[tuple[list[EndItem], list[NotEnded]]]:
+    """Hold the machines' locks; yield those that are held, and those on which somebody else is at work. Waits for none.
+
+    Machines of one request share a lock.
+    """
+    with ExitStack() as locks:
+        free: dict[str, bool] = {}
+        for item in items:
+            name = lock_of(item.machine)
+            if name not in free:
+                free[name] = _is_locked(session, name, locks)
+        mine = [item for item in items if free[lock_of(item.machine)]]
+        yield mine, [busy(item) for item in items if not free[lock_of(item.machine)]]
+
+
+def _is_locked(session: Session, name: str, locks: ExitStack) -> bool:
+    try:
+        locks.enter_context(session.lock(name, wait=False))
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable:
+        return False
+    return True
+
+
+def split_still_to_end(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
+    """Judge these machines once more by their rows of now; return those that are still to be ended, and the others.
+
+    Between a sync and the lock somebody may have held a machine, extended its lease, or ended it.
+    """
+    latest = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
+    rows = cluster_nodes(session, latest)
+    decisions = judge(latest, rows)
+    judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
+    return split_ends(judged, rows)
+
+
+def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
+    """Return those that are still to be ended, by a sync of now, and what came of the others."""
+    outcome, now = Outcome(), session.clock()
+    fresh = _recheck_views(session, items, outcome)
+    rows = cluster_nodes(session, fresh)
+    again = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
+    ends, others = split_ends(again, rows)
+    outcome.add(others)
+    return ends, outcome
+
+
+def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
+    """Return what is known now of those that answered again; the others are named, and left alone."""
+    living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
+    silent = sync_some(session, [one.machine for one in living])
+    again = [one.machine for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
+    if again:
+        session.pause(RETRY_AFTER_S)
+        asked = {machine.id for machine in again}
+        silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, again)
+    outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]
+    remaining = [one for one in items if one.id not in silent]
+    machines = {one.id: session.ledger.machine(one.id) or one.machine for one in remaining}
+    running = [
+        machine for machine in machines.values() if machine.state == State.RUNNING and machine.terminated_at is None
+    ]
+    reports = probe_twice(session, running) if running else {}
+    if reports:
+        _count_traffic(session, machines, reports)
+    return [with_report(with_row(one.seen, machines[one.id]), reports.get(one.id)) for one in remaining]
+
+
+def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
+    """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no run."""
+    for machine, report in reports.items():
+        if report.answer is not None:
+            with suppress(ValueError, KeyError, TypeError):
+                record(session, machines[machine], report.answer)

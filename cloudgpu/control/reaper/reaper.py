@@ -24,8 +24,16 @@ from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
-from cloudgpu.control.reaper.observe import Snapshot, gather, machine_views, observe_machines, rehearse
-from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_nodes
+from cloudgpu.control.reaper.observe import (
+    LOCK,
+    Judge,
+    Snapshot,
+    cluster_nodes,
+    gather,
+    machine_views,
+    observe_machines,
+    rehearse,
+)
 from cloudgpu.control.session.guarding import own_home, own_run
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.last_run import earlier
@@ -43,8 +51,7 @@ from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.reaper.decisions import Decision, MachineView
-from cloudgpu.core.reaper.evidence import warned_by_budget
+from cloudgpu.core.reaper.decisions import Decision, MachineView, warned_by_budget
 from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome, ReaperRun
 from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.core.values.money import Money

@@ -10,8 +10,17 @@ from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
 from cloudgpu.core.model.machine import Machine, Ownable, Ownership
 from cloudgpu.core.policies.policy import Stoppers
-from cloudgpu.core.team.people import SUBJECT, People, people_of
-from cloudgpu.core.team.rights import Authorization, Claim, Right, Role, claim, right_to
+from cloudgpu.core.team.rights import (
+    PEOPLE_SUBJECT,
+    Authorization,
+    Claim,
+    People,
+    Right,
+    Role,
+    claim,
+    people_of,
+    right_to,
+)
 from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.files import is_a_file
@@ -31,7 +40,9 @@ STOP = "stop"  # what the lab's limits may let every member do; what deletes, st
 def authorization_of(session: Session) -> Authorization:
     """Return who asks, in which role, and remember it for when the ledger is away. Raises LedgerUnavailable."""
     person, role = person_of(session), session.ledger.role()
-    people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
+    people = (
+        People() if role is Role.ALONE else people_of(session.ledger.events(PEOPLE_SUBJECT), session.ledger.members())
+    )
     authorization = Authorization(role, person, people, session.settings.owner, session.for_lab)
     if not (session.ledger_away or is_a_file(session.ledger.location)):
         remember(session, authorization)
@@ -145,7 +156,7 @@ def claim_owner(session: Session, owner: str) -> None:
         return
 
     def decision(view: View) -> Sequence[Draft]:
-        people = people_of(session.ledger.events(SUBJECT), authorization.people.users)
+        people = people_of(session.ledger.events(PEOPLE_SUBJECT), authorization.people.users)
         verdict = claim(people, authorization.role, authorization.person, owner, session.settings.owner)
         if verdict is Claim.REFUSED:
             raise _not_theirs(session, authorization, owner)
@@ -160,7 +171,7 @@ def claim_owner(session: Session, owner: str) -> None:
 
 def owners(session: Session) -> OwnersDocument:
     """Return each owner's name that is recorded, with the person whose it is."""
-    people = people_of(session.ledger.events(SUBJECT), session.ledger.members())
+    people = people_of(session.ledger.events(PEOPLE_SUBJECT), session.ledger.members())
     return {"owners": [{"owner": people.texts[name], "user": user} for name, user in sorted(people.of.items())]}
 
 

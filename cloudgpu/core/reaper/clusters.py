@@ -28,8 +28,17 @@ from cloudgpu.core.clusters.completeness import (
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Evidence, MachineView
-from cloudgpu.core.reaper.evidence import SHUT_DOWN, own_activity_evidence, window
+from cloudgpu.core.reaper.decisions import (
+    ACTIVE,
+    IDLE,
+    SHUT_DOWN,
+    UNKNOWN,
+    Decision,
+    Evidence,
+    MachineView,
+    own_activity_evidence,
+    window,
+)
 from cloudgpu.core.values.times import duration_text
 
 

@@ -21,8 +21,16 @@ from cloudgpu.core.reaper.clusters import (
     joint_case,
     joint_stop,
 )
-from cloudgpu.core.reaper.decisions import ENDINGS, UNKNOWN, Decision, Evidence, Lifted, MachineView
-from cloudgpu.core.reaper.evidence import activity_evidence, up_since
+from cloudgpu.core.reaper.decisions import (
+    ENDINGS,
+    UNKNOWN,
+    Decision,
+    Evidence,
+    Lifted,
+    MachineView,
+    activity_evidence,
+    up_since,
+)
 from cloudgpu.core.reaper.rules import RULES, first_result, image_since, stopped_since
 from cloudgpu.core.values.times import from_iso
 

@@ -32,8 +32,7 @@ from cloudgpu.core.reaper.cases import (
     warn_only,
 )
 from cloudgpu.core.reaper.cluster_rules import QUEUE_TIMEOUT, mended_by, node_loss, part_of_cluster, part_of_start
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
-from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, SHUT_DOWN, UNKNOWN, Warned, window
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 

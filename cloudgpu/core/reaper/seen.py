@@ -15,8 +15,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Policy, thresholds
 from cloudgpu.core.reaper.clusters import group_by_cluster
-from cloudgpu.core.reaper.decisions import MachineView
-from cloudgpu.core.reaper.evidence import up_since
+from cloudgpu.core.reaper.decisions import MachineView, up_since
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 

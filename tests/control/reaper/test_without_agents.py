@@ -11,9 +11,8 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import policies_of
-from cloudgpu.control.reaper.observe import _view_without_report
+from cloudgpu.control.reaper.observe import _view_without_report, split_still_to_end
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.control.reaper.recheck import split_still_to_end
 from cloudgpu.control.resources.named import save
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule

@@ -11,15 +11,20 @@ from hypothesis import given, strategies as st
 from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed, policy_published, policy_withdrawn
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.policies.policy import Limits, Stoppers, narrowest_limits
-from cloudgpu.core.team.people import ASSIGNED, CLAIMED, SUBJECT, People, comparable_name, people_of
 from cloudgpu.core.team.rights import (
+    ASSIGNED,
+    CLAIMED,
     PAYER_KINDS,
+    PEOPLE_SUBJECT,
     PUBLISHED,
     WITHDRAWN,
     Claim,
+    People,
     Right,
     Role,
     claim,
+    comparable_name,
+    people_of,
     published_of,
     right_to,
 )
@@ -132,7 +137,7 @@ def test_a_claim_counts_only_for_whoever_wrote_it():
 ])  # fmt: skip
 def test_a_line_that_does_not_say_whose_a_name_is_says_nothing(kind, body):
     whole = (owner_claimed("ada@lab.org", "ada", NOON, 0), "ada")
-    people = people_of(lines((Draft(kind, SUBJECT, body, NOON, "x"), "eve"), whole))
+    people = people_of(lines((Draft(kind, PEOPLE_SUBJECT, body, NOON, "x"), "eve"), whole))
     assert people == people_of(lines(whole))
 
 
