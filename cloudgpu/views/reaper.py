@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.model.machine import runs_on
 from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView, activity_evidence, up_since

@@ -61,7 +61,7 @@ def command(
     continue, too: interrupted ones start again, results of ended ones are fetched and their machines end.
     """
     from cloudgpu.control.jobs.watch import with_jobs
-    from cloudgpu.control.outage.notices import notify_where_away
+    from cloudgpu.control.reaper.notify import notify_where_away
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import silent
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS

@@ -51,14 +51,6 @@ def restore_missing_events(session: Session, job: str) -> bool:
     return bool(lacking)
 
 
-def restore_unknown_jobs(session: Session) -> None:
-    """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
-    here = session.home.jobs
-    ids = {path.name for path in here.iterdir() if path.name.startswith(PREFIX)} if here.is_dir() else set()
-    for job in sorted(ids - set(all_jobs(session)) if ids else ids):
-        restore_missing_events(session, job)
-
-
 def _journal(session: Session, job: str) -> Path:
     return session.home.jobs / job / "ledger.jsonl"
 

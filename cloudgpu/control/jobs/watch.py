@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.cost import all_jobs
-from cloudgpu.control.jobs.store import restore_unknown_jobs
+from cloudgpu.control.jobs.store import PREFIX, restore_missing_events
 from cloudgpu.control.spot.history import note_interruptions
-from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, ReconcileResult, sentences
+from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, ReconcileResult
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
@@ -32,6 +32,14 @@ MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between t
 def living(session: Session) -> list[Job]:
     """Return the jobs for which something is left to do."""
     return [job for job in all_jobs(session).values() if job.is_living]
+
+
+def restore_unknown_jobs(session: Session) -> None:
+    """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
+    here = session.home.jobs
+    ids = {path.name for path in here.iterdir() if path.name.startswith(PREFIX)} if here.is_dir() else set()
+    for job in sorted(ids - set(all_jobs(session)) if ids else ids):
+        restore_missing_events(session, job)
 
 
 def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, ReconcileResult]]:
@@ -135,3 +143,26 @@ def with_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) -> R
     except LedgerUnavailable as error:  # what the run itself has done is told all the same
         return replace(run, faults=(*run.faults, f"jobs were left as they are: {error.message}"))
     return replace(run, sentences=(*run.sentences, *job_sentences))
+
+
+def sentences(jobs: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
+    """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
+    lines = []
+    for before, carried in jobs:
+        job = carried.job
+        if job.state is not before.state or job.is_living is not before.is_living:
+            lines.append(f"job {job.name}: {_word(job)}")
+        elif carried.error is not None:
+            lines.append(f"job {job.name}: {carried.error.message}")
+    return lines
+
+
+def _word(job: Job) -> str:
+    """Return a job's state in words, with where its results are once it is over."""
+    state = str(job.state).replace("_", " ")
+    says = job.why or job.queued
+    why = f" ({says})" if says else ""
+    if job.is_living or job.fetched is None:
+        return f"{state}{why}"
+    whole = "" if job.fetched.whole else ", as far as they were copied"
+    return f"{state}{why}; its results are in {job.fetched.directory}{whole}"

@@ -13,9 +13,8 @@ from cloudgpu.control.reaper.observe import cluster_nodes
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
-from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, runs_on
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide

@@ -2,16 +2,19 @@
 
 It renews leases where the agent cannot. Warnings go to the machine's terminals, then into the ledger, by whose lines a
 later pass acts. At the end people are told of warnings, budgets and what is wrong, and the dead-man's
-address is called.
+address is called. Where the ledger cannot be used, which keeps alerts, owners are told that once.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 
-from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys
+from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys, send_directly
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.reaper.observe import lock_each
@@ -28,8 +31,9 @@ from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, MachineView, Warned
 from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
-from cloudgpu.core.values.times import from_iso, minute
+from cloudgpu.core.values.times import from_iso, iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
 
@@ -252,3 +256,67 @@ def deliver_all(
         refused.append(error.message)
     why = ping(session, ok=run.exit_code == 0 and not refused)
     return (*refused, f"the dead-man's address {why}") if why else tuple(refused)
+
+
+@contextmanager
+def notify_where_away(session: Session) -> Iterator[None]:
+    """Say outside, and to owners once, where this block fails for the ledger that no run can be made."""
+    try:
+        yield
+    except LedgerUnavailable as error:
+        ping_no_run(session)
+        notify_once(session, error)
+        raise
+
+
+def ping_no_run(session: Session) -> None:
+    """Say to the dead-man's address that no run was made. Raises nothing."""
+    with suppress(CloudgpuError):
+        ping(session, ok=False)
+
+
+def notify_once(session: Session, error: CloudgpuError) -> None:
+    """Send every receiver that no run can be made, unless that was told since the ledger was last there.
+
+    What nobody has taken is sent again by the next run. Raises nothing.
+    """
+    mark = _outage_mark(session)
+    try:
+        if mark.exists():
+            return
+        mark.touch(mode=0o600)
+        mark.write_text(iso(session.clock()))
+    except OSError:
+        pass  # no room for a mark: rather twice than never
+    try:
+        outcomes = send_directly(session, _outage_finding(error))
+    except CloudgpuError as refused:
+        session.report(f"no alert could be sent: {refused.message}")
+        return
+    if outcomes and all(one.why is not None for one in outcomes):
+        with suppress(OSError):
+            mark.unlink(missing_ok=True)
+
+
+def note_ledger_is_back(session: Session) -> None:
+    """Note that the ledger is there again, so that its next outage is told, too."""
+    with suppress(OSError):
+        os.unlink(_outage_mark(session))  # noqa: PTH108  (as often as a run is made; there is mostly none)
+
+
+def _outage_mark(session: Session) -> Path:
+    return session.home.root / "outage.told"
+
+
+def _outage_finding(error: CloudgpuError) -> Finding:
+    away = isinstance(error, LedgerAway) and not error.lasts
+    until = "it is back" if away else "that is fixed"
+    goes_on = "; cloudgpu stop and cloudgpu down work without it." if away else f". {error.next or ''}".rstrip()
+    return Finding(
+        key="ledger",
+        kind="ledger",
+        title=f"The reaper cannot run: the ledger {'is away' if away else 'cannot be used'}",
+        text=f"{error.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
+        f"on the machines go on{goes_on}",
+        urgent=True,
+    )

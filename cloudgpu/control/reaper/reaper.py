@@ -18,12 +18,11 @@ from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import budget_states, pass_budgets
 from cloudgpu.control.lifecycle.timers import RepairResult, repair
-from cloudgpu.control.outage.notices import over
 from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
-from cloudgpu.control.reaper.notify import deliver_all, renew, warn
+from cloudgpu.control.reaper.notify import deliver_all, note_ledger_is_back, renew, warn
 from cloudgpu.control.reaper.observe import (
     LOCK,
     Judge,
@@ -116,7 +115,7 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
         return _without_ledger(session, request, begun, error)
     except LedgerUnavailable as error:  # one that refuses this user, say: nothing ends behind its back
         return _report_no_ledger(session, request, error)
-    over(session)
+    note_ledger_is_back(session)
     return found
 
 
@@ -127,7 +126,7 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
             return _report_no_ledger(session, request, fault)
         found = _reap(session, request, begun)
         if aside.offer():
-            over(session)
+            note_ledger_is_back(session)
             return found
     message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {ledger_remedy(aside)}"
     return replace(found, faults=(*found.faults, message))
@@ -135,7 +134,7 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
 
 def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
     """Say outside, and to owners once where nobody looks on, that no run can be made. Raises `fault`."""
-    from cloudgpu.control.outage.notices import notify_once, ping_no_run
+    from cloudgpu.control.reaper.notify import notify_once, ping_no_run
 
     ping_no_run(session)
     if request.cron:
@@ -236,7 +235,7 @@ def _execute_decisions(session: Session, judged: _Evaluation, run: ReaperRun) ->
         latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
         record_decisions(session, outcome.again, latest)
         warned += warn(session, outcome.again, {})
-    late = overdue(session, judged.sight.foreign)
+    late = overdue(session, judged.sight.foreign) if judged.sight.foreign else []
     if late:
         outcome.add(stop_overdue(session, late))
     return replace(

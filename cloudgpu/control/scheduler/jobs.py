@@ -147,8 +147,7 @@ def send_alerts(session: Session) -> str:
 
 
 def _jobs_due(session: Session) -> datetime:
-    from cloudgpu.control.jobs.store import restore_unknown_jobs
-    from cloudgpu.control.jobs.watch import living
+    from cloudgpu.control.jobs.watch import living, restore_unknown_jobs
 
     restore_unknown_jobs(session)
     return session.clock() if living(session) else session.clock() + JOBS
@@ -156,9 +155,8 @@ def _jobs_due(session: Session) -> datetime:
 
 def carry_jobs(session: Session) -> str:
     """Carry every living job on; return what became of them."""
-    from cloudgpu.control.jobs.watch import reconcile_all
+    from cloudgpu.control.jobs.watch import reconcile_all, sentences
     from cloudgpu.control.spot.history import note_interruptions
-    from cloudgpu.core.jobs.reconcile_result import sentences
 
     note_interruptions(session)
     return "; ".join(sentences(reconcile_all(session, os.environ)))

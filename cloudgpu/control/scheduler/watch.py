@@ -22,8 +22,8 @@ from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from cloudgpu.control.outage.notices import notify_once
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.notify import notify_once
 from cloudgpu.control.scheduler.cron import passes
 from cloudgpu.control.scheduler.due import run_due, slept
 from cloudgpu.control.scheduler.jobs import LOCK, Job, the_jobs

@@ -9,12 +9,11 @@ from typing import NamedTuple
 from cloudgpu.core.billing.rate_timeline import RateInterval, rate_intervals
 from cloudgpu.core.billing.rules import Rule, parse_us, rule_of
 from cloudgpu.core.model.facts import AttachedCost, Retained
-from cloudgpu.core.model.machine import Budgeted, account_key, not_none
+from cloudgpu.core.model.machine import Budgeted, account_key, not_none, runs_on
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.values.money import HOUR
 
 OVERDUE = HOUR  # microseconds that a machine is counted on which should have ended, and has not
-_RESTS = ("stopped", "deallocated")
 
 
 class Assumed(NamedTuple):
@@ -98,13 +97,6 @@ def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterabl
     sent = parse_us(subject.intended_at) if subject.launch_status == "open" and subject.intended_at else None
     own = [*compute, *beside] if sent is None else [one._replace(since=sent) for one in (*compute, *beside)]
     return Commitments((*own, *commitments), unpriced=runs and nanos is None)
-
-
-def runs_on(row: Budgeted) -> bool:
-    """Say whether a living machine runs, or may: one whose launch is not settled, or whose state nobody knows, too."""
-    return not (
-        row.state in _RESTS and not row.billed and row.pending_action != "start" and row.launch_status != "open"
-    )
 
 
 def needs_reaper(subject: Budgeted, prices: Prices) -> bool:

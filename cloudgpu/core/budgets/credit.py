@@ -11,9 +11,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.model.account import Credit
-from cloudgpu.core.model.machine import BudgetSubject, Machine, scope_of_row
+from cloudgpu.core.model.machine import BudgetSubject, Machine, runs_on, scope_of_row
 from cloudgpu.core.model.records import CreditRecord
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso

@@ -13,10 +13,10 @@ from enum import StrEnum
 
 from cloudgpu.core.budgets.admission import AdmissionRequest
 from cloudgpu.core.budgets.budget import Action
-from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
+from cloudgpu.core.budgets.commitments import compute_nanos
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, not_none
+from cloudgpu.core.model.machine import Machine, not_none, runs_on
 from cloudgpu.core.policies.guards import NOTHING_GENTLER, gentlest_ending
 from cloudgpu.core.team.rights import Authorization
 from cloudgpu.core.values.money import Money

@@ -20,10 +20,9 @@ from itertools import count, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.billing.rules import to_us
-from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.exposure import HOURLY, Exposure
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, runs_on
 from cloudgpu.core.spot.known_availability import SAME_TRY_H, resolve_wait, retry_after_h
 from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -49,26 +48,3 @@ def data_text(remote: RemoteState) -> str:
         return ""
     done, of = remote.data
     return f"fetching its data: {done / GB:.2f} of {of / GB:.2f} GB"
-
-
-def sentences(jobs: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
-    """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
-    lines = []
-    for before, carried in jobs:
-        job = carried.job
-        if job.state is not before.state or job.is_living is not before.is_living:
-            lines.append(f"job {job.name}: {_word(job)}")
-        elif carried.error is not None:
-            lines.append(f"job {job.name}: {carried.error.message}")
-    return lines
-
-
-def _word(job: Job) -> str:
-    """Return a job's state in words, with where its results are once it is over."""
-    state = str(job.state).replace("_", " ")
-    says = job.why or job.queued
-    why = f" ({says})" if says else ""
-    if job.is_living or job.fetched is None:
-        return f"{state}{why}"
-    whole = "" if job.fetched.whole else ", as far as they were copied"
-    return f"{state}{why}; its results are in {job.fetched.directory}{whole}"

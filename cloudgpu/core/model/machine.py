@@ -362,3 +362,9 @@ def is_behind(machine: Machine) -> bool:
 def may_let_us_in(machine: Machine) -> bool:
     """Say whether an address of ours may have been let in at the launch, as far as the ledger tells."""
     return machine.setup is None or bool(machine.setup.network.ssh_from)
+
+
+def runs_on(row: Budgeted) -> bool:
+    """Say whether a living machine runs, or may: one whose launch is not settled, or whose state nobody knows, too."""
+    rests = row.state in ("stopped", "deallocated") and not row.billed
+    return not rests or row.pending_action == "start" or row.launch_status == "open"

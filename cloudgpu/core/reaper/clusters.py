@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
-from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.completeness import (
     PartlyStarted,
     by_cluster,
@@ -27,7 +26,7 @@ from cloudgpu.core.clusters.completeness import (
 )
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
-from cloudgpu.core.model.machine import Machine, not_none
+from cloudgpu.core.model.machine import Machine, not_none, runs_on
 from cloudgpu.core.reaper.decisions import (
     ACTIVE,
     IDLE,

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.enforcement import Stop
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, runs_on
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, clock
 from cloudgpu.core.reaper.clusters import (

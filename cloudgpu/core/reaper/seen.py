@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.activity.idle import Thresholds
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, runs_on
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Policy, thresholds
 from cloudgpu.core.reaper.clusters import group_by_cluster

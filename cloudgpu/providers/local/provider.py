@@ -27,7 +27,6 @@ from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.local import power, translate
 from cloudgpu.providers.local.build import build
 from cloudgpu.providers.local.deadlines import tag_time
-from cloudgpu.providers.local.identity import id_or_new, identity, known_id
 from cloudgpu.providers.local.layout import (
     BUILT_PREFIX,
     INSTANCE_PREFIX,
@@ -46,6 +45,9 @@ from cloudgpu.providers.local.store import (
     complete_pending,
     end_and_remove,
     find,
+    id_or_new,
+    identity,
+    known_id,
     save,
     system_errors,
     wait_until_dead,

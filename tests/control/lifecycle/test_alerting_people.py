@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.outage.notices import notify_once
+from cloudgpu.control.reaper.notify import notify_once
 from cloudgpu.control.team.authorization import assign_owner
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable

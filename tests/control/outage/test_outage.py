@@ -15,8 +15,8 @@ from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.outage.notices import notify_where_away
 from cloudgpu.control.outage.outage import find_to_stop
+from cloudgpu.control.reaper.notify import notify_where_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.team.authorization import authorization_of
