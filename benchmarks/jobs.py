@@ -119,7 +119,7 @@ def _desk(environ: dict[str, str]) -> tuple[str, str, Any]:
 
 def _key(home: Path) -> Path:
     from cloudgpu.access.ssh.client_files import client_key
-    from cloudgpu.config.files.paths import Home
+    from cloudgpu.config.files.user_files import Home
 
     return client_key(Home(home).keys).path
 

@@ -212,7 +212,7 @@ BAD = [
     ("ledger/sqlite.py", "from cloudgpu.providers.base import Provider"),
     ("ledger/sqlite.py", "import cloudgpu.control.launch.launch"),
     ("config/settings.py", "from cloudgpu.access.ssh.client_files import client_key"),
-    ("access/tunnel.py", "from cloudgpu.config.files.paths import Home"),
+    ("access/tunnel.py", "from cloudgpu.config.files.user_files import Home"),
     ("access/tunnel.py", "import asyncssh"),
     ("views/report/html.py", "import sqlite3"),
     ("agent/agent.py", "from cloudgpu.core.values.times import iso"),

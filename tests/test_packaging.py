@@ -89,7 +89,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_its_data(wheel):
 
 def test_an_installed_copy_reads_its_own_data(installed):
     code = (
-        "from cloudgpu.config.files.paths import data_dir\n"
+        "from cloudgpu.config.files.user_files import data_dir\n"
         "from cloudgpu.config.desktops.desktops import load_desktop\n"
         "from cloudgpu.config.templates.find import load_template\n"
         "print(data_dir('policies'))\n"

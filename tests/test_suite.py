@@ -11,7 +11,7 @@ from pathlib import Path
 import loopback_only
 import pytest
 
-from cloudgpu.config.files.paths import find_home
+from cloudgpu.config.files.user_files import find_home
 
 pytest_plugins = ["pytester"]
 CONFTEST = Path(__file__).parent / "conftest.py"

@@ -184,7 +184,7 @@ def _without_one(longer: str, shorter: str) -> bool:
 
 
 def _config_file() -> str:
-    from cloudgpu.config.files.paths import find_home
+    from cloudgpu.config.files.user_files import find_home
 
     try:
         return str(find_home(os.environ).config_file)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.files.paths import file_names, find_home
+from cloudgpu.config.files.user_files import file_names, find_home
 from cloudgpu.errors import CloudgpuError
 
 CompletionSource = Callable[[Mapping[str, Any]], Iterable[str]]  # of the options that were typed before

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.files.text import shown, zone_of
+from cloudgpu.config.files.user_files import shown, zone_of
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.config.money.currencies import typed_rate
 from cloudgpu.core.budgets import parsing

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import shown
 
 _AWS_VARIABLES = (
     "AWS_ACCESS_KEY_ID",

@@ -34,7 +34,7 @@ from cloudgpu.ledger.log.head import (
 from cloudgpu.ledger.log.lines import Verification
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
-    from cloudgpu.core.billing.rate_timeline import RateInterval
+    from cloudgpu.core.billing.rates import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Event, EventSummary
     from cloudgpu.core.model.machine import Machine

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.config.files.paths import Home
+from cloudgpu.config.files.user_files import Home
 from cloudgpu.config.settings import Account, load_settings, login_name, settings_from_text
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest

@@ -103,7 +103,7 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
     """Return whether the run checks disks and images, too: with --nightly, and from cron once a night."""
     if not cron:
         return nightly
-    from cloudgpu.config.files.text import zone_of
+    from cloudgpu.config.files.user_files import zone_of
     from cloudgpu.control.scheduler.due import sweep_due
     from cloudgpu.control.session.last_run import read_last_run
     from cloudgpu.errors import LedgerUnavailable

@@ -12,8 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.files.paths import Home
-from cloudgpu.config.files.text import read_text, setting_fault, settings_table
+from cloudgpu.config.files.user_files import Home, read_text, setting_fault, settings_table
 from cloudgpu.errors import InvalidRequest
 
 ENVIRONMENT, ENVIRONMENT_DEADMAN = "CLOUDGPU_ALERTS", "CLOUDGPU_DEADMAN"

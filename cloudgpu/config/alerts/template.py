@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.config.alerts.alerts import Alerts
-from cloudgpu.config.files.paths import Home, data_dir
-from cloudgpu.config.files.text import read_text, shown
+from cloudgpu.config.files.user_files import Home, data_dir, read_text, shown
 from cloudgpu.core.alerts.alerts import RaisedAlert
 from cloudgpu.core.values.printable import one_line
 from cloudgpu.core.values.times import duration_text

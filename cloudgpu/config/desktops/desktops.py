@@ -9,8 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.paths import data_dir
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import data_dir, shown
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.config.money.currencies import MAX_PER_USD, rate_of
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from cloudgpu.config.desktops.desktops import day_in
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.advice.workloads import Figure, Figures, Kind, Note, Rules, Source, SourceQuality
 from cloudgpu.core.catalog.gpus import Work

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from cloudgpu.config.files.text import read_text, shown
+from cloudgpu.config.files.user_files import read_text, shown
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 

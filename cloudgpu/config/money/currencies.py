@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
 
-from cloudgpu.config.files.text import number_of, setting_fault, settings_table, shown
+from cloudgpu.config.files.user_files import number_of, setting_fault, settings_table, shown
 from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.errors import InvalidRequest
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.config.files.text import number_of, setting_fault, settings_table, shown
+from cloudgpu.config.files.user_files import number_of, setting_fault, settings_table, shown
 from cloudgpu.core.billing.discounts import ANY, Credit, Discount
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money

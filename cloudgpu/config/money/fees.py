@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.config.files.text import number_of, setting_fault, settings_table
+from cloudgpu.config.files.user_files import number_of, setting_fault, settings_table
 
 KEYS = ("tax_percent", "support_percent", "label")
 _EXAMPLE = 'Write it like: [fees] tax_percent = "10", support_percent = "3", label = "VAT in Korea".'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from cloudgpu.config.files.text import setting_fault, settings_table, shown
+from cloudgpu.config.files.user_files import setting_fault, settings_table, shown
 from cloudgpu.core.policies.description import FACTS, Choices
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 

@@ -13,8 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cloudgpu.config.files.paths import data_dir, file_names
-from cloudgpu.config.files.text import read_text, shown
+from cloudgpu.config.files.user_files import data_dir, file_names, read_text, shown
 from cloudgpu.config.files.yaml import Table, parse_yaml, read_yaml
 from cloudgpu.config.policies.kinds import Kind, Misread
 from cloudgpu.config.policies.schema import LIMITS, POLICY, Key, Keys, Section
@@ -44,7 +43,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.config.files.paths import Home
+    from cloudgpu.config.files.user_files import Home
     from cloudgpu.core.policies.description import Choices
     from cloudgpu.core.team.rights import Published
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.config.alerts.alerts import LARGEST_FACTOR
-from cloudgpu.config.files.text import shown, zone_of
+from cloudgpu.config.files.user_files import shown, zone_of
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.core.values.times import parse_duration

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 
-from cloudgpu.config.files.paths import data_dir, file_names
+from cloudgpu.config.files.user_files import data_dir, file_names
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.catalog.container_images import parse_reference
 from cloudgpu.core.model.facts import Engine

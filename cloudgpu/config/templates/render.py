@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import shown
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.templates.find import Template, load_template
 from cloudgpu.core.model.facts import Engine

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgpu import catalog
 from cloudgpu.catalog.read import network_of
 from cloudgpu.config.desktops.workloads import shipped_rules
-from cloudgpu.config.files.paths import find_home
+from cloudgpu.config.files.user_files import find_home
 from cloudgpu.config.settings import Settings, load_settings
 from cloudgpu.control.advice.estimate_inputs import (
     PastMachine,

@@ -138,7 +138,7 @@ class Jobs(Capability):
         to the second. Raises InstanceNotFound where this computer has no output of it,
         InvalidRequest for a time that is none.
         """
-        from cloudgpu.config.files.text import zone_of
+        from cloudgpu.config.files.user_files import zone_of
         from cloudgpu.control.inputs.periods import moment_of
         from cloudgpu.control.jobs.logs import logs
 

@@ -1,27 +1,48 @@
-"""Admits a request by its budgets before money is spent: in the transaction that records what is about to happen."""
+"""Admits a request by its budgets before money is spent: in the transaction that records what is about to happen.
+
+The credit of accounts that are paid in advance counts, too. One that cannot be read is not known, which is not zero:
+the plan says so, and the launch goes on.
+"""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.control.budgets.store import budgets, counted_prices, reserved
 from cloudgpu.control.inventory.sync import sync_accounts
+from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override
 from cloudgpu.core.budgets.admission import AdmissionRequest, Billed, admission_request
 from cloudgpu.core.budgets.budget import Budget
+from cloudgpu.core.budgets.credit import (
+    WARN_BEFORE,
+    CreditFit,
+    KnownCredit,
+    credit_fit,
+    credit_left,
+    credit_refusal,
+    hourly_of,
+    hourly_spend,
+    lasts_for,
+)
 from cloudgpu.core.budgets.refusal import Remedy, refusal
 from cloudgpu.core.events.general_lines import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.model.identity import unanswered_text
-from cloudgpu.core.model.machine import Budgeted
+from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.identity import QueriedAccount, unanswered_text
+from cloudgpu.core.model.machine import Budgeted, BudgetSubject, Machine, command_name, scope_of_row
+from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import View
+from cloudgpu.providers.account_abilities import ReadsCredit
+from cloudgpu.providers.base import Provider
 
 Decision = Callable[["View"], Sequence[Draft]]
 SYNC_VALID_FOR = timedelta(minutes=15)
@@ -141,3 +162,176 @@ def evaluate_budgets(
     machines = [*view.exposures(), *reserved(session, view, subject)]
     prices = counted_prices(session)
     return admission_request(covering, subject, machines, ended, prices, now, unpriced, others, of_cluster)
+
+
+def read_credit(provider: Provider) -> Credit | CloudgpuError | None:
+    """Return what is left in the provider's account, or why that could not be read; None where none is paid in."""
+    if not isinstance(provider, ReadsCredit):
+        return None
+    try:
+        return provider.credit()
+    except CloudgpuError as error:
+        return error
+
+
+def check_credit_fit(
+    session: Session,
+    view: View,
+    credit: Credit,
+    machines: Sequence[Machine | BudgetSubject],
+    scope: str,
+    lease: timedelta,
+) -> CreditFit:
+    """Return how machines that are wanted in one account fit its credit, beside what the ledger has there.
+
+    `scope` is the subject of that account's sync events; what is wanted is not counted twice.
+    """
+    own = {machine.id for machine in machines}
+    there = (row for row in view.present_machines() if row.id not in own and scope_of_row(row) == scope)
+    others = hourly_spend(credit, there)
+    return credit_fit(machines[0].account, credit, others, hourly_of(machines), lease, session.clock())
+
+
+def check_credit(
+    session: Session,
+    view: View,
+    credit: Credit | CloudgpuError | None,
+    machines: Sequence[Machine | BudgetSubject],
+    scope: str,
+    lease: timedelta,
+) -> None:
+    """Raise BudgetRefused where the credit of an account does not carry these machines to their lease's end."""
+    if credit is None or isinstance(credit, CloudgpuError):
+        return
+    fit = check_credit_fit(session, view, credit, machines, scope, lease)
+    if not fit.fits:
+        raise credit_refusal(fit, machines[0].name if len(machines) == 1 else f"{len(machines)} machines", lease)
+
+
+def credit_of(session: Session, machine: Machine) -> Credit | None:
+    """Return what is left in the account of a machine that is to live longer; None where none is paid in.
+
+    One that cannot be read is told of, and refuses nothing.
+    """
+    credit = read_credit(session.provider_of(machine))
+    if isinstance(credit, CloudgpuError):
+        session.report(f"{_unread(machine.account)}{credit.message}")
+        return None
+    return credit
+
+
+def check_longer(
+    session: Session,
+    view: View,
+    credit: Credit | None,
+    machines: Sequence[Machine],
+    until: datetime,
+    what: str,
+    less: str,
+) -> None:
+    """Raise BudgetRefused where an account's credit does not carry what is there, these machines too, until then.
+
+    `what` is what of the machines has that end, `less` how to ask for less.
+    """
+    span = until - session.clock()
+    if credit is None or span <= timedelta():
+        return
+    scope = scope_of_row(machines[0])
+    hourly = hourly_spend(credit, (machine for machine in view.present_machines() if scope_of_row(machine) == scope))
+    fit = credit_fit(machines[0].account, credit, hourly, Money(0), span, session.clock())
+    if not fit.fits:
+        raise credit_refusal(fit, command_name(machines[0]), span, what, less)
+
+
+def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: datetime | None) -> None:
+    """Raise BudgetRefused where the credit does not carry what a hold keeps beyond the lease, to its end.
+
+    That is at renew-until, where the hold ends later. A release is refused nothing.
+    """
+    longer = [one for one in machines if until is not None and (one.expires is None or from_iso(one.expires) < until)]
+    if not longer or until is None:
+        return
+    last = max(until if one.renew_until is None else min(until, from_iso(one.renew_until)) for one in longer)
+    credit = credit_of(session, longer[0])
+    session.ledger.read(
+        lambda view: check_longer(session, view, credit, longer, last, "hold", "hold it for a shorter time")
+    )
+
+
+def planned_credit(
+    session: Session, provider: Provider, subjects: Sequence[BudgetSubject], lease: timedelta
+) -> CreditFit | CloudgpuError | None:
+    """Return how a plan fits the credit of its account, or why that is not known; None where none is paid in."""
+    credit = read_credit(provider)
+    if credit is None or isinstance(credit, CloudgpuError):
+        return credit
+    try:
+        identity = identity_of(session, provider.account, subjects[0].region)
+    except CloudgpuError as error:
+        return error
+    scope = scope_of(provider.kind, identity.id)
+    return session.ledger.read(lambda view: check_credit_fit(session, view, credit, subjects, scope, lease))
+
+
+def _unread(account: str) -> str:
+    return f"the credit of account {account} could not be read, so whether it is enough is not known: "
+
+
+def credit_notes(fit: CreditFit | CloudgpuError | None, account: str) -> Iterator[Note]:
+    """Yield what a plan says of the credit: how long it carries what runs then, or that it is not known."""
+    if isinstance(fit, CloudgpuError):
+        yield Note(_unread(account) + fit.message, NoteKind.MONEY)
+    elif fit is not None:
+        lasts = "" if fit.lasts is None else f", for {duration_text(fit.lasts)} at {fit.hourly.text(4)} an hour"
+        yield Note(f"the credit of account {account} is {fit.left.text()}{lasts}", NoteKind.MONEY)
+
+
+def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterator[KnownCredit]:
+    """Yield the credit of each of these accounts that is paid in advance; one that cannot be read is told of."""
+    for account in queried:
+        try:
+            credit = _known_credit(session, account)
+        except CloudgpuError as error:
+            session.report(f"the credit of account {account.account} could not be read: {error.message}")
+            continue
+        if credit is not None:
+            yield credit
+
+
+def _known_credit(session: Session, account: QueriedAccount) -> KnownCredit | None:
+    """Return what is left in an account; None for one that is not paid in advance. Raises what the provider says."""
+    provider = session.provider(account.account)
+    if not isinstance(provider, ReadsCredit):
+        return None
+    credit = provider.credit()
+    if credit is None:
+        return None
+    scope = scope_of(account.provider, identity_of(session, account.account, None).id)
+    rows = [machine for machine in session.ledger.present_machines() if scope_of_row(machine) == scope]
+    hourly = hourly_spend(credit, rows)
+    return KnownCredit(scope, account.account, account.provider, credit, hourly, hourly - hourly_of(rows))
+
+
+def credit_checks(session: Session, account: str) -> Iterator[Check]:
+    """Yield what is left in an account that is paid in advance; nothing for another one. One read."""
+    try:
+        credit = _known_credit(session, QueriedAccount(account, session.provider(account).kind))
+    except CloudgpuError as error:
+        yield failed(f"credit {account}", error)
+    else:
+        if credit is not None:
+            yield _credit_check(credit, session.clock())
+
+
+def _credit_check(credit: KnownCredit, now: datetime) -> Check:
+    name, left = f"credit {credit.account}", credit.credit.left.text()
+    rest = credit_left(credit.credit, credit.hourly, now)
+    lasts = lasts_for(rest, credit.hourly)
+    if not rest:
+        return Check(name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {credit.credit.page}")
+    if lasts is None:
+        return Check(name, Verdict.OK, f"{left} left; nothing is spent now")
+    text = f"{left} left, for {duration_text(lasts)} at {credit.hourly.text(4)} an hour"
+    if lasts > WARN_BEFORE:
+        return Check(name, Verdict.OK, text)
+    return Check(name, Verdict.WARN, f"{text}; at zero its data is deleted.", f"Pay in at {credit.credit.page}")

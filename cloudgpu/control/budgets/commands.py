@@ -8,7 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
-from cloudgpu.config.files.text import zone_of
+from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.store import budget_states, remove_budget, set_budget, the_budgets

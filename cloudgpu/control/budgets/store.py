@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from cloudgpu.config.files.text import zone_of
+from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.session.last_run import are_made
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only

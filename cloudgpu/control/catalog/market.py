@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu import catalog
 from cloudgpu.catalog.location import use
 from cloudgpu.catalog.rules import LISTED
-from cloudgpu.config.files.paths import find_home
+from cloudgpu.config.files.user_files import find_home
 from cloudgpu.config.settings import ANY
 from cloudgpu.core.catalog.catalog import (
     OLD_AFTER,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import gpus, quotas_of, types
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import shown
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, matching_gpus

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from cloudgpu.control.budgets.admission import sync_before_admission
-from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
+from cloudgpu.control.budgets.admission import check_credit_of_hold, credit_of, sync_before_admission
 from cloudgpu.control.clusters.together import ClusterResult, faults_in, reload_machines, run_on_machines, worst_of
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine

@@ -13,6 +13,7 @@ from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import read_last_run
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.advice.compare import desktops_cost, rented_machines
 from cloudgpu.core.billing.charges import money, shares
 from cloudgpu.core.billing.cost_groups import (
@@ -28,8 +29,7 @@ from cloudgpu.core.billing.cost_groups import (
 from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining
 from cloudgpu.core.billing.traffic_gaps import gaps_within
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.events.job_lines import SUBJECT
-from cloudgpu.core.jobs.job import Job, jobs_of
+from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments, tariff_cost, tariff_rows
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
@@ -357,14 +357,6 @@ def _fees(session: Session, total: CostTotals) -> Fees:
         "total_usd": with_fees(total, fees.factor) if configured else None,
         "sentence": fees.summary,
     }
-
-
-def all_jobs(session: Session) -> dict[str, Job]:
-    """Return every job of the ledger by its id, oldest first.
-
-    Read apart from the rows: a job line more or less moves costs between rows, and changes no sum.
-    """
-    return jobs_of(session.ledger.events(SUBJECT))
 
 
 def job_spent(session: Session, job: Job, *, jobs: Mapping[str, Job] | None = None) -> Money:

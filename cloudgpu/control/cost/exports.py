@@ -16,8 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.control.cost.cost import all_jobs, with_tariffs
+from cloudgpu.control.cost.cost import with_tariffs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import period_charges
 from cloudgpu.core.billing.line_items import LineItem, line_items
 from cloudgpu.core.jobs.shares import machine_assignments

@@ -14,11 +14,12 @@ from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import PeriodCosts as Known, compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
-from cloudgpu.control.cost.cost import all_jobs, budgets_left, cost_to_come, with_tariffs
+from cloudgpu.control.cost.cost import budgets_left, cost_to_come, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.session.last_run import read_last_run
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import CostTimeline
 from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, costs as grouped, with_full_names
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.alerts.alerts import NEVER, receivers
 from cloudgpu.config.alerts.template import Attached, Message
-from cloudgpu.config.files.text import zone_of
+from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.alerts.alerts import outcomes_value
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.core.alerts.findings import SUBJECT, month_due, month_name, receivers_with_report, whole_month

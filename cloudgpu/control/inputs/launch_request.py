@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypedDict, Unpack, cast, get_args
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import shown
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.core.launch.trust import check_exposure, parse_trust
 from cloudgpu.core.model.cluster import MAX_NODES, node_key, node_name

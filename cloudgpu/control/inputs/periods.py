@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import TypedDict, Unpack
 
-from cloudgpu.config.files.text import zone_of
+from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.config.settings import Settings
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import By, CostQuery

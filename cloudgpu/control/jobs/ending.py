@@ -9,12 +9,11 @@ from datetime import timedelta
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.jobs.snapshot import remove
-from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.jobs.remote_results import left_elsewhere, remote_results_fetched, stores_remotely
 from cloudgpu.control.jobs.results import deliver, deliver_copied, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
-from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Job

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.cost.cost import all_jobs, jobs_spent
+from cloudgpu.control.cost.cost import jobs_spent
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import unpriced_of
 from cloudgpu.core.values.naming import did_you_mean, near, tag_value
 from cloudgpu.errors import InstanceNotFound, InvalidRequest

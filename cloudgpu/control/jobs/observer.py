@@ -14,7 +14,7 @@ from typing import Self
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.cost.cost import all_jobs, job_spent
+from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import has_files, settle_launch, snapshot_of
@@ -23,7 +23,7 @@ from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
 from cloudgpu.control.jobs.slurm.lines import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
-from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft

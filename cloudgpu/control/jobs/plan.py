@@ -15,7 +15,6 @@ from pathlib import Path
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import take_snapshot
-from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
@@ -26,7 +25,7 @@ from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, read_measured, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
-from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
 from cloudgpu.core.jobs.notice import SpotNoticeFit, fit_of

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.journal import note, noted
-from cloudgpu.control.cost.cost import all_jobs
-from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Job

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.jobs.store import PREFIX, restore_missing_events
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.control.spot.history import note_interruptions
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, ReconcileResult
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
-from cloudgpu.control.budgets.admission import admit, append_if_admitted
-from cloudgpu.control.budgets.credit import check_credit, read_credit
+from cloudgpu.control.budgets.admission import admit, append_if_admitted, check_credit, read_credit
 from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_while_cleaned
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger

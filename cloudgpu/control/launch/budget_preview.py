@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_admission
-from cloudgpu.control.budgets.credit import credit_notes, planned_credit
+from cloudgpu.control.budgets.admission import credit_notes, evaluate_budgets, planned_credit, sync_before_admission
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal

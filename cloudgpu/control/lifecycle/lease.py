@@ -12,8 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.control.budgets.admission import append_if_admitted, sync_before_admission
-from cloudgpu.control.budgets.credit import check_credit_of_hold, check_longer, credit_of
+from cloudgpu.control.budgets.admission import (
+    append_if_admitted,
+    check_credit_of_hold,
+    check_longer,
+    credit_of,
+    sync_before_admission,
+)
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise

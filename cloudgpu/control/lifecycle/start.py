@@ -6,8 +6,7 @@ import platform
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.control.budgets.admission import append_if_admitted, sync_before_admission
-from cloudgpu.control.budgets.credit import check_credit, read_credit
+from cloudgpu.control.budgets.admission import append_if_admitted, check_credit, read_credit, sync_before_admission
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import (

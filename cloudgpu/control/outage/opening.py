@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from cloudgpu.catalog.location import use
-from cloudgpu.config.files.paths import find_home
+from cloudgpu.config.files.user_files import find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.session.base import Report, silent, utc_now
 from cloudgpu.control.session.session import Session

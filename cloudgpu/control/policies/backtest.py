@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.files.paths import data_dir
-from cloudgpu.config.files.text import zone_of
+from cloudgpu.config.files.user_files import data_dir, zone_of
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.find import Found, policy_from
 from cloudgpu.control.inputs.launch_request import duration

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.find import FILE, limits_from, policy_from, policy_paths
 from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_named, policy_of, unused_file

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.policies.chosen import ChosenPolicy, chosen_for, chosen_policies, found_by_terms
 from cloudgpu.config.policies.find import (
     LIMITS_NAME,

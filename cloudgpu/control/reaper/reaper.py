@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresolved
 from cloudgpu.config.policies.find import changed_terms
-from cloudgpu.control.budgets.credit import read_credits
+from cloudgpu.control.budgets.admission import read_credits
 from cloudgpu.control.budgets.store import budget_states, pass_budgets
 from cloudgpu.control.lifecycle.timers import RepairResult, repair
 from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.config.files.text import zone_of
+from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.scheduler.due import own_run_due, prices_due, run_due, sweep_due
 from cloudgpu.control.session.guarding import own_home
 from cloudgpu.control.session.last_run import read_last_run

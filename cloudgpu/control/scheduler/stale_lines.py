@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.files.paths import Home, find_home
+from cloudgpu.config.files.user_files import Home, find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.scheduler.crontab_store import find_tables
 from cloudgpu.control.scheduler.redaction import ledger_location, redacted_line

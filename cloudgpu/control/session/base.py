@@ -27,7 +27,7 @@ from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import files
 
 if TYPE_CHECKING:
-    from cloudgpu.config.files.paths import Home
+    from cloudgpu.config.files.user_files import Home
     from cloudgpu.config.policies.find import HomeTerms
     from cloudgpu.core.alerts.alerts import AlertState
     from cloudgpu.core.events.account_names import CurrentNames

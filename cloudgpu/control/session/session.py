@@ -21,6 +21,7 @@ from cloudgpu.ledger.open import open_ledger
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.target import Target
     from cloudgpu.config.templates.find import Template
+    from cloudgpu.core.jobs.job import Job
     from cloudgpu.providers.base import Provider
 
 _LOOKS = ("ledger_opened", "account_synced")  # the lines that looking alone writes
@@ -129,7 +130,7 @@ class Session(SessionBase):
 
         Raises InvalidRequest as `load_template` does.
         """
-        from cloudgpu.config.files.paths import data_dir
+        from cloudgpu.config.files.user_files import data_dir
         from cloudgpu.config.templates.find import load_template
 
         wanted = self.settings.template if name is None else name
@@ -337,3 +338,14 @@ def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFo
         value=name,
         next="Run: cloudgpu ls" + (" --all" if machines else ", or: cloudgpu up"),
     )
+
+
+def all_jobs(session: Session) -> dict[str, Job]:
+    """Return every job of the ledger by its id, oldest first.
+
+    Read apart from the rows: a job line more or less moves costs between rows, and changes no sum.
+    """
+    from cloudgpu.core.events.job_lines import SUBJECT
+    from cloudgpu.core.jobs.job import jobs_of  # `ls` does without
+
+    return jobs_of(session.ledger.events(SUBJECT))

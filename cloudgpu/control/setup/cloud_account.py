@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.config.edit import value_at
-from cloudgpu.config.files.paths import data_dir
-from cloudgpu.config.files.text import shown
-from cloudgpu.control.budgets.credit import read_credit
+from cloudgpu.config.files.user_files import data_dir, shown
+from cloudgpu.control.budgets.admission import read_credit
 from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.init import CLOUDS, Draft, ExistingSetup, account_of, with_account, write
 from cloudgpu.core.model.account import BudgetAlert, Credit, MachineRole, RolePart

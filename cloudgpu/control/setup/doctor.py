@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.paths import Home, find_home
+from cloudgpu.config.files.user_files import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control.alerts.health import alert_checks
-from cloudgpu.control.budgets.credit import credit_checks
+from cloudgpu.control.budgets.admission import credit_checks
 from cloudgpu.control.network import reachability as doors
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.outage.outage import SYNC_LATER, read_without_ledger, refused_sentence

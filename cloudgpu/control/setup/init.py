@@ -14,8 +14,7 @@ from cloudgpu.access.files import locked, write_whole
 from cloudgpu.access.ssh.target import fingerprint
 from cloudgpu.access.ssh.user_hosts import login_key
 from cloudgpu.config.edit import value_at, with_value, without_value
-from cloudgpu.config.files.paths import Home, find_home
-from cloudgpu.config.files.text import read_text, shown
+from cloudgpu.config.files.user_files import Home, find_home, read_text, shown
 from cloudgpu.config.policies.find import load_policy, policy_paths
 from cloudgpu.config.settings import ANY, Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.control.policies.resolve import lifetime_of

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from cloudgpu.access.files import locked, write_whole
 from cloudgpu.config.edit import with_value
-from cloudgpu.config.files.text import read_text
+from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.settings import read_setting, settings_from_text
 from cloudgpu.control.scheduler.jobs import LOCK
 from cloudgpu.core.team.rights import Role, check_payer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.account import Permission
 from cloudgpu.core.model.checks import Check, Verdict, failed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.text import read_text
+from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.find import LIMITS_NAME, check_policy_name, limits_from, policy_from
 from cloudgpu.control.team.roles import payers_only

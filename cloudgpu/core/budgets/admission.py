@@ -9,7 +9,7 @@ from itertools import chain
 from typing import cast
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rate_timeline import RateInterval, billed_intervals, intervals_cost, time_of, worst_window
+from cloudgpu.core.billing.rates import RateInterval, billed_intervals, intervals_cost, time_of, worst_window
 from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of

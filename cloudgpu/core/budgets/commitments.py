@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloudgpu.core.billing.rate_timeline import RateInterval, rate_intervals
+from cloudgpu.core.billing.rates import RateInterval, rate_intervals
 from cloudgpu.core.billing.rules import Rule, parse_us, rule_of
 from cloudgpu.core.model.facts import AttachedCost, Retained
 from cloudgpu.core.model.machine import Budgeted, account_key, not_none, runs_on

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.rate_timeline import RateInterval, one_price, time_of
+from cloudgpu.core.billing.rates import RateInterval, one_price, time_of
 from cloudgpu.core.billing.rules import PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
 from cloudgpu.core.budgets.commitments import OVERDUE, Assumed, Commitment, Prices, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine

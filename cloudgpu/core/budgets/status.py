@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rate_timeline import time_until_full
+from cloudgpu.core.billing.rates import time_until_full
 from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.admission import BudgetSums, current_period, shares
 from cloudgpu.core.budgets.budget import Action, Budget

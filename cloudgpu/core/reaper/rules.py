@@ -21,17 +21,21 @@ from cloudgpu.core.policies.policy import Act, Do, Policy, Retention, Rule, Unkn
 from cloudgpu.core.policies.schedule import missed_off, next_off, off_until
 from cloudgpu.core.reaper.cases import (
     LAST,
+    QUEUE_TIMEOUT,
     Case,
     RuleResult,
     Stage,
     clock,
     end_after_warning,
     erasure_text,
+    mended_by,
+    node_loss,
     notify_again,
+    part_of_cluster,
+    part_of_start,
     warn_before_end,
     warn_only,
 )
-from cloudgpu.core.reaper.cluster_rules import QUEUE_TIMEOUT, mended_by, node_loss, part_of_cluster, part_of_start
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, SHUT_DOWN, UNKNOWN, Warned, window
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso

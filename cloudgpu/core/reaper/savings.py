@@ -19,7 +19,7 @@ from itertools import chain
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import CostTimeline
 from cloudgpu.core.billing.daily import Sums
-from cloudgpu.core.billing.rate_timeline import RateInterval, intervals_cost
+from cloudgpu.core.billing.rates import RateInterval, intervals_cost
 from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.model.machine import Machine, not_none

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from cloudgpu.core.billing.rate_timeline import ended_intervals
+from cloudgpu.core.billing.rates import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
 from cloudgpu.core.events.log import Draft, Event, EventSummary
 from cloudgpu.core.events.projection import Folded, State, apply_event, folded, packed, unpacked

@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
 
 MACHINE = data_dir("policies") / "permissions" / "aws-machine.json"

@@ -19,7 +19,7 @@ from botocore.exceptions import UnknownServiceError
 
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.cli.app import run
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.timers import repair

@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.providers.azure.account.permissions import PROBES
 from tests.cli.azure_line import CONFIG, Line

@@ -12,7 +12,7 @@ import os
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.providers.gcp.account.permissions import ACTIONS
 from tests.cli.line import on_time_of

@@ -9,7 +9,7 @@ from functools import cache
 import boto3
 from botocore.config import Config
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.providers.aws.account.timer_role import trust
 
 ONCE = Config(retries={"total_max_attempts": 1})

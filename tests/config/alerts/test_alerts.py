@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.config.alerts.alerts import receivers
-from cloudgpu.config.files.paths import Home
+from cloudgpu.config.files.user_files import Home
 from cloudgpu.config.settings import load_settings, settings_from_text
 from cloudgpu.errors import InvalidRequest
 

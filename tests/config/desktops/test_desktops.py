@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.config.desktops.desktops import KEYS, desktop_from, desktop_names, load_desktop
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.settings import Settings
 from cloudgpu.core.advice.desktop import YEAR, Depreciation

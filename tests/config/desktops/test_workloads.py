@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.config.desktops.workloads import rules_from, shipped_rules
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.core.advice.workloads import SourceQuality
 from cloudgpu.core.catalog.gpus import Work

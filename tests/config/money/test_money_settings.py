@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from cloudgpu.config.files.text import zone_of
+from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.config.money.fees import Fees
 from cloudgpu.config.settings import settings_from_text

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.find import load_policy, policy_from, policy_names
 from cloudgpu.config.policies.schema import POLICY, Key, flat, limits_schema, policy_schema

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.templates.find import load_template, template_from, template_names
 from cloudgpu.config.templates.render import CLOUD_CONFIG, VALUES, rendered

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.control.budgets.credit import credit_checks
+from cloudgpu.control.budgets.admission import credit_checks
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.launch.budget_preview import check_budgets, plan_document

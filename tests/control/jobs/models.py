@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import CloudgpuError

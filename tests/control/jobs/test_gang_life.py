@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.cost.cost import all_jobs, job_spent
+from cloudgpu.control.cost.cost import job_spent
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import machine_assignments

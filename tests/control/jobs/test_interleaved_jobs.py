@@ -11,13 +11,13 @@ from functools import partial
 
 import pytest
 
-from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.session.session import all_jobs
 from tests.control.launch.test_interleaved import World
 from tests.control.turns import TO_THE_END, Turns
 

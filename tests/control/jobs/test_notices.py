@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from cloudgpu.control.alerts.alerts import deliver
-from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show, show_end
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.events.job_lines import (
     job_began,
     job_closed,

@@ -15,7 +15,7 @@ import pytest
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.cli.jobs.text import spent_text
-from cloudgpu.control.cost.cost import all_jobs, costs
+from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.launch_request import parse_request
@@ -25,6 +25,7 @@ from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.events.job_lines import job_closed, job_ended, job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.values.times import iso

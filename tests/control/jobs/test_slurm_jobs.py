@@ -25,7 +25,6 @@ from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text, state_text
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.clusters.engine import set_up
-from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.follow import reconcile_until_begun
@@ -34,6 +33,7 @@ from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, rank
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import IDLE, machine_assignments

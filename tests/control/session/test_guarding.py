@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.cli.launch.planned import glance
 from cloudgpu.cli.machine_text import guards
-from cloudgpu.config.files.paths import Home
+from cloudgpu.config.files.user_files import Home
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lease import extend, hold_caveat, plan_extension, set_hold

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cloudgpu.config.files.text import zone_of
+from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.lifecycle.lifecycle import stop

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from cloudgpu.core.billing.charges import charge, cost_timeline
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import Sums, daily, timeline_of
-from cloudgpu.core.billing.rate_timeline import intervals_cost
+from cloudgpu.core.billing.rates import intervals_cost
 from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import from_iso

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.charges import charge
-from cloudgpu.core.billing.rate_timeline import billed_intervals, intervals_cost, rate_intervals, time_of, worst_window
+from cloudgpu.core.billing.rates import billed_intervals, intervals_cost, rate_intervals, time_of, worst_window
 from cloudgpu.core.billing.rules import rule_of, to_us
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import iso

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.rate_timeline import intervals_cost, time_until_full
+from cloudgpu.core.billing.rates import intervals_cost, time_until_full
 from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, LimitCurrency, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Assumed, Prices

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, max_cost_intervals
-from cloudgpu.core.billing.rate_timeline import billed_intervals, ended_intervals, intervals_cost, rate_intervals
+from cloudgpu.core.billing.rates import billed_intervals, ended_intervals, intervals_cost, rate_intervals
 from cloudgpu.core.billing.rules import rule_of, to_us
 from cloudgpu.core.budgets.admission import BudgetSums, admission_request, budget_sums
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.providers.azure.provider import make
 from cloudgpu.providers.base import Factory, ProviderSettings
 from cloudgpu.testing import (

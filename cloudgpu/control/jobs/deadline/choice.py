@@ -14,12 +14,11 @@ from pathlib import Path
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
 from cloudgpu.control.alerts.alerts import note_one
-from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
 from cloudgpu.control.pricing.price_history import available, history_of
-from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.control.spot.history import first_offer, history, offer_location, spot_location
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (

@@ -15,7 +15,7 @@ from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.backtest import seen_traces
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rate_timeline import intervals_cost
+from cloudgpu.core.billing.rates import intervals_cost
 from cloudgpu.core.billing.rules import parse_us, to_us
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_lines import DeadlineRecord

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import shown
 from cloudgpu.control.inputs.launch_request import parse_volume
 from cloudgpu.core.events.job_lines import DataRecord
 from cloudgpu.core.jobs.stored import VOLUME

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import shown
 from cloudgpu.control.inputs.launch_request import duration, moment
 from cloudgpu.core.jobs.deadline import Margins, least_time_s
 from cloudgpu.core.jobs.stored import volume_of

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Unpack
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
 from cloudgpu.control.jobs.inputs.command import check_command
 from cloudgpu.control.jobs.inputs.data import parse_data, parse_results_to, volume_for, workdir_path

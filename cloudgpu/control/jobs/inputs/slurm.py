@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn, TypedDict
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.user_files import shown
 from cloudgpu.errors import InvalidRequest
 
 MAX_NODES, MAX_GPUS = 10_000, 64

@@ -120,7 +120,7 @@ def keep_record(session: Session, nodes: Sequence[Machine]) -> None:
     `nodes` are those of the cluster, node 0 first. No end waits for a node that does not answer: raises nothing.
     """
     from cloudgpu.access.ssh.connection import connect
-    from cloudgpu.control.cost.cost import all_jobs
+    from cloudgpu.control.session.session import all_jobs
     from cloudgpu.errors import CloudgpuError
 
     if nodes[0].state != "running" or not nodes[0].address:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.cost.cost import all_jobs
 from cloudgpu.control.jobs.inputs.request import RunRequest
-from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.forecast import burn_rate, open_usages
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order

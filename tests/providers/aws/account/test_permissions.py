@@ -5,7 +5,7 @@ from __future__ import annotations
 import boto3
 import pytest
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.aws.account.permissions import CHANGES, READ_PROBES, UNTESTED

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import identity, machine_role as role
