@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.launch.plan_cost import AddedCost
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
-    from cloudgpu.core.policies.runs import ScheduledRun
+    from cloudgpu.core.policies.guards import ScheduledRun
     from cloudgpu.views.documents.machines.plans import (
         AccountOffers,
         BudgetFit,

@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
 from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
 from cloudgpu.config.policies.find import lab_limits
-from cloudgpu.control.alerts.channels import Outcome, label_of, send
+from cloudgpu.control.alerts.channels import Outcome, label_of, send, within
 from cloudgpu.control.session.last_run import unguarded_machines
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
@@ -385,3 +387,57 @@ def _alert_state(session: Session) -> AlertState:
     if known is None or known[0] != last:  # its hash before stands for all lines before
         known = session.alerts_told = (last, alert_state(session.ledger.events(SUBJECT)))
     return known[1]
+
+
+WAIT_S = 10.0
+DEADMAN = "deadman"
+
+
+def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
+    """Say outside that a run has ended, well or not; return why that failed, None when it was heard or none is set.
+
+    None was made well, either, while a machine that only scheduled runs end is guarded by none of them: a run by hand,
+    or of a laptop, must not hide that. A failure is raised as an alert, which the next run sends. Raises
+    LedgerUnavailable.
+    """
+    address = session.settings.alerts.deadman
+    if address is None:
+        return None
+    ok = ok and not unguarded_machines(session, session.ledger.present_machines())
+    why = within(wait_s, partial(_called, address if ok else _with_fail(address), wait_s))
+    note(session, [] if why is None else [found_at_home(session, _deadman_finding(why))], judged=(DEADMAN,))
+    return why
+
+
+def _called(address: str, wait_s: float) -> str | None:
+    """Return why the service did not take it, without a word of its address: whoever knows that can answer for us."""
+    import urllib.error
+    import urllib.request
+    from http.client import HTTPException
+
+    asked = urllib.request.Request(address, headers={"User-Agent": "cloudgpu"})  # noqa: S310  (the settings allow http and https alone)
+    try:
+        with urllib.request.urlopen(asked, timeout=wait_s) as answer:  # noqa: S310  (as above)
+            answer.read(1)
+    except urllib.error.HTTPError as error:
+        return f"answered {error.code}"
+    except TimeoutError:
+        return f"did not answer within {wait_s:g} seconds"
+    except (urllib.error.URLError, HTTPException, OSError, ValueError):
+        return "could not be reached"
+    return None
+
+
+def _with_fail(address: str) -> str:  # https://healthchecks.io/docs/signaling_failures/
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/fail"))
+
+
+def _deadman_finding(why: str) -> Finding:
+    return Finding(
+        key=DEADMAN,
+        kind="dead-man's address",
+        title="The dead-man's address does not hear us",
+        text=f"It {why}. If the reaper runs, it raises a false alarm; if the reaper stops, it raises none.",
+        urgent=False,
+    )

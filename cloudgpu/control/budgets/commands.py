@@ -224,7 +224,7 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = CHEC
     """
     if name is not None:
         return {**_evaluate(session, name, every), "deadman": None}
-    from cloudgpu.control.alerts.health import ping
+    from cloudgpu.control.alerts.alerts import ping
 
     try:
         document = _evaluate(session, None, every)

@@ -33,9 +33,8 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.launch.attempt import launching
+from cloudgpu.core.launch.attempt import launching, living_of, unsettled_of
 from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
-from cloudgpu.core.launch.same_request import living_of, unsettled_of
 from cloudgpu.core.model.machine import Machine, Ownership, billed_text, comes_back, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso

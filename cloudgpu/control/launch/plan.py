@@ -37,15 +37,15 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override, check_owner
 from cloudgpu.core.budgets.credit import CreditFit
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
+from cloudgpu.core.launch.attempt import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of, setup_remarks
 from cloudgpu.core.launch.plan_cost import traffic_remarks
-from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.launch.trust import check_exposure, password_remarks, passwords_of, trust_remarks
 from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
+from cloudgpu.core.policies.guards import ScheduledRun
 from cloudgpu.core.policies.policy import Lifetime
-from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text

@@ -16,8 +16,7 @@ from cloudgpu.control.inputs.periods import Moment, moment_of
 from cloudgpu.control.policies.resolve import limits_of, policy_named
 from cloudgpu.control.session.session import Session, find_any
 from cloudgpu.core.activity.agent_status import DAY
-from cloudgpu.core.clusters.completeness import node_of
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.policy import limit_policy
 from cloudgpu.core.reaper.backtest import MachineHistory, backtest, joined_runs, only_while_it_runs, runs_of

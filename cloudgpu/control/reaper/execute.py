@@ -21,8 +21,7 @@ from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_toge
 from cloudgpu.control.reaper.observe import LOCK, RETRY_AFTER_S, Judge, lock_each, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.clusters.completeness import node_of
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, Outcome, busy, lock_of

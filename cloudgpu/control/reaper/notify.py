@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys, send_directly
-from cloudgpu.control.alerts.health import ping
+from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys, ping, send_directly
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.reaper.observe import lock_each
 from cloudgpu.control.session.session import Session, present

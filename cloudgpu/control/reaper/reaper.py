@@ -313,7 +313,7 @@ def _reachable(judged: _Evaluation) -> dict[str, Machine]:
 
 def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
     """Say outside and in the ledger that this run was not made; what ended it is what the user hears of."""
-    from cloudgpu.control.alerts.health import ping
+    from cloudgpu.control.alerts.alerts import ping
 
     with suppress(CloudgpuError):
         record_run(session, None, cron=request.cron, sweep=request.sweep, why=why)

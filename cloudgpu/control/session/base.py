@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.alerts.alerts import AlertState
     from cloudgpu.core.events.account_names import CurrentNames
     from cloudgpu.core.events.log import Event
-    from cloudgpu.core.policies.runs import ScheduledRun
+    from cloudgpu.core.policies.guards import ScheduledRun
     from cloudgpu.core.team.rights import Published
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider

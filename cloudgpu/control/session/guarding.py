@@ -23,8 +23,7 @@ from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Offer
-from cloudgpu.core.policies.guards import needs_runs
-from cloudgpu.core.policies.runs import ScheduledRun, guarding_run, missing_for_guard, with_run
+from cloudgpu.core.policies.guards import ScheduledRun, guarding_run, missing_for_guard, needs_runs, with_run
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 

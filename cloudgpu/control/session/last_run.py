@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
-    from cloudgpu.core.policies.runs import ScheduledRun
+    from cloudgpu.core.policies.guards import ScheduledRun
     from cloudgpu.ledger.log.base import Ledger
 
 SUBJECT, KIND = "reaper", "reap_finished"
@@ -41,7 +41,7 @@ class LastRun:
         runs = () if self.latest is None else self.latest.body.get("scheduled", ())
         if not runs:
             return ()
-        from cloudgpu.core.policies.runs import ScheduledRun
+        from cloudgpu.core.policies.guards import ScheduledRun
 
         return tuple(map(ScheduledRun.of, runs))
 
@@ -110,7 +110,7 @@ def earlier(
 ) -> EarlierRuns:
     """Return what the line of a run that ends `now` carries of those before it; `read` are credits as it found them."""
     from cloudgpu.core.budgets.credit import latest_credits
-    from cloudgpu.core.policies.runs import with_run
+    from cloudgpu.core.policies.guards import with_run
 
     before = read_last_run(session.ledger)
     runs, known = before.scheduled, (*before.credits, *read)
@@ -155,7 +155,7 @@ def unguarded_machines(
     alone = [machine for machine in machines if runs(machine) and needs_runs(machine)]
     if not alone:
         return []
-    from cloudgpu.core.policies.runs import guarding_run, missing_for_guard, with_run
+    from cloudgpu.core.policies.guards import guarding_run, missing_for_guard, with_run
 
     now = session.clock()
     known = with_run((last or read_last_run(session.ledger)).scheduled, session.own_run, now)

@@ -14,10 +14,10 @@ from fractions import Fraction
 from itertools import pairwise
 
 from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
-from cloudgpu.core.clusters.completeness import PartlyStarted, by_cluster, lost_nodes, partly_started
+from cloudgpu.core.clusters.completeness import PartlyStarted, lost_nodes, partly_started
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import ClusterNode, RefusedAction
-from cloudgpu.core.model.machine import Machine, command_name, not_none, stop_command
+from cloudgpu.core.model.machine import Machine, by_cluster, command_name, not_none, stop_command
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.values.money import Money

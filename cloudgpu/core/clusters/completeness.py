@@ -6,40 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
+from cloudgpu.core.model.machine import Machine, has_retained_resources, latest_launch
 from cloudgpu.core.values.times import from_iso
 
 GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in which a command may still be at it
-
-
-def by_cluster(machines: Iterable[Machine]) -> dict[str, list[Machine]]:
-    """Return the machines of each cluster by its id, in the order of their nodes; without machines of no cluster.
-
-    A cluster that was launched again under the same key has the machines of its latest launch alone.
-    """
-    found: dict[str, list[Machine]] = {}
-    for machine in machines:
-        if machine.cluster is not None:
-            found.setdefault(machine.cluster.id, []).append(machine)
-    return {one: sorted(latest_launch(some), key=node_of) for one, some in found.items()}
-
-
-def latest_launch(machines: Sequence[Machine]) -> list[Machine]:
-    """Return those of one cluster's machines that are of its latest launch, which may have had fewer nodes."""
-    latest = max(machines, key=lambda row: row.intended_at, default=None)
-    if latest is None:
-        return []
-    nodes, begun = not_none(latest.cluster).nodes, latest.intended_at
-    return [
-        machine
-        for machine in machines
-        if not_none(machine.cluster).nodes == nodes and not (machine.terminated_at and machine.terminated_at < begun)
-    ]
-
-
-def node_of(machine: Machine) -> int:
-    """Return the number of the node that a machine of a cluster is."""
-    return not_none(machine.cluster).node
 
 
 def why_part(machines: Sequence[Machine], now: datetime) -> str:

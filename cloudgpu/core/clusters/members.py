@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cloudgpu.core.clusters.completeness import by_cluster
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
+from cloudgpu.core.model.machine import Machine, by_cluster, has_retained_resources, not_none
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 

@@ -17,6 +17,7 @@ from cloudgpu.core.policies.description import DescribedRule, off_now, rules_for
 from cloudgpu.core.policies.guards import (
     Agent,
     Safeguards,
+    ScheduledRun,
     Timer,
     agreed_ending,
     at_last,
@@ -26,7 +27,6 @@ from cloudgpu.core.policies.guards import (
     of_offer,
 )
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
-from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch, iso
 from cloudgpu.errors import NoCapacity

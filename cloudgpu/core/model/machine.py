@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
@@ -368,3 +368,33 @@ def runs_on(row: Budgeted) -> bool:
     """Say whether a living machine runs, or may: one whose launch is not settled, or whose state nobody knows, too."""
     rests = row.state in ("stopped", "deallocated") and not row.billed
     return not rests or row.pending_action == "start" or row.launch_status == "open"
+
+
+def by_cluster(machines: Iterable[Machine]) -> dict[str, list[Machine]]:
+    """Return the machines of each cluster by its id, in the order of their nodes; without machines of no cluster.
+
+    A cluster that was launched again under the same key has the machines of its latest launch alone.
+    """
+    found: dict[str, list[Machine]] = {}
+    for machine in machines:
+        if machine.cluster is not None:
+            found.setdefault(machine.cluster.id, []).append(machine)
+    return {one: sorted(latest_launch(some), key=node_of) for one, some in found.items()}
+
+
+def latest_launch(machines: Sequence[Machine]) -> list[Machine]:
+    """Return those of one cluster's machines that are of its latest launch, which may have had fewer nodes."""
+    latest = max(machines, key=lambda row: row.intended_at, default=None)
+    if latest is None:
+        return []
+    nodes, begun = not_none(latest.cluster).nodes, latest.intended_at
+    return [
+        machine
+        for machine in machines
+        if not_none(machine.cluster).nodes == nodes and not (machine.terminated_at and machine.terminated_at < begun)
+    ]
+
+
+def node_of(machine: Machine) -> int:
+    """Return the number of the node that a machine of a cluster is."""
+    return not_none(machine.cluster).node

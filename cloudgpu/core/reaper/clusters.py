@@ -15,10 +15,8 @@ from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.clusters.completeness import (
     PartlyStarted,
-    by_cluster,
     has_run_before,
     lost_nodes,
-    node_of,
     partly_started,
     unfinished_end,
     unfinished_stop,
@@ -26,7 +24,7 @@ from cloudgpu.core.clusters.completeness import (
 )
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
-from cloudgpu.core.model.machine import Machine, not_none, runs_on
+from cloudgpu.core.model.machine import Machine, by_cluster, node_of, not_none, runs_on
 from cloudgpu.core.reaper.decisions import (
     ACTIVE,
     IDLE,

@@ -8,8 +8,7 @@ import pytest
 
 from cloudgpu.catalog.refreshed import StoredPrices, write as write_list
 from cloudgpu.cli.money.budget_text import check_text
-from cloudgpu.control.alerts.alerts import deliver, topic_here
-from cloudgpu.control.alerts.health import ping
+from cloudgpu.control.alerts.alerts import deliver, ping, topic_here
 from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_value
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey

@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.launch.same_request import fingerprint_of
+from cloudgpu.core.launch.attempt import fingerprint_of
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.testing import ManualClock
 from tests.control.conftest import OPENED

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.clusters.completeness import GRACE, by_cluster, lost_nodes, why_part
+from cloudgpu.core.clusters.completeness import GRACE, lost_nodes, why_part
 from cloudgpu.core.model.facts import ClusterNode, UnrequestedStop
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, by_cluster
 from tests.core.lives import START, at
 from tests.core.machines import machine, retained
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.policies.runs import MAX_HOMES, ScheduledRun, guarding_run, is_recent, missing_for_guard, with_run
+from cloudgpu.core.policies.guards import MAX_HOMES, ScheduledRun, guarding_run, is_recent, missing_for_guard, with_run
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LAMBDA, OTHER = "scope:lambda/acc", "scope:aws/1"

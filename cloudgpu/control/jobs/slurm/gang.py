@@ -21,7 +21,7 @@ from cloudgpu.core.clusters.layout import in_order
 from cloudgpu.core.events.job_lines import job_gang_refused, job_machine
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
-from cloudgpu.core.launch.same_request import launch_key
+from cloudgpu.core.launch.attempt import launch_key
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError
 
