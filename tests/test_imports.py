@@ -246,7 +246,7 @@ GOOD = [
     ("cli/up.py", "from cloudgpu.control.launch.launch import up\nprint(up)"),
     ("cli/app.py", "from cloudgpu import __version__"),
     ("control/launch.py", "from cloudgpu.providers import registry\nfrom cloudgpu.providers.base import Provider"),
-    ("providers/local/provider.py", "from cloudgpu.access import known_hosts\nimport asyncssh"),
+    ("providers/local/provider.py", "from cloudgpu.access.ssh import client_files\nimport asyncssh"),
     ("providers/local/store.py", "from cloudgpu.providers.local import layout\nfrom . import build"),
     ("providers/aws/client.py", "def f():\n    import boto3"),
     ("testing/contract.py", "import pytest\nfrom cloudgpu.providers.base import Provider"),
