@@ -66,15 +66,15 @@ def _read(table: Table, name: str) -> Budget:
     table.line("description")
     tz = table.line("tz", "UTC")
     amount = parsing.amount_of(_as_written(table, "amount"), _field_label(table, "amount"))
-    paid_in = _paid_in(table, amount)
+    quoted_limit = _quoted_limit(table, amount)
     budget = Budget(
         name=name,
-        limit=parsing.limit_of(amount, paid_in, _field_label(table, "amount")),
+        limit=parsing.limit_of(amount, quoted_limit, _field_label(table, "amount")),
         span=parsing.span_of(table.line("period"), _field_label(table, "period")),
         scope=_scope(table),
         tz=tz,
         zone=zone_of(tz, field=_field_label(table, "tz")),
-        paid_in=paid_in,
+        quoted_limit=quoted_limit,
         file=str(table.path),
     )
     return replace(budget, **_optional_fields(table))
@@ -109,7 +109,7 @@ def _scope(table: Table) -> Scope:
     return parsing.scope_from(scope, _field_label(table, "scope"))
 
 
-def _paid_in(table: Table, amount: Decimal) -> LimitCurrency | None:
+def _quoted_limit(table: Table, amount: Decimal) -> LimitCurrency | None:
     """Return the currency with the rate that stands in the file: today's would be another one every day."""
     code = table.line("currency", "USD")
     if code.upper() == "USD":

@@ -21,7 +21,7 @@ _VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "t
 
 def budget_value(budget: Budget) -> BudgetValue:
     """Return a budget as plain values."""
-    paid = budget.paid_in
+    paid = budget.quoted_limit
     return {
         "name": budget.name,
         "limit_usd": usd(budget.limit),

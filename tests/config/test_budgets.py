@@ -42,8 +42,11 @@ allow_override: false
     assert (found.name, found.span, found.scope) == (
         "lab", BudgetPeriod("rolling", 30), Scope(project="vision", owner="ada@example.org"),
     )  # fmt: skip
-    assert found.paid_in.amount == 400000
-    assert (found.paid_in.currency.per_usd, str(found.paid_in.currency.as_of)) == (Decimal("1385.2"), "2026-11-20")
+    assert found.quoted_limit.amount == 400000
+    assert (found.quoted_limit.currency.per_usd, str(found.quoted_limit.currency.as_of)) == (
+        Decimal("1385.2"),
+        "2026-11-20",
+    )
     assert abs(found.limit.dollars - Decimal(400000) / Decimal("1385.2")) < Decimal("1e-8")
     assert (found.thresholds, found.forecast, found.allow_override) == ((50, 100), None, False)
     assert found.actions == {Action.NOTIFY, Action.STOP}

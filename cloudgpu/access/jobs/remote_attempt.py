@@ -362,7 +362,7 @@ class Attempt:
         lock = take_lock(self.supervisor, wait=0.0)
         if lock < 0:
             return -1
-        mark(lock, "other")
+        write_role(lock, "other")
         keeper = take_lock(self.keeper)
         if keeper >= 0:
             process = self.process()
@@ -375,7 +375,7 @@ class Attempt:
         return lock
 
 
-def mark(lock: int, role: str) -> None:
+def write_role(lock: int, role: str) -> None:
     """Write into a lock who holds it: a supervisor that adopts what its keeper leaves, `parent`, or any `other`."""
     with contextlib.suppress(OSError):
         os.ftruncate(lock, 0)

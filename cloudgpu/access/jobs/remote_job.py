@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, detached, mark, root_dir, size_of, written_until
+from cloudgpu.access.jobs.remote_attempt import Attempt, detached, root_dir, size_of, write_role, written_until
 from cloudgpu.access.jobs.remote_download import forget_data
 from cloudgpu.access.jobs.remote_files import (
     ANSWER_PREFIX,
@@ -76,7 +76,7 @@ def start(request: dict[str, Any]) -> None:
         watch(attempt)
         return answer({"claimed": False, **state_with_uploads(attempt)})
     stop_earlier_uploads(attempt)
-    mark(keeper, "keeper")
+    write_role(keeper, "keeper")
     if lacks_command(request):  # known before anything travels
         attempt.reserve()
         save(attempt.dir / "spec.json", request["spec"])
@@ -136,14 +136,14 @@ def watch(attempt: Attempt) -> None:
 
 def supervise(attempt: Attempt, lock: int, role: str) -> None:
     """Watch an attempt to its end, and end what it left behind in its process group."""
-    mark(lock, role)
+    write_role(lock, role)
     statuses: dict[int, int] = {}
     keeper = -1
     while not attempt.exit():
         with contextlib.suppress(OSError):  # a full disk, say: it may pass, and the command must be watched
             reap(statuses)
             if keeper < 0 <= (keeper := take_lock(attempt.keeper, wait=0.0)):
-                mark(keeper, role)
+                write_role(keeper, role)
             process = attempt.process()
             if keeper >= 0 and not attempt.exit() and take_over(attempt, process, statuses):
                 break

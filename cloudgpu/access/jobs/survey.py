@@ -35,7 +35,7 @@ MAX_COUNTED = 50_000  # entries of directories that stay out: their sizes are fo
 MAX_NAMED = 3
 GIT_PATIENCE_S = 30
 LONGEST_IGNORE_FILE = 1 << 20
-Chain = tuple[tuple[int, Rules], ...]
+Chain = tuple[tuple[int, Rules], ...]  # the rules of ignore files above, each with where its paths begin
 
 
 class FileEntry(NamedTuple):

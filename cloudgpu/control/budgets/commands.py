@@ -79,7 +79,7 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
         says = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
         raise InvalidRequest(says, field="NAME", value=options.name[:60], next="Choose a name like lab.")
     amount = parsing.amount_of(options.amount, "--amount")
-    paid_in = _limit_currency(session, options, amount)
+    quoted_limit = _limit_currency(session, options, amount)
     tz = options.tz or session.settings.tz
     scope = parsing.scope_of(options.scope, "--scope")
     _check_known(session, scope)
@@ -87,7 +87,7 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     texts, actions = options.thresholds, options.action
     return replace(
         default,
-        limit=parsing.limit_of(amount, paid_in, "--amount"),
+        limit=parsing.limit_of(amount, quoted_limit, "--amount"),
         scope=scope,
         thresholds=default.thresholds if texts is None else parsing.thresholds_of(texts.split(","), "--thresholds"),
         forecast=_forecast(options.forecast, default.forecast),
@@ -95,7 +95,7 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
         tz=tz,
         zone=zone_of(tz),
         allow_override=options.allow_override,
-        paid_in=paid_in,
+        quoted_limit=quoted_limit,
     )
 
 

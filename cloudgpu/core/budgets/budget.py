@@ -124,7 +124,7 @@ class LimitCurrency:
 class Budget:
     """A limit in US dollars, before credits. `thresholds` and `forecast` are percent of it; None: no such alert.
 
-    `zone` is that of `tz`, in which its days, weeks and months begin. `paid_in`: what it was set in, where that is not
+    `zone` is that of `tz`, in which its days, weeks and months start. `quoted_limit`: what it was set in, if not in
     USD. `file` is the path of the file that defines it, empty for the ledger.
     """
 
@@ -138,7 +138,7 @@ class Budget:
     tz: str = "UTC"
     zone: tzinfo = field(default=UTC, compare=False)
     allow_override: bool = True
-    paid_in: LimitCurrency | None = None
+    quoted_limit: LimitCurrency | None = None
     file: str = ""
 
     @property
@@ -151,7 +151,7 @@ class Budget:
         return {
             "name": self.name,
             "nanos": self.limit.nanos,
-            "paid_in": None if self.paid_in is None else self.paid_in.body(),
+            "quoted_limit": None if self.quoted_limit is None else self.quoted_limit.body(),
             "period": {"kind": self.span.kind, "days": self.span.days},
             "scope": self.scope.body(),
             "thresholds": list(self.thresholds),
@@ -175,7 +175,7 @@ def budget_from(body: Mapping[str, Any], zone_of: Callable[[str], tzinfo]) -> Bu
         tz=body["tz"],
         zone=zone_of(body["tz"]),
         allow_override=body["allow_override"],
-        paid_in=body["paid_in"] and _limit_currency(body["paid_in"]),
+        quoted_limit=body["quoted_limit"] and _limit_currency(body["quoted_limit"]),
     )
 
 

@@ -37,12 +37,12 @@ def amount_of(text: str, field: str) -> Decimal:
     return amount
 
 
-def limit_of(amount: Decimal, paid_in: LimitCurrency | None, field: str) -> Money:
+def limit_of(amount: Decimal, quoted_limit: LimitCurrency | None, field: str) -> Money:
     """Return the limit in US dollars; InvalidRequest for an amount that is less than the least part of one."""
-    limit = Money.usd(amount) if paid_in is None else paid_in.usd
-    if paid_in is not None and not limit.nanos:
+    limit = Money.usd(amount) if quoted_limit is None else quoted_limit.usd
+    if quoted_limit is not None and not limit.nanos:
         raise InvalidRequest(
-            f"{amount:f} {paid_in.currency.code} are less than a billionth of a US dollar.",
+            f"{amount:f} {quoted_limit.currency.code} are less than a billionth of a US dollar.",
             field=field,
             value=f"{amount:f}",
             next="Write a larger amount, or correct the rate.",

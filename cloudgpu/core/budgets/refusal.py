@@ -104,9 +104,9 @@ def period_text(budget: Budget, share: Share) -> str:
 
 def limit_text(budget: Budget) -> str:
     """Return the limit, in the currency that it was set in too, with the rate and its day."""
-    if budget.paid_in is None:
+    if budget.quoted_limit is None:
         return budget.limit.text()
-    amount, currency = budget.paid_in.amount, budget.paid_in.currency
+    amount, currency = budget.quoted_limit.amount, budget.quoted_limit.currency
     return f"{budget.limit.text()} ({amount:,f} {currency.code} at {currency.per_usd:f} of {currency.as_of})"
 
 

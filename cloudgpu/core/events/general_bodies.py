@@ -111,7 +111,7 @@ class BudgetSet(TypedDict):
 
     name: str
     nanos: Nanos
-    paid_in: PaidInRecord | None
+    quoted_limit: PaidInRecord | None
     period: SpanRecord
     scope: ScopeRecord
     thresholds: list[int]

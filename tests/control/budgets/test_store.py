@@ -100,7 +100,7 @@ def test_another_currency_keeps_the_rate_of_its_day(lab):
     assert Decimal(value["limit_usd"]) == round(Decimal(400000) / Decimal("1385.2"), 9)
     lab.later(days=30)
     (one,) = budgets(lab.opened())
-    assert one.paid_in.currency.as_of.isoformat() == value["rate_as_of"], "never today's"
+    assert one.quoted_limit.currency.as_of.isoformat() == value["rate_as_of"], "never today's"
 
 
 def test_the_rate_of_config_toml_is_recorded_with_its_day(lab):
@@ -111,7 +111,7 @@ def test_the_rate_of_config_toml_is_recorded_with_its_day(lab):
     put(lab, amount="92", currency="EUR")
     config.write_text(config.read_text().replace("0.92", "0.5"))
     (one,) = budgets(lab.opened())
-    assert (one.limit.dollars, one.paid_in.currency.source) == (100, "ECB")
+    assert (one.limit.dollars, one.quoted_limit.currency.source) == (100, "ECB")
 
 
 @pytest.mark.parametrize(
