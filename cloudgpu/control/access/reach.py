@@ -68,6 +68,9 @@ def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> Non
             raise found from error
         if not retryable(error):
             raise
+        session.report(
+            f"{machine.name}: no SSH yet, tried again until {deadline:%H:%M} UTC; it is billed meanwhile. {error.message}"
+        )
         connect(target, timeout=10, wait=_left(session, deadline)).close()
 
 

@@ -167,6 +167,19 @@ def test_a_start_after_a_move_does_not_wait_ten_minutes_before_it_says_so(street
         wait_until_ready(street.session, row)
 
 
+def test_a_start_that_waits_for_ssh_says_why_after_half_a_minute_and_until_when(street, monkeypatch):
+    monkeypatch.setattr(reach, "DOOR_AFTER_S", 0.1)
+    monkeypatch.setattr(reach, "_left", lambda session, deadline: 0.1)
+    row = street.machine()
+    street.server.kill()
+    street.said.clear()
+    with pytest.raises(Unreachable, match="does not answer"):
+        wait_until_ready(street.session, row)
+    ends = f"{street.clock() + reach.READY_WITHIN:%H:%M}"
+    assert f"{row.name}: no SSH yet, tried again until {ends} UTC; it is billed meanwhile." in street.said[-1]
+    assert "does not answer" in street.said[-1]
+
+
 def test_a_machine_opened_to_others_is_launched_kept_and_said_to_be_billed(street, monkeypatch):
     monkeypatch.setattr(reach, "DOOR_AFTER_S", 0.1)
     street.server.kill()
