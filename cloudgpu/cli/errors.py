@@ -44,9 +44,9 @@ def _usage(error: Any, args: Sequence[str]) -> InvalidRequest:
     verb = next((f" {words}" for words in (named, " ".join(args[:2]), *args[:1]) if words in VERBS), "")
     sentence = " ".join(error.format_message().split()).replace("is not a valid int", "is not a whole number")
     if type(error).__name__ == "MissingParameter" and field:
-        sentence = f"{field} is missing"
+        sentence = f"{field} is missing{_words_of(param, verb)}"
     elif param is not None and param.param_type_name == "argument" and hasattr(param.type, "choices"):
-        sentence = _not_a_word_of(verb, _typed(error), [str(getattr(one, "value", one)) for one in param.type.choices])
+        sentence = f"There is no 'cloudgpu{verb} {printable(_typed(error) or '')}'{_words_of(param, verb)}"
     return InvalidRequest(
         sentence if sentence.endswith((".", "?", "!")) else f"{sentence}.",
         field=field or "arguments",
@@ -55,10 +55,15 @@ def _usage(error: Any, args: Sequence[str]) -> InvalidRequest:
     )
 
 
-def _not_a_word_of(verb: str, typed: str | None, words: Sequence[str]) -> str:
-    """Return that a verb has no such word after it, and which it has."""
-    which = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-    return f"There is no 'cloudgpu{verb} {printable(typed or '')}': it takes {which}"
+def _words_of(param: Any, verb: str) -> str:
+    """Return a clause with the words that a verb takes here, those that are verbs of their own too; or nothing."""
+    from cloudgpu.cli.verbs import VERBS
+
+    if param.param_type_name != "argument" or not hasattr(param.type, "choices"):
+        return ""
+    words = [str(getattr(one, "value", one)) for one in param.type.choices]
+    words += [one.split()[-1] for one in VERBS if one.startswith(f"{verb.strip()} ")]
+    return f": it takes {', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else f": it takes {words[0]}"
 
 
 def _unneeded_option(args: Sequence[str], option: str) -> InvalidRequest | None:

@@ -245,7 +245,10 @@ WORDS = [
     Case("ls -o yaml", "--output", "'yaml' is not one of 'text', 'json'", "cloudgpu ls --help"),
     Case("extend amber-fox", "BY", "BY is missing", "cloudgpu extend amber-fox 4h"),
     Case(
-        "spot burn amber-fox", "ACTION", "There is no 'cloudgpu spot burn': it takes rehearse.", "cloudgpu spot --help"
+        "spot burn amber-fox",
+        "ACTION",
+        "There is no 'cloudgpu spot burn': it takes rehearse, serve or backtest.",
+        "cloudgpu spot --help",
     ),
     Case("tunnel --port abc", "--port", "'abc' is not a whole number", "cloudgpu tunnel --help"),
     Case("tunnel --port 99999", "--port", "99999 is not a port", "1 to 65535"),
@@ -345,6 +348,8 @@ def test_exec_leaves_with_255_and_its_sentence_on_stderr(args, says, many, tmp_p
     [
         ("watch --every soon", "error: --every: 'soon' is not a duration.\n  Write it like"),
         ("orphans --older-than -1d", "error: --older-than: '-1d' is not a duration.\n"),
+        ("ledger", "error: ACTION is missing: it takes backup, restore, move, init or owner.\n"),
+        ("ledger no", "error: There is no 'cloudgpu ledger no': it takes backup, restore, move, init or owner.\n"),
         ("policy backtest", "error: FILE|NAME is missing.\n  Run: cloudgpu policy backtest --help\n"),
     ],
 )

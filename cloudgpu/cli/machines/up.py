@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.cli.common import Format, Output, Verbose, Yes, colour_for, confirm, emit, open_session, tell
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.launch.planned import glance, plan
-from cloudgpu.cli.render import at_cloud, next_steps, steps
+from cloudgpu.cli.render import at_cloud, next_steps, paragraph, steps
+from cloudgpu.cli.terminal import is_terminal
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
 
@@ -135,6 +136,9 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose:
     if output is Format.TEXT:
         in_one = briefly and not verbose
         text = line(document["plan"]) if in_one else _plan_text(document, now, verbose=verbose)
+        if in_one and is_terminal(sys.stderr):
+            first, *warnings = text.split("\n")
+            text = "\n".join([paragraph(first), *warnings])
         sys.stderr.write(colour_for(text, sys.stderr) + "\n")
 
 

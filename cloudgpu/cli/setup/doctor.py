@@ -24,6 +24,7 @@ from cloudgpu.cli.common import (
 )
 from cloudgpu.cli.render import dollars, facts, paragraph
 from cloudgpu.core.model.checks import Verdict, gravest
+from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 MARKS = {"ok": "ok  ", "note": "note", "warn": "warn", "fail": "FAIL"}
 SHORT = 40  # characters of a next step that a note shows without -v
 LINES = 8  # that notes may take without -v
+DEMO = "cloudgpu demo"
 
 
 def command(
@@ -66,13 +68,14 @@ def command(
         raise InvalidRequest("--gpu is for --live.", field="--gpu", value=gpu, next=f"Add --live, with --gpu {gpu}.")
     checks = examine(os.environ, provider=provider, account=account, region=region)
     failed = [check for check in checks if check.verdict is Verdict.FAIL]
+    said = _checks_text(checks, verbose=verbose, to_try="" if live else _to_try(checks, provider, account))
     if not live or failed:
-        emit(output, examined(checks), _checks_text(checks, live=live, verbose=verbose))
+        emit(output, examined(checks), said)
         if failed:
             raise typer.Exit(gravest(check.exit_code for check in failed))
         return
     if output is Format.TEXT:
-        sys.stderr.write(colour_for(_checks_text(checks, live=live, verbose=verbose), sys.stderr) + "\n\n")
+        sys.stderr.write(colour_for(said, sys.stderr) + "\n\n")
     document, trials = _live(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
     emit(output, {**examined(checks), "live": document}, _live_text(document))
     code = gravest(stage.exit_code for trial in trials for stage in trial.stages)
@@ -105,9 +108,17 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
     return document(trials, max_cost, whole=not gaps), trials
 
 
-def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
+def _to_try(checks: Sequence[Check], provider: str | None, account: str | None) -> str:
+    """Return what to run next: without a cloud that could be asked, what needs none."""
+    if account is not None or provider in HERE or any(check.name == "clouds" for check in checks):
+        return DEMO
+    return f"cloudgpu up --provider {provider or 'any'} --dry-run"
+
+
+def _checks_text(checks: Sequence[Check], *, verbose: bool, to_try: str) -> str:
     """Return the answer in a sentence, what failed, warnings, each with what to do, and then notes.
 
+    `to_try` is the next command, empty with --live.
     `verbose`: every note with what to do, and what is well. Without it notes take a few lines, and the rest is counted.
     """
     found = {verdict: [check for check in checks if check.verdict is verdict] for verdict in Verdict}
@@ -121,7 +132,10 @@ def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
             says.append((" " * (width + 5), f"-> {check.next}"))
         return facts(says)
 
-    lines = [paragraph(_answer(found, live=live)), *(entry(check, whole=True) for check in trouble)]
+    lines = [
+        paragraph(_answer(found, to_try)),
+        *(entry(check, whole=True) for check in trouble),
+    ]
     if verbose:
         every = [entry(check, whole=True) for check in (*notes, *found[Verdict.OK])]
         return "\n".join([*lines, *every])
@@ -137,16 +151,17 @@ def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
     return "\n".join([*lines, f"{more}, and what to do about notes: cloudgpu doctor -v"])
 
 
-def _answer(found: Mapping[Verdict, Sequence[Check]], *, live: bool) -> str:
+def _answer(found: Mapping[Verdict, Sequence[Check]], to_try: str) -> str:
     """Return how the checks ended, in a sentence."""
     checks = sum(map(len, found.values()))
     failed, warned, noted = (len(found[one]) for one in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE))
     counted = [(warned, "a warning"), (noted, "a note")]
     others = ", ".join(f"{number} with {what}" for number, what in counted if number)
     if failed:
-        return f"{failed} of {checks} checks failed{f'; {others}' if others else ''}." + " Nothing was launched." * live
+        nothing = "" if to_try else " Nothing was launched."
+        return f"{failed} of {checks} checks failed{f'; {others}' if others else ''}.{nothing}"
     found_none = "No problem found" if not warned else "No check failed"
-    return f"{found_none}: {checks} checks{f', {others}' if others else ''}." + " Try: cloudgpu demo" * (not live)
+    return f"{found_none}: {checks} checks{f', {others}' if others else ''}.{f' Try: {to_try}' if to_try else ''}"
 
 
 def _live_text(document: LiveCheck) -> str:

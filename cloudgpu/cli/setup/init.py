@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 QUESTIONS = {
     "owner": "Who are machines for (owner)",
-    "project": "What are they charged to (project)",
+    "project": "What machines are charged to (project)",
     "provider": "Where to launch (provider)",
     "lease": "How long a machine lives unless renewed (lease)",
     "watts": "Watts of this computer under load, without its GPUs",

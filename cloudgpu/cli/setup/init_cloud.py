@@ -231,7 +231,7 @@ def _text(value: InitCloudDocument) -> str:
     wrote = [f"Wrote {value['file']}"] if value["written"] else []
     if not value["created"] and not value["removed"]:
         nothing = f"Nothing {'else ' * bool(wrote)}to change."
-        return "\n".join([*wrote, nothing, *[f"Next: cloudgpu doctor --provider {kind}"] * bool(wrote)])
+        return "\n".join([*wrote, nothing, *[_next(kind)] * bool(wrote)])
     if value["removed"]:
         left = f"Left: [accounts.{value['account']}] in config.toml; machines, disks, images, keys and security groups"
         roles_went = value["role"] is not None and value["removed"] != ["budget"]
@@ -241,4 +241,8 @@ def _text(value: InitCloudDocument) -> str:
     mails = [f"The budget is there: it mails {_emails(value['budget']['emails'])}."] if value["budget"] else []
     rules = ["SSH is open to these networks alone."] * ("SSH rules" in value["created"])
     roles = [f"{_both(value['role'], value['timer_role'])} there."] * (value["role"] is not None)
-    return "\n".join([*wrote, *roles, *rules, *mails, f"Next: cloudgpu doctor --provider {kind}"])
+    return "\n".join([*wrote, *roles, *rules, *mails, _next(kind)])
+
+
+def _next(kind: str) -> str:
+    return f"Next: cloudgpu doctor --provider {kind}, then cloudgpu up --provider {kind} --dry-run"

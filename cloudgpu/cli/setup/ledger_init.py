@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session
+from cloudgpu.cli.render import paragraph
 from cloudgpu.errors import AuthFailed, InvalidRequest
 
 if TYPE_CHECKING:
@@ -56,12 +57,12 @@ def command(
 def _lines(value: TeamLedgerDocument) -> list[str]:
     members, payers = value["members_role"], value["payers_role"]
     stands = "is" if value["ready"] else "is not yet"
-    lines = [f"The ledger {value['ledger']} {stands} a team's: {members} may write, {payers} may also decide."]
+    sentences = [f"The ledger {value['ledger']} {stands} a team's: {members} may write, {payers} may also decide."]
     if value["ready"]:
-        lines.append(f"Members: {_names(value['members'])}. Payers among them: {_names(value['payers'])}.")
-    lines += value["notes"]
+        sentences.append(f"Members: {_names(value['members'])}. Payers among them: {_names(value['payers'])}.")
+    lines = [paragraph(sentence) for sentence in (*sentences, *value["notes"])]
     for by in dict.fromkeys(right["by"] for right in value["missing"]):
-        lines += ["", f"Let {by} run in psql, connected to this database:"]
+        lines += ["", paragraph(f"Let {by} run in psql, connected to this database:")]
         lines += [f"  {right['statement']}" for right in value["missing"] if right["by"] == by]
     if value["missing"]:
         lines += ["", "Then run the same again."]

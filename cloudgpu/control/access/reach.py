@@ -68,9 +68,8 @@ def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> Non
             raise found from error
         if not retryable(error):
             raise
-        session.report(
-            f"{machine.name}: no SSH yet, tried again until {deadline:%H:%M} UTC; it is billed meanwhile. {error.message}"
-        )
+        until = f"tried again until {deadline:%H:%M} UTC; it is billed meanwhile"
+        session.report(f"{machine.name}: no SSH yet, {until}. {error.message}")
         connect(target, timeout=10, wait=_left(session, deadline)).close()
 
 

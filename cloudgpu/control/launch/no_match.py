@@ -219,7 +219,8 @@ def _nothing_error(provider: Provider, needs: Requirements, has: Sequence[Availa
         f"Account {provider.account} has nothing with {' '.join(words)}{_other_gpus_clause(needs, has)}.",
         field=options[0],
         value=wishes[0][1],
-        next=f"{_other_count(needs, has)}Drop {_list_text(options, 'or')}, or pick another --provider.",
+        next=f"{_other_count(needs, has)}Drop {_list_text(options, 'or')}, or pick another --provider; "
+        "any is the cheapest of your clouds.",
     )
 
 

@@ -264,7 +264,7 @@ def _clouds(session: Session, names: list[str]) -> list[Check]:
     kinds = {one.provider for name in names if (one := session.account(name)) is not None}
     if kinds - set(OWNED_PROVIDERS):
         return []
-    message = "none is asked: config.toml names no account of one, and no credentials of one were found here"
+    message = "No cloud is queried: config.toml names no account of one, and no credentials of one were found here."
     return [Check("clouds", Verdict.NOTE, message, "Log in with the cloud's own tool, or run: cloudgpu init")]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from cloudgpu.cli.colours import coloured
+from cloudgpu.cli.common import Format
 from cloudgpu.cli.launch.planned import glance, line, plan
+from cloudgpu.cli.machines.up import tell_plan
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.launch.plan import launch_plan
 from cloudgpu.core.launch.plan_cost import AddedCost
@@ -234,6 +237,20 @@ def test_the_highest_price_of_the_other_offers_is_told_in_one_line_too():
 def test_what_is_not_asked_about_is_one_line():
     (said,) = at_a_glance(show=line).splitlines()
     assert said.endswith("no GPU spot, fake north-a, $1.0100/h, ends 2026-11-20 12:00 UTC")
+
+
+def test_one_line_that_is_too_long_for_the_terminal_breaks_between_words(monkeypatch, capsys):
+    for name, value in (("COLUMNS", "50"), ("TERM", "xterm"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+
+    def show(value, now):
+        tell_plan({"plan": value}, now, Format.TEXT, verbose=False, briefly=True)
+        return capsys.readouterr().err
+
+    said = at_a_glance(show=show)
+    assert max(map(len, said.splitlines())) <= 50
+    assert "ends 2026-11-20 12:00 UTC" in " ".join(said.split())
 
 
 def test_the_document_has_it_all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.cli.colours import coloured
-from cloudgpu.cli.setup.doctor import _checks_text, _live
+from cloudgpu.cli.setup.doctor import _checks_text, _live, _to_try
 from cloudgpu.core.model.checks import Check, Verdict
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Lab
@@ -24,7 +24,7 @@ FAIL = Check("account aws", Verdict.FAIL, "The credentials have expired.", "Run:
 
 
 def text(*checks, verbose=False):
-    return _checks_text([*OK, *checks], live=False, verbose=verbose)
+    return _checks_text([*OK, *checks], verbose=verbose, to_try="cloudgpu demo")
 
 
 def test_without_trouble_it_is_at_most_ten_lines_and_counts_the_rest():
@@ -33,6 +33,20 @@ def test_without_trouble_it_is_at_most_ten_lines_and_counts_the_rest():
     assert len(lines) == 10
     assert lines[-1] == "12 more notes, every check, and what to do about notes: cloudgpu doctor -v"
     assert len(text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("checks", "provider", "account", "tried"),
+    [
+        ([Check("clouds", Verdict.NOTE, "No cloud is queried.")], None, None, "cloudgpu demo"),
+        (OK, None, None, "cloudgpu up --provider any --dry-run"),
+        (OK, "aws", None, "cloudgpu up --provider aws --dry-run"),
+        (OK, "local", None, "cloudgpu demo"),
+        (OK, None, "lab", "cloudgpu demo"),
+    ],
+)
+def test_where_a_cloud_can_be_asked_the_next_step_is_a_plan_there(checks, provider, account, tried):
+    assert _to_try(checks, provider, account) == tried
 
 
 def test_trouble_comes_first_whole_and_with_what_to_do_on_a_line_of_its_own():
